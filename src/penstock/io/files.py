@@ -1,0 +1,220 @@
+"""Files behind a seam.
+
+The log, the checkpoints and the metadata quorum touch the disk only through `FileSystem` and `File`. `RealFileSystem`
+is a thin coat over `os`; its simulated twin in `penstock.testing` forgets, tears or refuses what a real disk may.
+
+Positions are explicit (no shared cursor), so a reader never disturbs a writer. A write is complete or raises `OSError`.
+Nothing is durable before `File.sync` returned, and no name (a new file, a rename, a removal) before
+`FileSystem.sync_directory` did.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Sequence
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class File(Protocol):
+    path: str
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Up to `size` bytes from `position`; fewer only at the end of the file."""
+        ...
+
+    def pread_cached(self, size: int, position: int) -> Buffer | None:
+        """As `pread`, but None instead of waiting for the disk."""
+        ...
+
+    def pwrite(self, data: Buffer, position: int) -> None: ...
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> None: ...
+
+    def size(self) -> int: ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """Make the contents (and the size) durable: fdatasync."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class FileSystem(Protocol):
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+        """FileNotFoundError if the file is missing and `create` is false."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def is_directory(self, path: str) -> bool: ...
+
+    def list(self, path: str) -> list[str]:
+        """Names (not paths) in a directory, sorted."""
+        ...
+
+    def size(self, path: str) -> int: ...
+
+    def modified_ms(self, path: str) -> int: ...
+
+    def make_directories(self, path: str) -> None: ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomic; replaces a file that is there."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """A missing file is not an error."""
+        ...
+
+    def remove_tree(self, path: str) -> None: ...
+
+    def sync_directory(self, path: str) -> None: ...
+
+    def free_bytes(self, path: str) -> int: ...
+
+    def total_bytes(self, path: str) -> int: ...
+
+
+def read_file(files: FileSystem, path: str) -> bytes:
+    file = files.open(path, read_only=True)
+    try:
+        return file.pread(file.size(), 0)
+    finally:
+        file.close()
+
+
+def write_file_atomically(files: FileSystem, path: str, data: bytes) -> None:
+    """Old content or new, never a mixture, whatever happens; durable on return."""
+    temporary = path + ".tmp"
+    files.remove(temporary)
+    file = files.open(temporary, create=True)
+    try:
+        file.pwrite(data, 0)
+        file.sync()
+    finally:
+        file.close()
+    files.rename(temporary, path)
+    files.sync_directory(os.path.dirname(path) or ".")
+
+
+class RealFile:
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: str, flags: int) -> None:
+        self.path = path
+        self._fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+
+    def pread(self, size: int, position: int) -> bytes:
+        data = os.pread(self._fd, size, position)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        read = len(data)
+        while read < size:
+            data = os.pread(self._fd, size - read, position + read)
+            if not data:
+                break
+            parts.append(data)
+            read += len(data)
+        return b"".join(parts)
+
+    def pread_cached(self, size: int, position: int) -> Buffer | None:
+        buffer = bytearray(size)
+        try:
+            read = os.preadv(self._fd, [buffer], position, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno in (errno.EOPNOTSUPP, errno.EINVAL):  # a file system without it: read as usual
+                return self.pread(size, position)
+            raise
+        if read == size:
+            return buffer
+        if position + read >= self.size():
+            return memoryview(buffer)[:read]
+        return None
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        written = os.pwrite(self._fd, data, position)
+        if written != len(data):
+            view = memoryview(data)
+            while written < len(view):
+                written += os.pwrite(self._fd, view[written:], position + written)
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> None:
+        written = os.pwritev(self._fd, buffers, position)
+        if written != sum(map(len, buffers)):
+            rest = memoryview(b"".join(buffers))[written:]
+            self.pwrite(rest, position + written)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class RealFileSystem:
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+        if read_only:
+            return RealFile(path, os.O_RDONLY)
+        return RealFile(path, os.O_RDWR | (os.O_CREAT if create else 0))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def is_directory(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def list(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def make_directories(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+    def sync_directory(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def free_bytes(self, path: str) -> int:
+        stat = os.statvfs(path)
+        return stat.f_bavail * stat.f_frsize
+
+    def total_bytes(self, path: str) -> int:
+        stat = os.statvfs(path)
+        return stat.f_blocks * stat.f_frsize
