@@ -1,8 +1,8 @@
 """Wall-clock time and randomness, as things that are handed in.
 
 Elapsed time and timers come from the event loop (`loop.time`, `loop.call_later`), as do threads
-(`loop.run_in_executor`) and sockets (`loop.create_server`, `loop.create_connection`): the asyncio loop *is* the seam for
-those, and the simulated twin is an event loop with virtual time and an in-memory network.
+(`loop.run_in_executor`) and sockets (`loop.create_server`, `loop.create_connection`): the asyncio loop *is* the seam
+for those, and the simulated twin is an event loop with virtual time and an in-memory network.
 """
 
 from __future__ import annotations

@@ -3,9 +3,13 @@
 The log, the checkpoints and the metadata quorum touch the disk only through `FileSystem` and `File`. `RealFileSystem`
 is a thin coat over `os`; its simulated twin in `penstock.testing` forgets, tears or refuses what a real disk may.
 
-Positions are explicit (no shared cursor), so a reader never disturbs a writer. A write is complete or raises `OSError`.
-Nothing is durable before `File.sync` returned, and no name (a new file, a rename, a removal) before
-`FileSystem.sync_directory` did.
+Positions are explicit (no shared cursor), so a reader never disturbs a writer. A write is complete or raises `OSError`;
+one that raised may have written some of its bytes. Nothing is durable before `File.sync` returned, and no name (a new
+file or directory, a rename, a removal) before `FileSystem.sync_directory` of the directory it stands in did. A `sync`
+that failed is final: the kernel forgets which pages it could not write, so trying again succeeds and proves nothing.
+What was written since the last good `sync` has to be written again, or the file given up.
+
+Buffers are byte views: a `memoryview` of wider items would be measured wrongly.
 """
 
 from __future__ import annotations
@@ -19,6 +23,9 @@ from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
 
+_BUFFERS_PER_CALL = os.sysconf("SC_IOV_MAX")
+"""More buffers than this in one pwritev(2) are refused with EINVAL."""
+
 
 class File(Protocol):
     path: str
@@ -31,7 +38,9 @@ class File(Protocol):
         """As `pread`, but None instead of waiting for the disk."""
         ...
 
-    def pwrite(self, data: Buffer, position: int) -> None: ...
+    def pwrite(self, data: Buffer, position: int) -> None:
+        """Past the end of the file the gap reads as zeros."""
+        ...
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> None: ...
 
@@ -43,7 +52,9 @@ class File(Protocol):
         """Make the contents (and the size) durable: fdatasync."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """A second time is not an error."""
+        ...
 
 
 class FileSystem(Protocol):
@@ -63,7 +74,9 @@ class FileSystem(Protocol):
 
     def modified_ms(self, path: str) -> int: ...
 
-    def make_directories(self, path: str) -> None: ...
+    def make_directories(self, path: str) -> None:
+        """With the parents; a directory that is there is not an error."""
+        ...
 
     def rename(self, source: str, target: str) -> None:
         """Atomic; replaces a file that is there."""
@@ -73,7 +86,9 @@ class FileSystem(Protocol):
         """A missing file is not an error."""
         ...
 
-    def remove_tree(self, path: str) -> None: ...
+    def remove_tree(self, path: str) -> None:
+        """A missing directory is not an error."""
+        ...
 
     def sync_directory(self, path: str) -> None: ...
 
@@ -144,15 +159,23 @@ class RealFile:
     def pwrite(self, data: Buffer, position: int) -> None:
         written = os.pwrite(self._fd, data, position)
         if written != len(data):
+            # A short write: a nearly full disk, a file size limit, or more than 2 GiB. Going on either finishes it or
+            # brings the error out.
             view = memoryview(data)
             while written < len(view):
-                written += os.pwrite(self._fd, view[written:], position + written)
+                more = os.pwrite(self._fd, view[written:], position + written)
+                if not more:
+                    raise OSError(errno.EIO, "the disk takes no more bytes and gives no reason", self.path)
+                written += more
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> None:
-        written = os.pwritev(self._fd, buffers, position)
-        if written != sum(map(len, buffers)):
-            rest = memoryview(b"".join(buffers))[written:]
-            self.pwrite(rest, position + written)
+        for first in range(0, len(buffers), _BUFFERS_PER_CALL):
+            some = buffers[first : first + _BUFFERS_PER_CALL] if len(buffers) > _BUFFERS_PER_CALL else buffers
+            written = os.pwritev(self._fd, some, position)
+            size = sum(map(len, some))
+            if written != size:
+                self.pwrite(memoryview(b"".join(some))[written:], position + written)
+            position += size
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
@@ -164,9 +187,10 @@ class RealFile:
         os.fdatasync(self._fd)
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        # The number is forgotten first: after a close(2) that failed it is free all the same, and soon another file's.
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
 
 class RealFileSystem:
@@ -201,8 +225,10 @@ class RealFileSystem:
             os.unlink(path)
 
     def remove_tree(self, path: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(path)
+        # rmtree gives up when a file vanishes under it (a worker thread may be removing the same tree): begin again.
+        while os.path.lexists(path):
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(path)
 
     def sync_directory(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
