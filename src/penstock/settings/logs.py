@@ -1,0 +1,99 @@
+"""Logs at the level of the broker: directories, defaults for new topics, flushing, retention and the cleaner.
+
+The defaults of topic settings (`log.retention.ms` and the like) are not repeated here: they are made from
+`TopicSettings`, whose fields name them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from penstock.settings.definition import Scope, Type, at_least, between, distinct, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogSettings:
+    log_dir: str = setting(
+        Type.STRING, "/tmp/penstock-logs", None, "Where logs are kept, if log.dirs does not say otherwise."
+    )
+    log_dirs: tuple[str, ...] = setting(
+        Type.LIST, (), distinct(), "The directories logs are kept in, one per disk; log.dir if left out."
+    )
+    num_partitions: int = setting(
+        Type.INT, 1, at_least(1), "Partitions of a topic that is created without saying how many."
+    )
+    auto_create_topics_enable: bool = setting(
+        Type.BOOLEAN, True, None, "Whether a Metadata request for a topic that does not exist may create it."
+    )
+    delete_topic_enable: bool = setting(Type.BOOLEAN, True, None, "Whether topics can be deleted.")
+    log_retention_check_interval_ms: int = setting(
+        Type.LONG, 300_000, at_least(1), "How often logs are checked for segments to delete."
+    )
+    log_flush_offset_checkpoint_interval_ms: int = setting(
+        Type.INT, 60_000, at_least(0), "How often the recovery points of logs are written down."
+    )
+    log_flush_start_offset_checkpoint_interval_ms: int = setting(
+        Type.INT, 60_000, at_least(0), "How often the start offsets of logs are written down."
+    )
+    log_flush_scheduler_interval_ms: int = setting(
+        Type.LONG, 2**63 - 1, None, "How often logs are checked for a sync that is due, where flush.ms is not set."
+    )
+    log_cleaner_enable: bool = setting(Type.BOOLEAN, True, None, "Whether compacted topics are compacted at all.")
+    log_cleaner_threads: int = setting(
+        Type.INT,
+        1,
+        at_least(0),
+        "How many cleaner processes may run at a time.",
+        scope=Scope.CLUSTER_WIDE,
+    )
+    log_cleaner_io_max_bytes_per_second: float = setting(
+        Type.DOUBLE,
+        1.7976931348623157e308,
+        None,
+        "The cleaner's disk traffic, reads and writes together, stays below this on average.",
+        scope=Scope.CLUSTER_WIDE,
+    )
+    log_cleaner_dedupe_buffer_size: int = setting(
+        Type.LONG,
+        134_217_728,
+        at_least(1 << 20),
+        "The memory the cleaner may use for its map of keys to offsets.",
+        scope=Scope.CLUSTER_WIDE,
+    )
+    log_cleaner_io_buffer_size: int = setting(
+        Type.INT,
+        524_288,
+        at_least(0),
+        "The size of the cleaner's read and write buffers.",
+        scope=Scope.CLUSTER_WIDE,
+    )
+    log_cleaner_io_buffer_load_factor: float = setting(
+        Type.DOUBLE,
+        0.9,
+        between(0, 1),
+        "How full the cleaner's map of keys may get.",
+        scope=Scope.CLUSTER_WIDE,
+    )
+    log_cleaner_backoff_ms: int = setting(
+        Type.LONG,
+        15_000,
+        at_least(0),
+        "How long to wait before looking for logs to clean again when none was found.",
+        scope=Scope.CLUSTER_WIDE,
+    )
+    producer_id_expiration_ms: int = setting(
+        Type.INT,
+        86_400_000,
+        at_least(1),
+        "An idle producer's sequence numbers are forgotten after this long.",
+        scope=Scope.CLUSTER_WIDE,
+    )
+    producer_id_expiration_check_interval_ms: int = setting(
+        Type.INT, 600_000, at_least(1), "How often idle producers are looked for.", internal=True
+    )
+
+    @cached_property
+    def log_directories(self) -> tuple[str, ...]:
+        """log.dirs, or else log.dir (which may also be a list, as in Kafka)."""
+        return self.log_dirs or tuple(part.strip() for part in self.log_dir.split(",") if part.strip())

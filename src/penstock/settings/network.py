@@ -1,0 +1,156 @@
+"""Sockets: listeners, limits on connections and requests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from penstock.settings.definition import INT_MAX, Scope, Type, at_least, distinct, setting
+from penstock.settings.listeners import (
+    DEFAULT_PROTOCOL_MAP,
+    Endpoint,
+    parse_connection_overrides,
+    parse_listeners,
+    parse_protocol_map,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkSettings:
+    listeners: tuple[str, ...] = setting(
+        Type.LIST,
+        ("PLAINTEXT://:9092",),
+        distinct(empty=False),
+        "Where to listen, as NAME://HOST:PORT; an empty host is all addresses, port 0 any free port.",
+    )
+    advertised_listeners: tuple[str, ...] = setting(
+        Type.LIST,
+        (),
+        distinct(),
+        "The addresses clients are told, by listener name; the listeners themselves if left out, with wildcards "
+        "replaced by an address that reaches this machine.",
+    )
+    listener_security_protocol_map: str = setting(
+        Type.STRING,
+        DEFAULT_PROTOCOL_MAP,
+        None,
+        "The security protocol of each listener name; only PLAINTEXT is served so far.",
+    )
+    inter_broker_listener_name: str = setting(
+        Type.STRING, "", None, "The listener brokers use among themselves; PLAINTEXT, or the only one, if left out."
+    )
+    controller_listener_names: tuple[str, ...] = setting(
+        Type.LIST,
+        (),
+        distinct(),
+        "The listeners of the controller role; a node that is the whole quorum needs none.",
+    )
+    socket_send_buffer_bytes: int = setting(
+        Type.INT, 102_400, at_least(-1), "SO_SNDBUF of accepted sockets; -1 leaves it to the system."
+    )
+    socket_receive_buffer_bytes: int = setting(
+        Type.INT, 102_400, at_least(-1), "SO_RCVBUF of accepted sockets; -1 leaves it to the system."
+    )
+    socket_request_max_bytes: int = setting(
+        Type.INT, 104_857_600, at_least(1), "The largest request accepted; a longer frame closes the connection."
+    )
+    socket_listen_backlog_size: int = setting(
+        Type.INT, 50, at_least(1), "Connections that may wait to be accepted (the system may allow fewer)."
+    )
+    max_connections: int = setting(
+        Type.INT,
+        INT_MAX,
+        at_least(0),
+        "The most connections open at a time.",
+        scope=Scope.CLUSTER_WIDE,
+    )
+    max_connections_per_ip: int = setting(
+        Type.INT,
+        INT_MAX,
+        at_least(0),
+        "The most connections open at a time from one address.",
+        scope=Scope.CLUSTER_WIDE,
+    )
+    max_connections_per_ip_overrides: str = setting(
+        Type.STRING,
+        "",
+        lambda _, text: check_overrides(text),
+        "Exceptions to max.connections.per.ip, as HOST:COUNT,...",
+        scope=Scope.CLUSTER_WIDE,
+    )
+    connections_max_idle_ms: int = setting(
+        Type.LONG, 600_000, None, "A connection without a request for this long is closed; negative for never."
+    )
+    queued_max_requests: int = setting(
+        Type.INT, 500, at_least(1), "Requests a connection may have waiting for an answer before reading from it stops."
+    )
+    queued_max_request_bytes: int = setting(
+        Type.LONG, -1, None, "Bytes of requests held in memory before reading stops everywhere; -1 for no limit."
+    )
+    penstock_max_parked_requests: int = setting(
+        Type.INT,
+        100_000,
+        at_least(1),
+        "Produce and Fetch requests that may wait (for replicas, for data) at a time; beyond it they are answered at "
+        "once. An addition to Kafka's settings.",
+    )
+    max_incremental_fetch_session_cache_slots: int = setting(
+        Type.INT, 1000, at_least(0), "The most fetch sessions kept; further consumers send full requests."
+    )
+    fetch_max_bytes: int = setting(
+        Type.INT, 57_671_680, at_least(1024), "The most bytes a fetch response carries, whatever the client asks."
+    )
+    max_request_partition_size_limit: int = setting(
+        Type.INT, 2000, at_least(1), "The most partitions one DescribeTopicPartitions response describes."
+    )
+    request_timeout_ms: int = setting(
+        Type.INT, 30_000, at_least(1), "How long this node waits for an answer from another node."
+    )
+
+    @cached_property
+    def protocol_map(self) -> dict[str, str]:
+        """Security protocol by listener name. A controller listener that is not mapped is PLAINTEXT, as in Kafka."""
+        protocols = parse_protocol_map(self.listener_security_protocol_map)
+        if self.listener_security_protocol_map == DEFAULT_PROTOCOL_MAP:
+            for name in self.controller_listener_names:
+                protocols.setdefault(name.upper(), "PLAINTEXT")
+        return protocols
+
+    @cached_property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Where to bind, controller listeners included."""
+        return parse_listeners("listeners", self.listeners, self.protocol_map)
+
+    @cached_property
+    def controller_endpoints(self) -> tuple[Endpoint, ...]:
+        names = {name.upper() for name in self.controller_listener_names}
+        return tuple(endpoint for endpoint in self.endpoints if endpoint.name in names)
+
+    @cached_property
+    def broker_endpoints(self) -> tuple[Endpoint, ...]:
+        controller = self.controller_endpoints
+        return tuple(endpoint for endpoint in self.endpoints if endpoint not in controller)
+
+    @cached_property
+    def advertised_endpoints(self) -> tuple[Endpoint, ...]:
+        """What brokers' clients are told; hosts may still be wildcards and ports 0, to be resolved after binding."""
+        if not self.advertised_listeners:
+            return self.broker_endpoints
+        names = {name.upper() for name in self.controller_listener_names}
+        advertised = parse_listeners("advertised.listeners", self.advertised_listeners, self.protocol_map)
+        return tuple(endpoint for endpoint in advertised if endpoint.name not in names)
+
+    @cached_property
+    def inter_broker_listener(self) -> str:
+        if self.inter_broker_listener_name:
+            return self.inter_broker_listener_name.upper()
+        names = [endpoint.name for endpoint in self.broker_endpoints]
+        return names[0] if len(names) == 1 else "PLAINTEXT"
+
+    @cached_property
+    def connection_overrides(self) -> dict[str, int]:
+        return parse_connection_overrides(self.max_connections_per_ip_overrides)
+
+
+def check_overrides(text: str) -> None:
+    parse_connection_overrides(text)

@@ -1,0 +1,54 @@
+"""Replication between brokers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.settings.definition import Type, at_least, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicationSettings:
+    default_replication_factor: int = setting(
+        Type.INT, 1, at_least(1), "Replicas of a topic that is created without saying how many."
+    )
+    replica_lag_time_max_ms: int = setting(
+        Type.LONG, 30_000, at_least(1), "A follower that has not caught up for this long leaves the in-sync replicas."
+    )
+    replica_fetch_max_bytes: int = setting(
+        Type.INT, 1_048_576, at_least(0), "Bytes a follower asks for per partition and fetch."
+    )
+    replica_fetch_wait_max_ms: int = setting(
+        Type.INT, 500, at_least(0), "How long a follower's fetch may wait for data at the leader."
+    )
+    replica_fetch_min_bytes: int = setting(
+        Type.INT, 1, at_least(0), "Bytes a follower's fetch waits for at the leader."
+    )
+    replica_fetch_backoff_ms: int = setting(
+        Type.INT, 1000, at_least(0), "How long a follower waits after a partition's fetch failed."
+    )
+    replica_fetch_response_max_bytes: int = setting(
+        Type.INT, 10_485_760, at_least(0), "Bytes a follower asks for in a whole fetch."
+    )
+    replica_socket_timeout_ms: int = setting(
+        Type.INT, 30_000, at_least(1), "How long a follower waits for an answer of its leader."
+    )
+    replica_socket_receive_buffer_bytes: int = setting(
+        Type.INT, 65_536, at_least(-1), "SO_RCVBUF of a follower's connection; -1 leaves it to the system."
+    )
+    replica_high_watermark_checkpoint_interval_ms: int = setting(
+        Type.LONG, 5000, at_least(1), "How often high watermarks are written down."
+    )
+    replica_selector_class: str | None = setting(
+        Type.STRING,
+        None,
+        None,
+        "How a consumer's preferred replica is chosen; org.apache.kafka.common.replica.RackAwareReplicaSelector lets "
+        "consumers read from a replica in their own rack.",
+    )
+    auto_leader_rebalance_enable: bool = setting(
+        Type.BOOLEAN, True, None, "Whether leadership moves back to preferred replicas by itself."
+    )
+    leader_imbalance_check_interval_seconds: int = setting(
+        Type.LONG, 300, at_least(1), "How often leadership is checked for balance."
+    )

@@ -1,0 +1,317 @@
+"""The settings of a topic: what `CreateTopics` and the alter-configs requests may set, by Kafka's names.
+
+Each has a default at the broker (`log.retention.ms` for `retention.ms`, and so on: the synonyms below, the first that
+is set wins), which in turn has the default given here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.settings.definition import (
+    INT_MAX,
+    LONG_MAX,
+    Setting,
+    Type,
+    at_least,
+    attribute_of,
+    between,
+    between_or,
+    distinct,
+    one_of,
+    parse_overrides,
+    setting,
+    settings_of,
+    throttled_replicas,
+)
+
+_MINUTE_MS = 60_000
+_HOUR_MS = 60 * _MINUTE_MS
+_DAY_MS = 24 * _HOUR_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSettings:
+    cleanup_policy: frozenset[str] = setting(
+        Type.LIST,
+        ("delete",),
+        distinct("compact", "delete"),
+        "What happens to old records: delete drops whole segments by time and size, compact keeps the last value of "
+        "each key; both may be given.",
+        synonyms=["log.cleanup.policy"],
+        as_set=True,
+    )
+    compression_type: str = setting(
+        Type.STRING,
+        "producer",
+        one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+        "The codec records are stored with; producer keeps what the producer sent, anything else recompresses.",
+        synonyms=["compression.type"],
+    )
+    compression_gzip_level: int = setting(
+        Type.INT,
+        -1,
+        between_or(1, 9, -1),
+        "The level used when compression.type is gzip; -1 is the library's default.",
+        synonyms=["compression.gzip.level"],
+    )
+    compression_lz4_level: int = setting(
+        Type.INT,
+        9,
+        between(1, 17),
+        "The level used when compression.type is lz4.",
+        synonyms=["compression.lz4.level"],
+    )
+    compression_zstd_level: int = setting(
+        Type.INT,
+        3,
+        between(-131072, 22),
+        "The level used when compression.type is zstd.",
+        synonyms=["compression.zstd.level"],
+    )
+    delete_retention_ms: int = setting(
+        Type.LONG,
+        _DAY_MS,
+        at_least(0),
+        "How long a compacted topic keeps tombstones and transaction markers after their first cleaning, so that a "
+        "reader from the start sees every deletion.",
+        synonyms=["log.cleaner.delete.retention.ms"],
+    )
+    errors_deadletterqueue_group_enable: bool = setting(
+        Type.BOOLEAN, False, None, "Whether share groups may use this topic as a dead letter queue."
+    )
+    file_delete_delay_ms: int = setting(
+        Type.LONG,
+        60_000,
+        at_least(0),
+        "How long a removed segment's files stay on disk before they are unlinked.",
+        synonyms=["log.segment.delete.delay.ms"],
+    )
+    flush_messages: int = setting(
+        Type.LONG,
+        LONG_MAX,
+        at_least(1),
+        "Sync the log after this many records; 1 makes every acknowledgement wait for the disk (syncs are shared).",
+        synonyms=["log.flush.interval.messages"],
+    )
+    flush_ms: int = setting(
+        Type.LONG,
+        LONG_MAX,
+        at_least(0),
+        "Sync the log when its oldest unsynced record is this old.",
+        synonyms=["log.flush.interval.ms", "log.flush.scheduler.interval.ms"],
+    )
+    follower_replication_throttled_replicas: tuple[str, ...] = setting(
+        Type.LIST,
+        (),
+        throttled_replicas,
+        "The replicas (partition:broker, or * for all) whose fetching followers are throttled.",
+    )
+    index_interval_bytes: int = setting(
+        Type.INT,
+        4096,
+        at_least(0),
+        "An offset index entry is added each time more than this many bytes were appended.",
+        synonyms=["log.index.interval.bytes"],
+    )
+    leader_replication_throttled_replicas: tuple[str, ...] = setting(
+        Type.LIST,
+        (),
+        throttled_replicas,
+        "The replicas (partition:broker, or * for all) whose serving leaders are throttled.",
+    )
+    local_retention_bytes: int = setting(
+        Type.LONG,
+        -2,
+        at_least(-2),
+        "With tiered storage: bytes a partition keeps locally; -2 means retention.bytes.",
+        synonyms=["log.local.retention.bytes"],
+    )
+    local_retention_ms: int = setting(
+        Type.LONG,
+        -2,
+        at_least(-2),
+        "With tiered storage: how long a partition keeps a segment locally; -2 means retention.ms.",
+        synonyms=["log.local.retention.ms"],
+    )
+    max_compaction_lag_ms: int = setting(
+        Type.LONG,
+        LONG_MAX,
+        at_least(1),
+        "The longest a record of a compacted topic may wait before it is eligible for compaction.",
+        synonyms=["log.cleaner.max.compaction.lag.ms"],
+    )
+    max_message_bytes: int = setting(
+        Type.INT,
+        1_048_588,
+        at_least(0),
+        "The largest record batch accepted (after compression).",
+        synonyms=["message.max.bytes"],
+    )
+    message_timestamp_after_max_ms: int = setting(
+        Type.LONG,
+        _HOUR_MS,
+        at_least(0),
+        "How far ahead of the broker's clock a record's timestamp may be (CreateTime only).",
+        synonyms=["log.message.timestamp.after.max.ms"],
+    )
+    message_timestamp_before_max_ms: int = setting(
+        Type.LONG,
+        LONG_MAX,
+        at_least(0),
+        "How far behind the broker's clock a record's timestamp may be (CreateTime only).",
+        synonyms=["log.message.timestamp.before.max.ms"],
+    )
+    message_timestamp_type: str = setting(
+        Type.STRING,
+        "CreateTime",
+        one_of("CreateTime", "LogAppendTime"),
+        "Whether a record carries the time its producer gave it or the time the broker appended it.",
+        synonyms=["log.message.timestamp.type"],
+    )
+    min_cleanable_dirty_ratio: float = setting(
+        Type.DOUBLE,
+        0.5,
+        between(0, 1),
+        "A compacted log is cleaned when at least this share of it has not been cleaned yet.",
+        synonyms=["log.cleaner.min.cleanable.ratio"],
+    )
+    min_compaction_lag_ms: int = setting(
+        Type.LONG,
+        0,
+        at_least(0),
+        "How long a record of a compacted topic is safe from compaction.",
+        synonyms=["log.cleaner.min.compaction.lag.ms"],
+    )
+    min_insync_replicas: int = setting(
+        Type.INT,
+        1,
+        at_least(1),
+        "How many replicas must have a record before a producer with acks=all is told it is written.",
+        synonyms=["min.insync.replicas"],
+    )
+    preallocate: bool = setting(
+        Type.BOOLEAN,
+        False,
+        None,
+        "Whether a new segment's file is allocated at its full size.",
+        synonyms=["log.preallocate"],
+    )
+    remote_copy_lag_bytes: int = setting(
+        Type.LONG,
+        0,
+        at_least(-1),
+        "With tiered storage: bytes that may wait before they are copied; -1 means local.retention.bytes.",
+        synonyms=["log.remote.copy.lag.bytes"],
+    )
+    remote_copy_lag_ms: int = setting(
+        Type.LONG,
+        0,
+        at_least(-1),
+        "With tiered storage: how long a segment may wait before it is copied; -1 means local.retention.ms.",
+        synonyms=["log.remote.copy.lag.ms"],
+    )
+    remote_log_copy_disable: bool = setting(
+        Type.BOOLEAN, False, None, "With tiered storage: stop copying; what was copied stays readable."
+    )
+    remote_log_delete_on_disable: bool = setting(
+        Type.BOOLEAN, False, None, "With tiered storage: delete remote data when remote.storage.enable is turned off."
+    )
+    remote_storage_enable: bool = setting(
+        Type.BOOLEAN, False, None, "Tiered storage for this topic; not available here, so true is refused."
+    )
+    retention_bytes: int = setting(
+        Type.LONG,
+        -1,
+        None,
+        "The most bytes a partition keeps before old segments are deleted; -1 is no limit.",
+        synonyms=["log.retention.bytes"],
+    )
+    retention_ms: int = setting(
+        Type.LONG,
+        7 * _DAY_MS,
+        at_least(-1),
+        "How long a segment is kept after its newest record; -1 is forever.",
+        synonyms=["log.retention.ms", ("log.retention.minutes", _MINUTE_MS), ("log.retention.hours", _HOUR_MS)],
+    )
+    segment_bytes: int = setting(
+        Type.INT,
+        1 << 30,
+        at_least(1 << 20),
+        "The size at which a segment is closed and a new one begun.",
+        synonyms=["log.segment.bytes"],
+    )
+    segment_index_bytes: int = setting(
+        Type.INT,
+        10 << 20,
+        at_least(4),
+        "The most bytes an offset index may have; a full index closes its segment.",
+        synonyms=["log.index.size.max.bytes"],
+    )
+    segment_jitter_ms: int = setting(
+        Type.LONG,
+        0,
+        at_least(0),
+        "Up to this much is taken off segment.ms at random, so that partitions do not all roll at once.",
+        synonyms=["log.roll.jitter.ms", ("log.roll.jitter.hours", _HOUR_MS)],
+    )
+    segment_ms: int = setting(
+        Type.LONG,
+        7 * _DAY_MS,
+        at_least(1),
+        "The age at which a segment is closed even if it is not full.",
+        synonyms=["log.roll.ms", ("log.roll.hours", _HOUR_MS)],
+    )
+    unclean_leader_election_enable: bool = setting(
+        Type.BOOLEAN,
+        False,
+        None,
+        "Whether a replica that may lack records can become leader when no other is left.",
+        synonyms=["unclean.leader.election.enable"],
+    )
+    internal_segment_bytes: int = setting(
+        Type.INT,
+        0,
+        between(1, INT_MAX),
+        "segment.bytes without its lower bound, for tests.",
+        internal=True,
+    )
+
+    @classmethod
+    def from_overrides(
+        cls, overrides: Mapping[str, str], broker_defaults: TopicSettings | None = None
+    ) -> TopicSettings:
+        """A topic's settings, given what was set on it; KafkaError(INVALID_CONFIG) if that cannot be."""
+        values = parse_overrides(overrides, TOPIC_SETTINGS, "topic")
+        return dataclasses.replace(broker_defaults or _DEFAULTS, **values).checked()
+
+    def checked(self) -> TopicSettings:
+        """Itself, once the rules that span several settings hold."""
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"conflict topic config setting min.compaction.lag.ms ({self.min_compaction_lag_ms}) > "
+                f"max.compaction.lag.ms ({self.max_compaction_lag_ms})",
+            )
+        if self.remote_storage_enable:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                "Tiered Storage functionality is disabled in the broker. "
+                "Topic cannot be configured with remote log storage.",
+            )
+        if self.internal_segment_bytes and self.segment_bytes != self.internal_segment_bytes:
+            return dataclasses.replace(self, segment_bytes=self.internal_segment_bytes)
+        return self
+
+    def value_of(self, name: str) -> Any:
+        """The value of a setting by its Kafka name."""
+        return getattr(self, attribute_of(name))
+
+
+TOPIC_SETTINGS: dict[str, Setting] = settings_of(TopicSettings)
+
+_DEFAULTS = TopicSettings()
