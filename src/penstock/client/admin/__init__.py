@@ -1,0 +1,42 @@
+"""Administration of any Kafka-compatible cluster, by what it is about.
+
+    with Admin("127.0.0.1:9092") as admin:
+        admin.topics.create("orders", partitions=3)
+        admin.topics.describe(["orders"])
+        admin.configs.alter(ResourceType.TOPIC, "orders", {"retention.ms": "3600000"})
+        admin.cluster.describe()
+
+Results are plain frozen dataclasses. What a broker refuses is a `KafkaError`; what keeps us from asking is a
+`ClientError`.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from penstock.client.admin.cluster import ClusterGroup
+from penstock.client.admin.configs import Configs, ResourceType
+from penstock.client.admin.topics import Topics
+from penstock.client.cluster import Cluster
+from penstock.client.connection import DEFAULT_TIMEOUT_SECONDS
+
+__all__ = ["Admin", "ResourceType"]
+
+
+class Admin:
+    def __init__(self, bootstrap: str, *, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> None:
+        self._cluster = Cluster(bootstrap, timeout=timeout)
+        self.topics = Topics(self._cluster)
+        self.configs = Configs(self._cluster)
+        self.cluster = ClusterGroup(self._cluster)
+
+    def __enter__(self) -> Admin:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._cluster.close()

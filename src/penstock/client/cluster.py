@@ -1,0 +1,175 @@
+"""A cluster as a client sees it: found through any bootstrap address, then addressed broker by broker.
+
+Connections are opened on demand and kept. Who leads what is asked anew each time it matters, and requests that go to a
+leader are repeated, with fresh metadata, while the answer says that leadership is moving; this is for administration,
+where being right beats saving a round trip.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import TypeVar
+
+from penstock.client.connection import DEFAULT_TIMEOUT_SECONDS, Connection
+from penstock.client.errors import ClientError, TimedOut, Unreachable
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ids import TopicPartition
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+
+Response = TypeVar("Response")
+Result = TypeVar("Result")
+
+DEFAULT_PORT = 9092
+_RETRY_SECONDS = 0.05
+
+# Errors that a little patience cures: an election, a move, metadata that has not arrived everywhere yet.
+MOVING = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+    }
+)
+
+
+def parse_bootstrap(text: str) -> list[tuple[str, int]]:
+    """`HOST:PORT,HOST:PORT`; a missing port is 9092, an IPv6 address stands in brackets."""
+    addresses: list[tuple[str, int]] = []
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        host, separator, port = entry.rpartition(":")
+        if not separator or entry.endswith("]"):
+            host, port = entry, str(DEFAULT_PORT)
+        host = host.rpartition("://")[2].strip("[]")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ClientError(f"{entry!r} is not a HOST:PORT")
+        addresses.append((host, int(port)))
+    if not addresses:
+        raise ClientError("no bootstrap server is given")
+    return addresses
+
+
+class Cluster:
+    def __init__(self, bootstrap: str, *, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> None:
+        self.bootstrap = parse_bootstrap(bootstrap)
+        self.timeout = timeout
+        self._any: Connection | None = None
+        self._brokers: dict[int, Connection] = {}
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for connection in [*self._brokers.values(), *([self._any] if self._any else [])]:
+            connection.close()
+        self._brokers.clear()
+        self._any = None
+
+    def request(self, message: object, response: type[Response], *, timeout: float | None = None) -> Response:
+        """To any broker. Brokers forward what only the controller can do, so this serves changes, too."""
+        if self._any is None:
+            self._any = self._connect_anywhere()
+        try:
+            return self._any.request(message, response, timeout=timeout)
+        except (Unreachable, TimedOut):
+            self._any = None
+            raise
+
+    def request_broker(self, broker_id: int, message: object, response: type[Response]) -> Response:
+        connection = self._brokers.get(broker_id)
+        if connection is None:
+            host, port = self._address_of(broker_id)
+            connection = self._brokers[broker_id] = Connection(host, port, timeout=self.timeout)
+        try:
+            return connection.request(message, response)
+        except (Unreachable, TimedOut):
+            del self._brokers[broker_id]
+            raise
+
+    def supports(self, key: ApiKey) -> bool:
+        if self._any is None:
+            self._any = self._connect_anywhere()
+        return self._any.supports(key)
+
+    def metadata(self, topics: Iterable[str] | None = None) -> MetadataResponse:
+        """Of the named topics, of all (None), or of the brokers alone (no names). Never creates a topic."""
+        if self._any is None:
+            self._any = self._connect_anywhere()
+        wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        if wanted is None and self._any.version(ApiKey.METADATA) == 0:
+            wanted = []  # how version 0 says "all"
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        return self.request(request, MetadataResponse)
+
+    def topics(self, names: Iterable[str] | None = None) -> list[MetadataResponseTopic]:
+        """Metadata of topics by name; a topic that is not there is a KafkaError."""
+        topics = sorted(self.metadata(names).topics, key=lambda topic: topic.name or "")
+        for topic in topics:
+            if topic.error_code and topic.error_code != ErrorCode.LEADER_NOT_AVAILABLE:
+                raise_for(topic.error_code, None, f"topic {topic.name!r}")
+        return topics
+
+    def leaders(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
+        """Partitions by the broker that leads them. One without a leader, or that does not exist, is a KafkaError."""
+        wanted = sorted(set(partitions))
+        leader_of: dict[TopicPartition, int] = {}
+        for topic in self.topics(sorted({partition.topic for partition in wanted})):
+            for found in topic.partitions:
+                leader_of[TopicPartition(topic.name or "", found.partition_index)] = found.leader_id
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for partition in wanted:
+            if partition not in leader_of:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition} does not exist")
+            if leader_of[partition] < 0:
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} has no leader")
+            by_leader.setdefault(leader_of[partition], []).append(partition)
+        return by_leader
+
+    def patiently(self, attempt: Callable[[], Result]) -> Result:
+        """Repeat while leadership is moving, up to the timeout."""
+        deadline = time.monotonic() + self.timeout
+        while True:
+            try:
+                return attempt()
+            except KafkaError as error:
+                if error.code not in MOVING or time.monotonic() > deadline:
+                    raise
+            time.sleep(_RETRY_SECONDS)
+
+    def _address_of(self, broker_id: int) -> tuple[str, int]:
+        for broker in self.metadata([]).brokers:
+            if broker.node_id == broker_id:
+                return broker.host, broker.port
+        raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not alive")
+
+    def _connect_anywhere(self) -> Connection:
+        failures: list[str] = []
+        for host, port in self.bootstrap:
+            try:
+                return Connection(host, port, timeout=self.timeout)
+            except ClientError as error:
+                failures.append(str(error))
+        raise Unreachable("; ".join(failures))
+
+
+def raise_for(code: int, message: str | None, about: str) -> None:
+    """A KafkaError if the code is one: what it is about, then what the broker says, or else what the code means."""
+    if code:
+        error = ErrorCode(code)
+        raise KafkaError(error, f"{about}: {message or KafkaError(error).message}")

@@ -1,0 +1,179 @@
+"""One blocking connection to one broker, for administration and readiness checks.
+
+The first exchange is ApiVersions; from then on each request goes out in the highest version both sides speak. One
+request is in flight at a time: the answer that comes must carry its correlation id, anything else is a broken peer.
+After an error on the wire the connection is closed, because what would come next is unknown.
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import struct
+import time
+from types import TracebackType
+from typing import Any, TypeVar
+
+from penstock.client.errors import BadResponse, TimedOut, Unreachable, UnsupportedApi
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.protocol.apis import API, ApiKey, ApiSpec
+from penstock.protocol.codec import MalformedMessage, decode_from
+from penstock.protocol.frames import encode_request, response_header_version
+from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+Response = TypeVar("Response")
+
+CLIENT_ID = "penstock"
+RESPONSE_BYTES_MAX = 256 * 1024 * 1024
+DEFAULT_TIMEOUT_SECONDS = 10.0
+
+_SPECS: dict[type[Any], ApiSpec] = {spec.request: spec for spec in API.values()}
+
+
+class Connection:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        client_id: str = CLIENT_ID,
+    ) -> None:
+        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.timeout = timeout
+        self.versions: dict[int, tuple[int, int]] = {}
+        self._client_id = client_id
+        self._correlation_ids = itertools.count(1)
+        try:
+            self._socket = socket.create_connection((host, port), timeout)
+        except TimeoutError as error:
+            raise Unreachable(f"{self.address} does not accept the connection within {timeout:g} s") from error
+        except OSError as error:
+            raise Unreachable(f"cannot connect to {self.address}: {error.strerror or error}") from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            self._greet()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def supports(self, key: ApiKey) -> bool:
+        return self._common(API[key]) is not None
+
+    def version(self, key: ApiKey) -> int:
+        """The version requests of this kind are sent in."""
+        spec = API[key]
+        common = self._common(spec)
+        if common is None:
+            raise UnsupportedApi(f"{self.address} does not serve {spec.name}")
+        return common
+
+    def request(self, message: object, response: type[Response], *, timeout: float | None = None) -> Response:
+        """Send and wait for the answer. The error codes in it are the caller's to look at."""
+        spec = _SPECS[type(message)]
+        if spec.response is not response:
+            raise TypeError(f"{spec.name} is answered by {spec.response.__name__}, not {response.__name__}")
+        answer: Response = self._exchange(spec, message, self.version(ApiKey(spec.key)), timeout)
+        return answer
+
+    def _greet(self) -> None:
+        """ApiVersions in our highest version; a broker that lacks it answers in version 0 with what it has."""
+        spec = API[ApiKey.API_VERSIONS]
+        request = ApiVersionsRequest(client_software_name=CLIENT_ID, client_software_version="0")
+        answer: ApiVersionsResponse = self._exchange(spec, request, spec.max_version, None)
+        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            answer = self._exchange(spec, ApiVersionsRequest(), 0, None)
+        if answer.error_code:
+            raise KafkaError(ErrorCode(answer.error_code), f"{self.address} refuses ApiVersions")
+        self.versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+
+    def _common(self, spec: ApiSpec) -> int | None:
+        low, high = self.versions.get(spec.key, (0, -1))
+        version = min(high, spec.max_version)
+        return version if version >= max(low, spec.min_version) else None
+
+    def _exchange(self, spec: ApiSpec, message: object, version: int, timeout: float | None) -> Any:
+        correlation_id = next(self._correlation_ids) & 0x7FFFFFFF
+        seconds = self.timeout if timeout is None else timeout
+        deadline = time.monotonic() + seconds
+        try:
+            self._socket.settimeout(seconds)
+            self._socket.sendall(encode_request(message, version, correlation_id, self._client_id))
+            frame = self._receive_frame(deadline)
+        except TimeoutError as error:
+            self.close()
+            raise TimedOut(f"{self.address} does not answer {spec.name} within {seconds:g} s") from error
+        except OSError as error:
+            self.close()
+            raise Unreachable(f"lost the connection to {self.address}: {error.strerror or error}") from error
+        try:
+            return self._decode(spec, version, correlation_id, frame)
+        except (MalformedMessage, struct.error) as error:
+            self.close()
+            raise BadResponse(f"{self.address} answers {spec.name} with bytes that are no Kafka response") from error
+
+    def _decode(self, spec: ApiSpec, version: int, correlation_id: int, frame: bytes) -> Any:
+        (answered,) = struct.unpack_from(">i", frame)
+        if answered != correlation_id:
+            raise MalformedMessage(f"correlation id {answered} instead of {correlation_id}")
+        position = 4
+        if response_header_version(spec.key, version) >= 1:
+            position = skip_tagged_fields(frame, position)
+        if spec.key == ApiKey.API_VERSIONS and version > 0:
+            (error_code,) = struct.unpack_from(">h", frame, position)
+            if error_code == ErrorCode.UNSUPPORTED_VERSION:
+                version = 0
+        message, _ = decode_from(spec.response, frame, version, position)
+        return message
+
+    def _receive_frame(self, deadline: float) -> bytes:
+        (size,) = struct.unpack(">i", self._receive(4, deadline))
+        if not 4 <= size <= RESPONSE_BYTES_MAX:
+            self.close()
+            raise BadResponse(f"{self.address} is not a Kafka broker: it announces a response of {size} bytes")
+        return self._receive(size, deadline)
+
+    def _receive(self, size: int, deadline: float) -> bytes:
+        buffer = bytearray(size)
+        view = memoryview(buffer)
+        while view:
+            self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+            received = self._socket.recv_into(view)
+            if not received:
+                self.close()
+                raise Unreachable(f"{self.address} closed the connection")
+            view = view[received:]
+        return bytes(buffer)
+
+
+def skip_tagged_fields(frame: bytes, position: int) -> int:
+    """The end of the tagged fields of a response header; there are none so far, so this is one zero byte."""
+    count, position = _unsigned_varint(frame, position)
+    for _ in range(count):
+        _, position = _unsigned_varint(frame, position)
+        size, position = _unsigned_varint(frame, position)
+        position += size
+    return position
+
+
+def _unsigned_varint(frame: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while position < len(frame):
+        byte = frame[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+    raise MalformedMessage("a response header that does not end")

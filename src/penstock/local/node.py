@@ -1,0 +1,189 @@
+"""One node as a real process.
+
+    DIR/server.properties   its settings
+    DIR/pid                 the process id, while it runs
+    DIR/server.log          everything the process prints
+    DIR/data/               its log directory
+
+`start` returns once the process exists, `wait_ready` once a client can work with it: ApiVersions and Metadata are
+answered. The process is bound to ours by a lifeline, so that none is left behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+
+from penstock.client.connection import Connection
+from penstock.client.errors import ClientError
+from penstock.local.lifeline import Lifeline
+from penstock.local.properties import merge_properties
+from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
+
+_POLL_SECONDS = 0.01
+_LOG_TAIL_BYTES = 4096
+
+
+class NodeFailed(Exception):
+    """A node that did not start, or did not become ready; the message is one line."""
+
+
+class LocalNode:
+    def __init__(
+        self,
+        node_id: int,
+        directory: str,
+        *,
+        host: str,
+        port: int,
+        roles: str = "broker,controller",
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        self.node_id = node_id
+        self.directory = os.path.abspath(directory)
+        self.host = host
+        self.port = port
+        self.roles = roles
+        self.properties = dict(properties or {})
+        self.process: subprocess.Popen[bytes] | None = None
+        self._lifeline: Lifeline | None = None
+
+    @property
+    def address(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def properties_path(self) -> str:
+        return os.path.join(self.directory, "server.properties")
+
+    @property
+    def log_path(self) -> str:
+        return os.path.join(self.directory, "server.log")
+
+    @property
+    def pid_path(self) -> str:
+        return os.path.join(self.directory, "pid")
+
+    @property
+    def data_path(self) -> str:
+        return os.path.join(self.directory, "data")
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def start(self) -> None:
+        """Write the settings and start the process. It still has to become ready."""
+        assert not self.running
+        self._release()
+        os.makedirs(self.directory, exist_ok=True)
+        self._write_properties()
+        lifeline = Lifeline()
+        command = [sys.executable, "-m", "penstock", "server", self.properties_path]
+        with open(self.log_path, "ab") as log:
+            try:
+                self.process = subprocess.Popen(
+                    [*command, "--lifeline", str(lifeline.child_fd)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=(lifeline.child_fd,),
+                    start_new_session=True,  # Ctrl-C is for us; we stop the nodes in order
+                )
+            finally:
+                lifeline.handed_over()
+        self._lifeline = lifeline
+        with open(self.pid_path, "w", encoding="ascii") as pid:
+            pid.write(f"{self.process.pid}\n")
+
+    def wait_ready(self, timeout: float = 30.0) -> None:
+        deadline = time.monotonic() + timeout
+        while not self.is_ready():
+            if not self.running:
+                raise NodeFailed(f"node {self.node_id} did not start: {self.last_words()}")
+            if time.monotonic() > deadline:
+                raise NodeFailed(f"node {self.node_id} is not ready after {timeout:g} s; see {self.log_path}")
+            time.sleep(_POLL_SECONDS)
+
+    def is_ready(self) -> bool:
+        """Whether it answers ApiVersions, and Metadata with at least one broker in it."""
+        try:
+            with Connection(self.host, self.port, timeout=2.0) as connection:
+                return bool(connection.request(MetadataRequest(topics=[]), MetadataResponse).brokers)
+        except ClientError:
+            return False
+
+    def stop(self, grace_seconds: float = 30.0) -> int:
+        """SIGTERM, then SIGKILL if the grace is not enough; the exit status."""
+        if self.process is None:
+            return 0
+        self.signal(signal.SIGTERM)
+        try:
+            self.process.wait(grace_seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        return self._release()
+
+    def kill(self) -> None:
+        """kill -9, and wait until it is gone."""
+        if self.process is not None:
+            self.signal(signal.SIGKILL)
+            self.process.wait()
+            self._release()
+
+    def signal(self, number: signal.Signals) -> None:
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.send_signal(number)
+
+    def log_text(self) -> str:
+        try:
+            with open(self.log_path, encoding="utf-8", errors="replace") as log:
+                return log.read()
+        except FileNotFoundError:
+            return ""
+
+    def last_words(self) -> str:
+        """The last line of server.log, for a one-line message."""
+        try:
+            with open(self.log_path, "rb") as log:
+                log.seek(max(0, os.path.getsize(self.log_path) - _LOG_TAIL_BYTES))
+                lines = log.read().decode(errors="replace").strip().splitlines()
+        except FileNotFoundError:
+            lines = []
+        return lines[-1].strip() if lines else f"nothing in {self.log_path}"
+
+    def _release(self) -> int:
+        """Forget a process that has ended."""
+        status = 0
+        if self.process is not None:
+            status = self.process.wait()
+            self.process = None
+        if self._lifeline is not None:
+            self._lifeline.cut()
+            self._lifeline = None
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.pid_path)
+        return status
+
+    def _write_properties(self) -> None:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        ours = {
+            "process.roles": self.roles,
+            "node.id": str(self.node_id),
+            "listeners": f"PLAINTEXT://{host}:{self.port}",
+            "log.dirs": self.data_path,
+            **self.properties,
+        }
+        try:
+            with open(self.properties_path, encoding="utf-8") as file:
+                text = file.read()
+        except FileNotFoundError:
+            text = ""
+        with open(self.properties_path, "w", encoding="utf-8") as file:
+            file.write(merge_properties(text, ours))
