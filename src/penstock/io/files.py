@@ -184,6 +184,8 @@ class RealFile:
         os.ftruncate(self._fd, size)
 
     def sync(self) -> None:
+        if self._fd < 0:  # fdatasync would say ValueError
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)
         os.fdatasync(self._fd)
 
     def close(self) -> None:
