@@ -1,9 +1,8 @@
 """Records inside a batch: decoded only where the semantics demand it.
 
-Two walks over the same bytes: `iterate_records` makes `Record`s for whoever wants keys, values and headers;
-`iterate_spans` says where each record lies and what compaction and validation must know of it, so that a surviving
-record can be copied without being rebuilt. Both trust nothing: a length that leaves its frame, a count that does not
-match or bytes left over raise `CorruptBatch`.
+`iterate_spans` walks a batch and says where each record lies, so that compaction can copy a surviving record without
+rebuilding it; `iterate_records` makes `Record`s of that. The walk trusts nothing: a length that leaves its frame, a
+count that does not match or bytes left over raise `CorruptBatch`.
 
 The varint decoding is written out where it happens. A call a field would double the time.
 """
@@ -31,17 +30,10 @@ class Record(NamedTuple):
     headers: Headers
 
 
-class RecordSpan(NamedTuple):
-    """A record's place in its (decompressed) batch body."""
-
-    start: int
-    end: int
-    # Where the key's length begins: what follows depends on neither offset nor timestamp.
-    contents: int
-    timestamp_delta: int
-    offset_delta: int
-    key: bytes | None
-    has_value: bool
+# A record's place in its decompressed body: start, end, contents, timestamp delta, offset delta, key, value start,
+# value end, headers. `contents` is where the key's length begins: what follows depends on neither offset nor timestamp.
+# A null value starts at -1. (A plain tuple, as millions of them are made.)
+RecordSpan = tuple[int, int, int, int, int, bytes | None, int, int, Headers]
 
 
 def records_body(buffer: Buffer, position: int, header: BatchHeader, *, max_size: int) -> bytes:
@@ -63,79 +55,22 @@ def iterate_records(buffer: Buffer, position: int, header: BatchHeader, *, max_s
     data = records_body(buffer, position, header, max_size=max_size)
     base_offset = header.base_offset
     base_timestamp = header.base_timestamp
-    last_offset_delta = header.last_offset_delta
     append_time = header.max_timestamp if header.is_log_append_time else None
-    total = len(data)
-    pos = 0
-    try:
-        for _ in range(header.count):
-            length = data[pos]
-            if length < 0x80:
-                pos += 1
-            else:
-                length, pos = read_unsigned(data, pos)
-            end = pos + (length >> 1)
-            if length & 1 or end > total:
-                raise CorruptBatch(f"record of {_zigzag(length)} bytes with {total - pos} left")
-            pos += 1  # the record's attributes: none are defined
-            delta = data[pos]
-            if delta < 0x80:
-                pos += 1
-            else:
-                delta, pos = read_unsigned(data, pos)
-            timestamp = base_timestamp + ((delta >> 1) ^ -(delta & 1)) if append_time is None else append_time
-            delta = data[pos]
-            if delta < 0x80:
-                pos += 1
-            else:
-                delta, pos = read_unsigned(data, pos)
-            delta = (delta >> 1) ^ -(delta & 1)
-            if delta < 0 or delta > last_offset_delta:
-                raise CorruptBatch(f"record with offset delta {delta} in a batch whose last is {last_offset_delta}")
-            length = data[pos]
-            if length < 0x80:
-                pos += 1
-            else:
-                length, pos = read_unsigned(data, pos)
-            key: bytes | None
-            if length & 1:
-                if length != 1:
-                    raise CorruptBatch(f"record key of {_zigzag(length)} bytes")
-                key = None
-            else:
-                length >>= 1
-                key = data[pos : pos + length]
-                pos += length
-            length = data[pos]
-            if length < 0x80:
-                pos += 1
-            else:
-                length, pos = read_unsigned(data, pos)
-            value: bytes | None
-            if length & 1:
-                if length != 1:
-                    raise CorruptBatch(f"record value of {_zigzag(length)} bytes")
-                value = None
-            else:
-                length >>= 1
-                value = data[pos : pos + length]
-                pos += length
-            headers: Headers = ()
-            if data[pos] == 0:
-                pos += 1
-            else:
-                headers, pos = _read_headers(data, pos, end)
-            if pos != end:
-                raise CorruptBatch(f"record contents end at {pos}, its length says {end}")
-            yield _new_tuple(Record, (base_offset + delta, timestamp, key, value, headers))
-    except (IndexError, ValueError) as error:
-        raise CorruptBatch(f"records end within a record: {error}") from None
-    if pos != total:
-        raise CorruptBatch(f"{total - pos} bytes behind the last of {header.count} records")
+    for _, _, _, timestamp_delta, offset_delta, key, value_start, value_end, headers in iterate_spans(data, header):
+        yield _new_tuple(
+            Record,
+            (
+                base_offset + offset_delta,
+                base_timestamp + timestamp_delta if append_time is None else append_time,
+                key,
+                None if value_start < 0 else data[value_start:value_end],
+                headers,
+            ),
+        )
 
 
 def iterate_spans(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
-    """Where the records of a decompressed body lie (see `records_body`), checked as `iterate_records` does."""
+    """Where the records of a decompressed body (see `records_body`) lie, each checked before it is handed out."""
     last_offset_delta = header.last_offset_delta
     total = len(data)
     pos = 0
@@ -143,34 +78,49 @@ def iterate_spans(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
         for _ in range(header.count):
             start = pos
             length = data[pos]
-            if length < 0x80:
-                pos += 1
-            else:
-                length, pos = read_unsigned(data, pos)
+            pos += 1
+            if length >= 0x80:
+                second = data[pos]
+                if second < 0x80:
+                    length += (second << 7) - 0x80
+                    pos += 1
+                else:
+                    length, pos = read_unsigned(data, pos - 1)
             end = pos + (length >> 1)
             if length & 1 or end > total:
                 raise CorruptBatch(f"record of {_zigzag(length)} bytes with {total - pos} left")
+            pos += 1  # the record's attributes: none are defined
+            timestamp_delta = data[pos]
             pos += 1
-            delta = data[pos]
-            if delta < 0x80:
-                pos += 1
-            else:
-                delta, pos = read_unsigned(data, pos)
-            timestamp_delta = (delta >> 1) ^ -(delta & 1)
-            delta = data[pos]
-            if delta < 0x80:
-                pos += 1
-            else:
-                delta, pos = read_unsigned(data, pos)
-            delta = (delta >> 1) ^ -(delta & 1)
-            if delta < 0 or delta > last_offset_delta:
-                raise CorruptBatch(f"record with offset delta {delta} in a batch whose last is {last_offset_delta}")
+            if timestamp_delta >= 0x80:
+                second = data[pos]
+                if second < 0x80:
+                    timestamp_delta += (second << 7) - 0x80
+                    pos += 1
+                else:
+                    timestamp_delta, pos = read_unsigned(data, pos - 1)
+            offset_delta = data[pos]
+            pos += 1
+            if offset_delta >= 0x80:
+                second = data[pos]
+                if second < 0x80:
+                    offset_delta += (second << 7) - 0x80
+                    pos += 1
+                else:
+                    offset_delta, pos = read_unsigned(data, pos - 1)
+            offset_delta = (offset_delta >> 1) ^ -(offset_delta & 1)
+            if offset_delta < 0 or offset_delta > last_offset_delta:
+                raise CorruptBatch(f"offset delta {offset_delta} in a batch whose last is {last_offset_delta}")
             contents = pos
             length = data[pos]
-            if length < 0x80:
-                pos += 1
-            else:
-                length, pos = read_unsigned(data, pos)
+            pos += 1
+            if length >= 0x80:
+                second = data[pos]
+                if second < 0x80:
+                    length += (second << 7) - 0x80
+                    pos += 1
+                else:
+                    length, pos = read_unsigned(data, pos - 1)
             key: bytes | None
             if length & 1:
                 if length != 1:
@@ -181,24 +131,41 @@ def iterate_spans(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
                 key = data[pos : pos + length]
                 pos += length
             length = data[pos]
-            if length < 0x80:
-                pos += 1
-            else:
-                length, pos = read_unsigned(data, pos)
-            has_value = True
+            pos += 1
+            if length >= 0x80:
+                second = data[pos]
+                if second < 0x80:
+                    length += (second << 7) - 0x80
+                    pos += 1
+                else:
+                    length, pos = read_unsigned(data, pos - 1)
             if length & 1:
                 if length != 1:
                     raise CorruptBatch(f"record value of {_zigzag(length)} bytes")
-                has_value = False
+                value_start = -1
+                value_end = -1
             else:
+                value_start = pos
                 pos += length >> 1
+                value_end = pos
+            headers: Headers = ()
             if data[pos] == 0:
                 pos += 1
             else:
-                _, pos = _read_headers(data, pos, end)
+                headers, pos = _read_headers(data, pos, end)
             if pos != end:
                 raise CorruptBatch(f"record contents end at {pos}, its length says {end}")
-            yield _new_tuple(RecordSpan, (start, end, contents, timestamp_delta, delta, key, has_value))
+            yield (
+                start,
+                end,
+                contents,
+                (timestamp_delta >> 1) ^ -(timestamp_delta & 1),
+                offset_delta,
+                key,
+                value_start,
+                value_end,
+                headers,
+            )
     except (IndexError, ValueError) as error:
         raise CorruptBatch(f"records end within a record: {error}") from None
     if pos != total:

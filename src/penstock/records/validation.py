@@ -188,13 +188,13 @@ def _check_records(body: bytes, header: BatchHeader, settings: ProduceRules, now
     max_timestamp = NO_TIMESTAMP
     errors: list[tuple[int, str]] = []
     code = ErrorCode.INVALID_RECORD
-    for index, span in enumerate(iterate_spans(body, header)):
-        timestamp = base_timestamp + span.timestamp_delta
+    for index, (_, _, _, timestamp_delta, offset_delta, key, _, _, _) in enumerate(iterate_spans(body, header)):
+        timestamp = base_timestamp + timestamp_delta
         if timestamp > max_timestamp:
             max_timestamp = timestamp
-        if span.offset_delta != index:
-            errors.append((index, f"record {index} has offset delta {span.offset_delta}"))
-        elif compacted and span.key is None:
+        if offset_delta != index:
+            errors.append((index, f"record {index} has offset delta {offset_delta}"))
+        elif compacted and key is None:
             errors.append((index, "a compacted topic cannot accept a record without a key"))
         elif create_time and timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
             errors.append((index, _out_of_range(timestamp, earliest, latest)))
