@@ -1,0 +1,62 @@
+"""Client tests run against a real `penstock server`; with PENSTOCK_TEST_BOOTSTRAP=host:port against any Kafka cluster.
+
+The second is how the tests themselves are tested: what Apache Kafka does not answer, nobody has to. With
+PENSTOCK_TEST_LOG_DIR=path the tests that look at the files find that cluster's log directory there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from drivers import DEADLINE_S
+
+pytest.register_assert_rewrite("contract")
+
+NewTopicFixture = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    """host:port of the cluster under test."""
+    elsewhere = os.environ.get("PENSTOCK_TEST_BOOTSTRAP")
+    return elsewhere or request.getfixturevalue("broker").bootstrap
+
+
+@pytest.fixture(scope="session")
+def topic_name() -> Iterator[Callable[[], str]]:
+    """Names that no other test, worker or earlier run on the same cluster uses."""
+    run, numbers = uuid.uuid4().hex[:8], itertools.count()
+    yield lambda: f"clients-{run}-{next(numbers)}"
+
+
+@pytest.fixture(scope="session")
+def new_topic(bootstrap: str, topic_name: Callable[[], str]) -> NewTopicFixture:
+    """Create a topic and return its name; by one client for all tests, so that a test of another needs nothing of it."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def serves(topic: str, partitions: int) -> bool:
+        if len(admin.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions) < partitions:
+            return False
+        offsets = admin.list_offsets({TopicPartition(topic, n): OffsetSpec.latest() for n in range(partitions)})
+        return all(answer.exception(DEADLINE_S) is None for answer in offsets.values())
+
+    def create(partitions: int = 1, **configs: str) -> str:
+        name = topic_name()
+        topic = NewTopic(name, partitions, 1, config={key.replace("_", "."): value for key, value in configs.items()})
+        admin.create_topics([topic], operation_timeout=DEADLINE_S)[name].result(DEADLINE_S)
+        deadline = time.monotonic() + DEADLINE_S
+        while not serves(name, partitions):
+            # Kafka answers once the topic is committed; a record sent before its leader has heard of it is sent again
+            # later, and may then come after records sent later.
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        return name
+
+    return create
