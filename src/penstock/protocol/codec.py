@@ -1,0 +1,144 @@
+"""Messages to bytes and back.
+
+    data = encode(HeartbeatRequest(group_id="g"), version=4)
+    request = decode(HeartbeatRequest, data, version=4)
+
+A codec is compiled the first time a message is met in a version (a few milliseconds) and kept with its class. Decoding
+takes bytes from strangers: whatever they are, the result is a message or MalformedMessage, and memory stays within a
+constant factor of the input.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.protocol.declaration import Decoder, Encoder, Message, Schema
+from penstock.protocol.decoder import holds_records, struct_decoder
+from penstock.protocol.encoder import struct_encoder
+from penstock.protocol.primitives import Buffer, MalformedMessage
+
+__all__ = [
+    "MalformedMessage",
+    "UnencodableMessage",
+    "decode",
+    "decode_from",
+    "encode",
+    "encode_into",
+    "encode_parts",
+    "splice",
+]
+
+M = TypeVar("M", bound=Message)
+
+# Where in an encoded message which records belong.
+Splices = list[tuple[int, Buffer | Sequence[Buffer]]]
+
+
+class UnencodableMessage(ValueError):
+    """A message that holds what its fields cannot: a null where none may be, a number out of range."""
+
+
+def encode(message: Message, version: int) -> bytes:
+    out = bytearray()
+    splices: Splices = []
+    encode_into(message, version, out, splices)
+    if not splices:
+        return bytes(out)
+    parts: list[Buffer] = []
+    splice(out, splices, parts)
+    return b"".join(parts)
+
+
+def encode_parts(message: Message, version: int, out: list[Buffer]) -> None:
+    """Appends the buffers whose concatenation is the message; long records are among them as they are, not copied."""
+    encoded = bytearray()
+    splices: Splices = []
+    encode_into(message, version, encoded, splices)
+    splice(encoded, splices, out)
+
+
+def encode_into(message: Message, version: int, out: bytearray, splices: Splices) -> None:
+    """Appends the message to `out`, except for its records: `splices` tells where they belong."""
+    schema = message.__schema__
+    encoder = schema.encoders.get(version) or _compile_encoder(schema, version)
+    try:
+        encoder(message, out, splices)
+    except (struct.error, TypeError, AttributeError, ValueError) as error:
+        raise UnencodableMessage(f"{type(message).__name__} v{version}: {error}") from error
+
+
+def splice(encoded: bytearray, splices: Splices, out: list[Buffer]) -> None:
+    """Cuts an encoded message where records belong, and appends pieces and records in order."""
+    if not splices:
+        out.append(encoded)
+        return
+    view = memoryview(encoded)
+    start = 0
+    for position, records in splices:
+        out.append(view[start:position])
+        if isinstance(records, bytes | bytearray | memoryview):
+            out.append(records)
+        else:
+            out.extend(records)
+        start = position
+    if start < len(encoded):
+        out.append(view[start:])
+
+
+def decode(cls: type[M], buffer: Buffer, version: int, position: int = 0) -> M:
+    """The message that fills the buffer from `position` to its end."""
+    schema = cls.__schema__
+    decoder = schema.decoders.get(version) or _compile_decoder(schema, version)
+    if schema.holds_records:
+        if type(buffer) is not memoryview:
+            buffer = memoryview(buffer)
+    elif type(buffer) is not bytes:
+        # Slices of bytes are the cheapest to turn into strings, and nothing of this message refers to its buffer.
+        buffer = bytes(buffer[position:])
+        position = 0
+    message: M
+    message, position = _run(cls, decoder, buffer, version, position)
+    if position != len(buffer):
+        raise MalformedMessage(f"{cls.__name__} v{version}: {len(buffer) - position} bytes too many")
+    return message
+
+
+def decode_from(cls: type[M], buffer: Buffer, version: int, position: int) -> tuple[M, int]:
+    """The message at `position`, and the position after it."""
+    schema = cls.__schema__
+    decoder = schema.decoders.get(version) or _compile_decoder(schema, version)
+    if schema.holds_records and type(buffer) is not memoryview:
+        buffer = memoryview(buffer)
+    return _run(cls, decoder, buffer, version, position)
+
+
+def _run(cls: type[M], decoder: Decoder, buffer: Buffer, version: int, position: int) -> tuple[Any, int]:
+    try:
+        return decoder(buffer, position, len(buffer))
+    except (struct.error, IndexError) as error:
+        raise MalformedMessage(f"{cls.__name__} v{version}: ends too early") from error
+    except ValueError as error:
+        raise MalformedMessage(f"{cls.__name__} v{version}: {error}") from error
+
+
+def _compile_encoder(schema: Schema, version: int) -> Encoder:
+    _require_version(schema, version)
+    encoder = schema.encoders[version] = struct_encoder(schema.cls, version, version in schema.flexible)
+    return encoder
+
+
+def _compile_decoder(schema: Schema, version: int) -> Decoder:
+    _require_version(schema, version)
+    schema.holds_records = holds_records(schema.cls)
+    decoder = schema.decoders[version] = struct_decoder(schema.cls, version, version in schema.flexible)
+    return decoder
+
+
+def _require_version(schema: Schema, version: int) -> None:
+    if schema.versions is None:
+        raise TypeError(f"{schema.cls.__name__} is a part of a message, not a message")
+    if version not in schema.versions:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{schema.cls.__name__} has no version {version}")

@@ -1,0 +1,116 @@
+"""Frames: a 4-byte length, a header, a body.
+
+A request header is read before anything is known to be valid about the request, on every request, so it is done by hand
+here: one unpack. Its form depends on the API and version it names itself: flexible requests have a tag section (header
+version 2, otherwise 1). Response headers follow the same rule (1 and 0) with one exception: the response to ApiVersions
+always has a header of version 0, because a client sends that request before it knows what the broker understands.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from penstock.protocol.apis import API, ApiKey
+from penstock.protocol.codec import Splices, encode_into, splice
+from penstock.protocol.declaration import Message
+from penstock.protocol.messages import header
+from penstock.protocol.primitives import Buffer, MalformedMessage, read_uvarint, records_size
+
+_FIXED_REQUEST_HEADER = struct.Struct(">hhih")
+_LENGTH = struct.Struct(">i")
+_LENGTH_AND_CORRELATION_ID = struct.Struct(">ii")
+_LENGTH_CORRELATION_ID_AND_TAGS = struct.Struct(">iiB")
+
+
+class RequestHeader(NamedTuple):
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+def request_header_version(api_key: int, version: int) -> int:
+    return 2 if version >= API[api_key].flexible_from else 1
+
+
+def response_header_version(api_key: int, version: int) -> int:
+    return 1 if version >= API[api_key].flexible_from and api_key != ApiKey.API_VERSIONS else 0
+
+
+def read_request_header(buffer: Buffer, position: int) -> tuple[RequestHeader, int]:
+    """The header at `position` and where the body starts.
+
+    An unknown API, or an unknown version of a known one, is returned as it came: answering is up to the caller. The
+    tags of a header are checked and dropped, since Kafka has given meaning to none.
+    """
+    try:
+        api_key, version, correlation_id, size = _FIXED_REQUEST_HEADER.unpack_from(buffer, position)
+        position += 10
+        client_id = None
+        if size >= 0:
+            stop = position + size
+            if stop > len(buffer):
+                raise MalformedMessage(f"a client id of {size} bytes with {len(buffer) - position} left")
+            client_id = str(buffer[position:stop], "utf-8")
+            position = stop
+        elif size != -1:
+            raise MalformedMessage(f"a client id of {size} bytes")
+        spec = API.get(api_key)
+        if spec is not None and version >= spec.flexible_from:
+            if buffer[position] == 0:
+                position += 1
+            else:
+                position = _skip_tags(buffer, position)
+    except (struct.error, IndexError) as error:
+        raise MalformedMessage("a request header that ends too early") from error
+    except UnicodeDecodeError as error:
+        raise MalformedMessage(f"a client id that is no UTF-8: {error}") from error
+    return RequestHeader(api_key, version, correlation_id, client_id), position
+
+
+def _skip_tags(buffer: Buffer, position: int) -> int:
+    count, position = read_uvarint(buffer, position)
+    for _ in range(count):
+        _, position = read_uvarint(buffer, position)
+        size, position = read_uvarint(buffer, position)
+        position += size
+        if position > len(buffer):
+            raise MalformedMessage(f"a header tag of {size} bytes in a shorter frame")
+    return position
+
+
+def encode_request(request: Message, version: int, correlation_id: int, client_id: str | None) -> bytes:
+    """The whole frame of a request, its length included."""
+    key = request.__schema__.key
+    if key is None:
+        raise TypeError(f"{type(request).__name__} is not a request")
+    out = bytearray(4)
+    splices: Splices = []
+    head = header.RequestHeader(
+        request_api_key=key, request_api_version=version, correlation_id=correlation_id, client_id=client_id
+    )
+    encode_into(head, request_header_version(key, version), out, splices)
+    encode_into(request, version, out, splices)
+    parts: list[Buffer] = []
+    _finish(out, splices, parts)
+    return b"".join(parts)
+
+
+def response_parts(api_key: int, version: int, correlation_id: int, response: Message, out: list[Buffer]) -> None:
+    """Appends the buffers of a response frame, its length included; long records among them are not copied."""
+    if response_header_version(api_key, version):
+        encoded = bytearray(_LENGTH_CORRELATION_ID_AND_TAGS.pack(0, correlation_id, 0))
+    else:
+        encoded = bytearray(_LENGTH_AND_CORRELATION_ID.pack(0, correlation_id))
+    splices: Splices = []
+    encode_into(response, version, encoded, splices)
+    _finish(encoded, splices, out)
+
+
+def _finish(encoded: bytearray, splices: Splices, out: list[Buffer]) -> None:
+    size = len(encoded) - 4
+    for _, records in splices:
+        size += records_size(records)
+    _LENGTH.pack_into(encoded, 0, size)
+    splice(encoded, splices, out)

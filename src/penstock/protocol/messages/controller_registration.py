@@ -1,0 +1,33 @@
+"""ControllerRegistration (API key 70). A controller makes itself known to the active one."""
+
+from __future__ import annotations
+
+from penstock.protocol.declaration import Message, field
+from penstock.protocol.primitives import Int16, Int32, Uint16, Uuid
+
+
+class ControllerRegistrationRequest(Message, key=70, versions="0", flexible="0+"):
+    controller_id: Int32 = field("0+")
+    incarnation_id: Uuid = field("0+")
+    zk_migration_ready: bool = field("0+")
+    listeners: list[Listener] = field("0+")
+    features: list[Feature] = field("0+")
+
+
+class Listener(Message):
+    name: str = field("0+")
+    host: str = field("0+")
+    port: Uint16 = field("0+")
+    security_protocol: Int16 = field("0+")
+
+
+class Feature(Message):
+    name: str = field("0+")
+    min_supported_version: Int16 = field("0+")
+    max_supported_version: Int16 = field("0+")
+
+
+class ControllerRegistrationResponse(Message, key=70, versions="0", flexible="0+"):
+    throttle_time_ms: Int32 = field("0+")
+    error_code: Int16 = field("0+")
+    error_message: str | None = field("0+", nullable="0+")
