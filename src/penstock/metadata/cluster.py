@@ -1,0 +1,127 @@
+"""The nodes as the metadata has them: registrations of brokers and controllers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock.metadata.features import Levels
+from penstock.metadata.partition import UNASSIGNED_DIRECTORY
+from penstock.model.ids import Uuid
+from penstock.protocol.messages.metadata_records import (
+    BrokerEndpoint,
+    BrokerFeature,
+    ControllerEndpoint,
+    ControllerFeature,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+)
+
+
+class NodeEndpoint(NamedTuple):
+    """Where a node can be reached on one of its listeners."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRegistration:
+    broker_id: int
+    # The offset of the registration: what the broker must quote in its requests, so that an old incarnation is noticed.
+    epoch: int
+    incarnation_id: Uuid
+    endpoints: Mapping[str, NodeEndpoint]
+    features: Mapping[str, Levels]
+    rack: str | None
+    # A fenced broker is registered but not used: it leads nothing and clients are not sent to it.
+    fenced: bool
+    in_controlled_shutdown: bool
+    directories: tuple[Uuid, ...]
+    cordoned_directories: tuple[Uuid, ...] | None = None
+
+    @classmethod
+    def from_record(cls, record: RegisterBrokerRecord) -> BrokerRegistration:
+        cordoned = record.cordoned_log_dirs
+        return cls(
+            broker_id=record.broker_id,
+            epoch=record.broker_epoch,
+            incarnation_id=record.incarnation_id,
+            endpoints={
+                endpoint.name: NodeEndpoint(endpoint.name, endpoint.host, endpoint.port, endpoint.security_protocol)
+                for endpoint in record.end_points
+            },
+            features={
+                feature.name: Levels(feature.min_supported_version, feature.max_supported_version)
+                for feature in record.features
+            },
+            rack=record.rack,
+            fenced=record.fenced,
+            in_controlled_shutdown=record.in_controlled_shutdown,
+            directories=tuple(record.log_dirs),
+            cordoned_directories=None if cordoned is None else tuple(cordoned),
+        )
+
+    def to_record(self) -> RegisterBrokerRecord:
+        return RegisterBrokerRecord(
+            broker_id=self.broker_id,
+            incarnation_id=self.incarnation_id,
+            broker_epoch=self.epoch,
+            end_points=[BrokerEndpoint(**endpoint._asdict()) for endpoint in self.endpoints.values()],
+            features=[
+                BrokerFeature(name=name, min_supported_version=levels.minimum, max_supported_version=levels.maximum)
+                for name, levels in self.features.items()
+            ],
+            rack=self.rack,
+            fenced=self.fenced,
+            in_controlled_shutdown=self.in_controlled_shutdown,
+            log_dirs=list(self.directories),
+            cordoned_log_dirs=None if self.cordoned_directories is None else list(self.cordoned_directories),
+        )
+
+    @property
+    def active(self) -> bool:
+        """Whether it may be in sync and lead."""
+        return not self.fenced and not self.in_controlled_shutdown
+
+    @property
+    def default_directory(self) -> Uuid:
+        """Where a new replica goes as far as the controller can tell: with one directory there is no choice."""
+        return self.directories[0] if len(self.directories) == 1 else UNASSIGNED_DIRECTORY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerRegistration:
+    controller_id: int
+    incarnation_id: Uuid
+    endpoints: Mapping[str, NodeEndpoint]
+    features: Mapping[str, Levels]
+
+    @classmethod
+    def from_record(cls, record: RegisterControllerRecord) -> ControllerRegistration:
+        return cls(
+            controller_id=record.controller_id,
+            incarnation_id=record.incarnation_id,
+            endpoints={
+                endpoint.name: NodeEndpoint(endpoint.name, endpoint.host, endpoint.port, endpoint.security_protocol)
+                for endpoint in record.end_points
+            },
+            features={
+                feature.name: Levels(feature.min_supported_version, feature.max_supported_version)
+                for feature in record.features
+            },
+        )
+
+    def to_record(self) -> RegisterControllerRecord:
+        return RegisterControllerRecord(
+            controller_id=self.controller_id,
+            incarnation_id=self.incarnation_id,
+            end_points=[ControllerEndpoint(**endpoint._asdict()) for endpoint in self.endpoints.values()],
+            features=[
+                ControllerFeature(name=name, min_supported_version=levels.minimum, max_supported_version=levels.maximum)
+                for name, levels in self.features.items()
+            ],
+        )

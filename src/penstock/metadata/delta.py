@@ -1,0 +1,296 @@
+"""A delta: records on their way into an image.
+
+    delta = MetadataDelta(image)
+    for record in records:
+        delta.replay(record)
+    image = delta.apply(offset, epoch, timestamp_ms)
+
+Only what the records touch is copied: a change of one partition copies that topic's partitions and the tables of
+topics, once per delta and not once per record. Whoever acts on a change reads the delta's `changed_...` and
+`removed_...` rather than comparing images.
+
+A record that makes no sense on the image it meets (a partition of an unknown topic, a change of one that does not
+exist) is a `ReplayFailed`: with a log that only a correct controller writes it cannot happen, so whoever sees it stops
+rather than guesses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from penstock.metadata.cluster import BrokerRegistration, ControllerRegistration
+from penstock.metadata.features import KRAFT_VERSION
+from penstock.metadata.image import ConfigResource, MetadataImage, ResourceType
+from penstock.metadata.partition import Partition
+from penstock.metadata.topics import Topic, TopicsImage, collision_key
+from penstock.model.ids import Uuid, uuid_text
+from penstock.protocol.declaration import Message
+from penstock.protocol.messages.metadata_records import (
+    BrokerRegistrationChangeRecord,
+    ClearElrRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+    FenceBrokerRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+)
+
+
+class ReplayFailed(Exception):
+    """A metadata record that does not fit the metadata it meets, or of a kind this software does not know."""
+
+
+class MetadataDelta:
+    def __init__(self, image: MetadataImage) -> None:
+        self.image = image
+        self.records: list[Message] = []
+        # What is different, for those who act on it. A topic that came and went within the delta is in neither.
+        self.changed_topics: dict[Uuid, str] = {}
+        self.removed_topics: dict[Uuid, Topic] = {}
+        self.changed_configs: set[ConfigResource] = set()
+        self.changed_brokers: set[int] = set()
+        self.features_changed = False
+
+        self._features = image.features
+        self._brokers = image.brokers
+        self._controllers = image.controllers
+        self._configs: dict[ConfigResource, Mapping[str, str]] | None = None
+        self._next_producer_id = image.next_producer_id
+        self._ids: dict[Uuid, Topic] | None = None
+        self._names: dict[str, Uuid] | None = None
+        self._collisions: dict[str, tuple[str, ...]] = {}
+        # The partitions of changed topics: copies that may be written to until `apply`.
+        self._partitions: dict[Uuid, dict[int, Partition]] = {}
+
+    def replay_all(self, records: Iterable[Message]) -> None:
+        for record in records:
+            self.replay(record)
+
+    def replay(self, record: Message) -> None:
+        handler = _HANDLERS.get(type(record))
+        if handler is None:
+            raise ReplayFailed(f"metadata records of type {type(record).__name__} are not supported")
+        handler(self, record)
+        self.records.append(record)
+
+    def apply(self, offset: int, epoch: int, timestamp_ms: int) -> MetadataImage:
+        """The image after the records; the delta is used up."""
+        topics = self.image.topics
+        if self._ids is not None:
+            for topic_id, name in self.changed_topics.items():
+                self._ids[topic_id] = Topic(name, topic_id, self._partitions[topic_id])
+            if self._names is None:
+                topics = TopicsImage(self._ids, topics.names, topics.collisions)
+            else:
+                topics = TopicsImage(self._ids, self._names, self._collisions)
+        return MetadataImage(
+            offset=offset,
+            epoch=epoch,
+            timestamp_ms=timestamp_ms,
+            features=self._features,
+            brokers=self._brokers,
+            controllers=self._controllers,
+            topics=topics,
+            configs=self.image.configs if self._configs is None else self._configs,
+            next_producer_id=self._next_producer_id,
+        )
+
+    # -- features, nodes, producer ids ------------------------------------------------------------------------------
+
+    def _feature_level(self, record: FeatureLevelRecord) -> None:
+        if record.name == KRAFT_VERSION:
+            return  # the quorum's own records say that one
+        features = dict(self._features)
+        if record.feature_level:
+            features[record.name] = record.feature_level
+        else:
+            features.pop(record.name, None)
+        self._features = features
+        self.features_changed = True
+
+    def _register_broker(self, record: RegisterBrokerRecord) -> None:
+        self._set_broker(BrokerRegistration.from_record(record))
+
+    def _unregister_broker(self, record: UnregisterBrokerRecord) -> None:
+        self._broker(record.broker_id, record.broker_epoch)
+        brokers = dict(self._brokers)
+        del brokers[record.broker_id]
+        self._brokers = brokers
+        self.changed_brokers.add(record.broker_id)
+
+    def _fence_broker(self, record: FenceBrokerRecord) -> None:
+        self._set_broker(replace(self._broker(record.id, record.epoch), fenced=True))
+
+    def _unfence_broker(self, record: UnfenceBrokerRecord) -> None:
+        self._set_broker(replace(self._broker(record.id, record.epoch), fenced=False))
+
+    def _change_broker(self, record: BrokerRegistrationChangeRecord) -> None:
+        broker = self._broker(record.broker_id, record.broker_epoch)
+        changes: dict[str, Any] = {}
+        if record.fenced:
+            changes["fenced"] = record.fenced > 0
+        if record.in_controlled_shutdown:
+            changes["in_controlled_shutdown"] = True
+        if record.log_dirs:
+            changes["directories"] = tuple(record.log_dirs)
+        if record.cordoned_log_dirs is not None:
+            changes["cordoned_directories"] = tuple(record.cordoned_log_dirs)
+        self._set_broker(replace(broker, **changes))
+
+    def _broker(self, broker_id: int, epoch: int) -> BrokerRegistration:
+        broker = self._brokers.get(broker_id)
+        if broker is None:
+            raise ReplayFailed(f"broker {broker_id} is not registered")
+        if broker.epoch != epoch:
+            raise ReplayFailed(f"broker {broker_id} is registered with epoch {broker.epoch}, not {epoch}")
+        return broker
+
+    def _set_broker(self, broker: BrokerRegistration) -> None:
+        self._brokers = {**self._brokers, broker.broker_id: broker}
+        self.changed_brokers.add(broker.broker_id)
+
+    def _register_controller(self, record: RegisterControllerRecord) -> None:
+        controller = ControllerRegistration.from_record(record)
+        self._controllers = {**self._controllers, controller.controller_id: controller}
+
+    def _producer_ids(self, record: ProducerIdsRecord) -> None:
+        if record.next_producer_id <= self._next_producer_id and self._next_producer_id:
+            raise ReplayFailed(f"the next producer id went from {self._next_producer_id} to {record.next_producer_id}")
+        self._next_producer_id = record.next_producer_id
+
+    # -- topics ------------------------------------------------------------------------------------------------------
+
+    def _topic(self, record: TopicRecord) -> None:
+        ids, names = self._own_ids(), self._own_names()
+        if record.name in names:
+            raise ReplayFailed(f"topic {record.name} exists already")
+        self._partitions[record.topic_id] = {}
+        self.changed_topics[record.topic_id] = record.name
+        # A place holder until `apply`, so that order (of the snapshot, of listings) is that of creation.
+        ids[record.topic_id] = Topic(record.name, record.topic_id, {})
+        names[record.name] = record.topic_id
+        key = collision_key(record.name)
+        if key is not None:
+            others = self._collisions.get(key, ())
+            self._collisions[key] = tuple(sorted({*others, record.name}))
+
+    def _partition(self, record: PartitionRecord) -> None:
+        self._partitions_of(record.topic_id)[record.partition_id] = Partition.from_record(record)
+
+    def _change_partition(self, record: PartitionChangeRecord) -> None:
+        partitions = self._partitions_of(record.topic_id)
+        partition = partitions.get(record.partition_id)
+        if partition is None:
+            raise ReplayFailed(f"topic {uuid_text(record.topic_id)} has no partition {record.partition_id}")
+        partitions[record.partition_id] = partition.merge(record)
+
+    def _remove_topic(self, record: RemoveTopicRecord) -> None:
+        ids, names = self._own_ids(), self._own_names()
+        topic = ids.pop(record.topic_id, None)
+        if topic is None:
+            raise ReplayFailed(f"no topic has the id {uuid_text(record.topic_id)}")
+        del names[topic.name]
+        self._partitions.pop(record.topic_id, None)
+        self.changed_topics.pop(record.topic_id, None)
+        before = self.image.topics.by_id(record.topic_id)
+        if before is not None:
+            self.removed_topics[record.topic_id] = before
+        key = collision_key(topic.name)
+        if key is not None:
+            others = tuple(name for name in self._collisions[key] if name != topic.name)
+            if others:
+                self._collisions[key] = others
+            else:
+                del self._collisions[key]
+        resource = ConfigResource(ResourceType.TOPIC, topic.name)
+        if resource in (self.image.configs if self._configs is None else self._configs):
+            del self._own_configs()[resource]
+            self.changed_configs.add(resource)
+
+    def _clear_elr(self, record: ClearElrRecord) -> None:
+        ids = self._own_ids()
+        topic_ids = list(ids)
+        if record.topic_name:
+            topic_ids = [topic_id for topic_id in topic_ids if ids[topic_id].name == record.topic_name]
+            if not topic_ids:
+                raise ReplayFailed(f"there is no topic {record.topic_name}")
+        for topic_id in topic_ids:
+            current = self._partitions.get(topic_id, ids[topic_id].partitions)
+            if any(partition.elr or partition.last_known_elr for partition in current.values()):
+                partitions = self._partitions_of(topic_id)
+                for partition_id, partition in partitions.items():
+                    partitions[partition_id] = partition._replace(elr=(), last_known_elr=())
+
+    def _own_ids(self) -> dict[Uuid, Topic]:
+        if self._ids is None:
+            self._ids = dict(self.image.topics.ids)
+        return self._ids
+
+    def _own_names(self) -> dict[str, Uuid]:
+        if self._names is None:
+            self._names = dict(self.image.topics.names)
+            self._collisions = dict(self.image.topics.collisions)
+        return self._names
+
+    def _partitions_of(self, topic_id: Uuid) -> dict[int, Partition]:
+        partitions = self._partitions.get(topic_id)
+        if partitions is None:
+            topic = self._own_ids().get(topic_id)
+            if topic is None:
+                raise ReplayFailed(f"no topic has the id {uuid_text(topic_id)}")
+            partitions = self._partitions[topic_id] = dict(topic.partitions)
+            self.changed_topics[topic_id] = topic.name
+        return partitions
+
+    # -- configs -----------------------------------------------------------------------------------------------------
+
+    def _config(self, record: ConfigRecord) -> None:
+        resource = ConfigResource(record.resource_type, record.resource_name)
+        configs = self._own_configs()
+        values = dict(configs.get(resource, {}))
+        if record.value is None:
+            values.pop(record.name, None)
+        else:
+            values[record.name] = record.value
+        if values:
+            configs[resource] = values
+        else:
+            configs.pop(resource, None)
+        self.changed_configs.add(resource)
+
+    def _own_configs(self) -> dict[ConfigResource, Mapping[str, str]]:
+        if self._configs is None:
+            self._configs = dict(self.image.configs)
+        return self._configs
+
+    def _nothing(self, record: NoOpRecord) -> None:
+        """Written to move the log along."""
+
+
+_HANDLERS: dict[type[Message], Callable[[MetadataDelta, Any], None]] = {
+    BrokerRegistrationChangeRecord: MetadataDelta._change_broker,
+    ClearElrRecord: MetadataDelta._clear_elr,
+    ConfigRecord: MetadataDelta._config,
+    FeatureLevelRecord: MetadataDelta._feature_level,
+    FenceBrokerRecord: MetadataDelta._fence_broker,
+    NoOpRecord: MetadataDelta._nothing,
+    PartitionChangeRecord: MetadataDelta._change_partition,
+    PartitionRecord: MetadataDelta._partition,
+    ProducerIdsRecord: MetadataDelta._producer_ids,
+    RegisterBrokerRecord: MetadataDelta._register_broker,
+    RegisterControllerRecord: MetadataDelta._register_controller,
+    RemoveTopicRecord: MetadataDelta._remove_topic,
+    TopicRecord: MetadataDelta._topic,
+    UnfenceBrokerRecord: MetadataDelta._unfence_broker,
+    UnregisterBrokerRecord: MetadataDelta._unregister_broker,
+}

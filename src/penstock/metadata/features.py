@@ -1,0 +1,49 @@
+"""Feature levels: what this software can do, and what the level of metadata.version means for the records.
+
+Only features that are really served appear. Others join the table on the day they work, so that a level that is
+finalized is always a promise that is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+METADATA_VERSION: Final = "metadata.version"
+KRAFT_VERSION: Final = "kraft.version"
+ELIGIBLE_LEADER_REPLICAS_VERSION: Final = "eligible.leader.replicas.version"
+
+# metadata.version by Kafka release. 4.0 is the oldest we write: below it partition records have another shape.
+METADATA_4_0_IV3: Final = 25
+METADATA_4_1_IV1: Final = 27
+METADATA_4_2_IV1: Final = 29
+METADATA_4_3_IV0: Final = 30
+
+# The levels at which the shape of the metadata changed: going back across one of them could lose something.
+_METADATA_CHANGED_AT: Final = (METADATA_4_3_IV0,)
+
+
+class Levels(NamedTuple):
+    """An inclusive range of feature levels."""
+
+    minimum: int
+    maximum: int
+
+    def __contains__(self, level: object) -> bool:
+        return isinstance(level, int) and self.minimum <= level <= self.maximum
+
+    def __str__(self) -> str:
+        return f"{self.minimum}-{self.maximum}"
+
+
+SUPPORTED_FEATURES: Final[Mapping[str, Levels]] = {
+    KRAFT_VERSION: Levels(0, 1),
+    METADATA_VERSION: Levels(METADATA_4_0_IV3, METADATA_4_3_IV0),
+}
+
+# What a new cluster is finalized with. kraft.version is no record of the controller's but one of the quorum's.
+NEW_CLUSTER_FEATURES: Final[Mapping[str, int]] = {METADATA_VERSION: METADATA_4_3_IV0}
+
+
+def downgrade_loses_metadata(current: int, target: int) -> bool:
+    return any(target < changed_at <= current for changed_at in _METADATA_CHANGED_AT)

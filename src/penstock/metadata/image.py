@@ -1,0 +1,95 @@
+"""The image: everything the cluster's metadata says as of one offset.
+
+An image never changes. Replaying records makes a `MetadataDelta`, and applying that makes the next image, which shares
+with the last one whatever the records left alone. So the same value can be read by a request, written as a snapshot by
+a worker thread, and kept as the state to return to, while the controller already works on the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+from penstock.metadata.cluster import BrokerRegistration, ControllerRegistration
+from penstock.metadata.features import METADATA_VERSION
+from penstock.metadata.topics import TopicsImage
+from penstock.protocol.declaration import Message
+from penstock.protocol.messages.metadata_records import (
+    ConfigRecord,
+    FeatureLevelRecord,
+    ProducerIdsRecord,
+    TopicRecord,
+)
+
+
+class ResourceType(IntEnum):
+    """What a configuration can belong to, numbered as on the wire."""
+
+    UNKNOWN = 0
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigResource(NamedTuple):
+    type: int
+    # A topic's name or a broker's id; the empty broker name is the default of all brokers.
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataImage:
+    # The last record replayed, its epoch and the time its batch was appended; -1 before any.
+    offset: int = -1
+    epoch: int = -1
+    timestamp_ms: int = -1
+    # Finalized levels, those at 0 left out; kraft.version is the quorum's and not here.
+    features: Mapping[str, int] = field(default_factory=dict)
+    brokers: Mapping[int, BrokerRegistration] = field(default_factory=dict)
+    controllers: Mapping[int, ControllerRegistration] = field(default_factory=dict)
+    topics: TopicsImage = field(default_factory=TopicsImage)
+    configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
+    next_producer_id: int = 0
+
+    @property
+    def metadata_version(self) -> int:
+        return self.features.get(METADATA_VERSION, 0)
+
+    def config(self, resource_type: int, name: str) -> Mapping[str, str]:
+        """What is set on a resource; empty if nothing."""
+        return self.configs.get(ConfigResource(resource_type, name), {})
+
+    def topic_config(self, name: str) -> Mapping[str, str]:
+        return self.config(ResourceType.TOPIC, name)
+
+    def to_records(self) -> Iterator[Message]:
+        """Records that make this image (but for its offset) out of nothing, as a snapshot has them."""
+        for name in sorted(self.features, key=lambda feature: (feature != METADATA_VERSION, feature)):
+            yield FeatureLevelRecord(name=name, feature_level=self.features[name])
+        for broker_id in sorted(self.brokers):
+            yield self.brokers[broker_id].to_record()
+        for controller_id in sorted(self.controllers):
+            yield self.controllers[controller_id].to_record()
+        for topic in self.topics:
+            yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
+            for partition_id in sorted(topic.partitions):
+                yield topic.partitions[partition_id].to_record(topic.topic_id, partition_id)
+        for resource in sorted(self.configs):
+            for name, value in sorted(self.configs[resource].items()):
+                yield ConfigRecord(resource_type=resource.type, resource_name=resource.name, name=name, value=value)
+        if self.next_producer_id:
+            yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=self.next_producer_id)
+
+    def same_content(self, other: MetadataImage) -> bool:
+        """Equal but for the offset."""
+        return all(
+            getattr(self, name) == getattr(other, name)
+            for name in ("features", "brokers", "controllers", "topics", "configs", "next_producer_id")
+        )
+
+
+EMPTY_IMAGE = MetadataImage()

@@ -1,0 +1,67 @@
+"""Metadata records as bytes: the values of the records in `__cluster_metadata` and in snapshots.
+
+A value is a frame version (1), the record's type and its version, each an unsigned varint, and then the body. The
+version of a record follows from the metadata.version of the cluster, so that every node that takes part can read it.
+"""
+
+from __future__ import annotations
+
+from penstock.metadata.features import METADATA_4_3_IV0
+from penstock.protocol.codec import decode, encode
+from penstock.protocol.declaration import Message
+from penstock.protocol.messages import metadata_records
+from penstock.protocol.messages.metadata_records import (
+    BrokerRegistrationChangeRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+)
+from penstock.protocol.primitives import MalformedMessage, read_uvarint, uvarint
+
+_FRAME_VERSION = 1
+
+_RECORDS: dict[int, type[Message]] = {
+    cls.__schema__.key: cls
+    for cls in vars(metadata_records).values()
+    if isinstance(cls, type) and issubclass(cls, Message) and cls.__schema__.key is not None
+}
+
+
+class UnknownRecord(ValueError):
+    """A metadata record of a type or version that this software does not know."""
+
+
+def record_version(record_type: type[Message], metadata_version: int) -> int:
+    """The version a record is written in. Types that are not named here have one version only."""
+    if record_type is RegisterBrokerRecord:
+        return 4 if metadata_version >= METADATA_4_3_IV0 else 3
+    if record_type is BrokerRegistrationChangeRecord:
+        return 3 if metadata_version >= METADATA_4_3_IV0 else 2
+    if record_type in (PartitionRecord, PartitionChangeRecord):
+        return 2
+    return 0
+
+
+def encode_record(record: Message, metadata_version: int) -> bytes:
+    key = record.__schema__.key
+    assert key is not None, f"{type(record).__name__} is no metadata record"
+    version = record_version(type(record), metadata_version)
+    return uvarint(_FRAME_VERSION) + uvarint(key) + uvarint(version) + encode(record, version)
+
+
+def decode_record(value: bytes | None) -> Message:
+    """MalformedMessage for bytes that are no record, UnknownRecord for one that we cannot know."""
+    if not value:
+        raise MalformedMessage("a metadata record without a value")
+    frame_version, position = read_uvarint(value, 0)
+    if frame_version != _FRAME_VERSION:
+        raise UnknownRecord(f"metadata record with frame version {frame_version}")
+    key, position = read_uvarint(value, position)
+    version, position = read_uvarint(value, position)
+    record_type = _RECORDS.get(key)
+    if record_type is None:
+        raise UnknownRecord(f"metadata record of type {key}")
+    versions = record_type.__schema__.versions
+    if versions is None or version not in versions:
+        raise UnknownRecord(f"{record_type.__name__} of version {version}")
+    return decode(record_type, value, version, position)
