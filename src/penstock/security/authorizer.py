@@ -1,0 +1,95 @@
+"""The one question every request passes: may this principal do this to that?
+
+Operations and resource types are Kafka's, numbered as in its ACL requests. `AllowAll` is the answer until there are
+ACLs to decide by.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final, NamedTuple, Protocol
+
+from penstock.security.principal import Principal
+
+
+class Operation(IntEnum):
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class ResourceKind(IntEnum):
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class Resource(NamedTuple):
+    kind: ResourceKind
+    name: str
+
+
+CLUSTER: Final = Resource(ResourceKind.CLUSTER, "kafka-cluster")
+
+TOPIC_OPERATIONS: Final = frozenset(
+    {
+        Operation.READ,
+        Operation.WRITE,
+        Operation.CREATE,
+        Operation.DELETE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    }
+)
+CLUSTER_OPERATIONS: Final = frozenset(
+    {
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.CLUSTER_ACTION,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+        Operation.IDEMPOTENT_WRITE,
+    }
+)
+
+
+def topic_resource(name: str) -> Resource:
+    return Resource(ResourceKind.TOPIC, name)
+
+
+def group_resource(name: str) -> Resource:
+    return Resource(ResourceKind.GROUP, name)
+
+
+class Authorizer(Protocol):
+    def authorize(self, principal: Principal, operation: Operation, resource: Resource) -> bool: ...
+
+
+class AllowAll:
+    def authorize(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
+        return True
+
+
+def authorized_operations(
+    authorizer: Authorizer, principal: Principal, resource: Resource, operations: frozenset[Operation]
+) -> int:
+    """The bit field Metadata and Describe responses carry: bit n is set if operation n is allowed."""
+    return sum(1 << operation for operation in operations if authorizer.authorize(principal, operation, resource))

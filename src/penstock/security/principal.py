@@ -1,0 +1,25 @@
+"""Principals: who a request is from."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Principal(NamedTuple):
+    type: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.name}"
+
+
+def parse_principal(text: str) -> Principal:
+    """`User:alice`; the name may itself have colons."""
+    kind, separator, name = text.partition(":")
+    if not separator or not kind or not name:
+        raise ValueError(f"{text!r} is not a principal such as User:alice")
+    return Principal(kind, name)
+
+
+# Whoever came over a connection that was not authenticated.
+ANONYMOUS: Final = Principal("User", "ANONYMOUS")
