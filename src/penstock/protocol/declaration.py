@@ -14,7 +14,8 @@ Every field has a default, so a message can be made with only what matters. A ty
 with keyword arguments. At run time a class is slotted; its `__init__` is compiled when the first instance is made,
 which keeps importing hundreds of messages cheap.
 
-A tagged struct that is not on the wire is None, where Kafka would have a struct full of defaults.
+A tagged struct that is not on the wire is None, where Kafka has a struct full of defaults; unless the field is
+nullable, since then None means a null that was sent.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ class VersionRange(NamedTuple):
 
     def __contains__(self, version: object) -> bool:
         return isinstance(version, int) and self.first <= version <= self.last
+
+    @property
+    def is_some(self) -> bool:
+        return self.first <= self.last
 
     @classmethod
     @lru_cache(maxsize=256)
@@ -87,10 +92,6 @@ class TypedField(NamedTuple):
     tag: int | None
     ignorable: bool
 
-    @property
-    def is_struct(self) -> bool:
-        return not self.is_array and isinstance(self.type, type)
-
 
 Encoder = Callable[[Any, bytearray, list[Any]], None]
 Decoder = Callable[[Any, int, int], tuple[Any, int]]
@@ -130,7 +131,7 @@ class Schema:
             elif isinstance(kind, Scalar | Variable):
                 default = kind.default
             else:
-                default = None if declared.tag is not None else kind
+                default = kind if declared.tag is None or declared.nullable.is_some else None
         return TypedField(
             name, kind, is_array, declared.versions, declared.nullable, default, declared.tag, declared.ignorable
         )

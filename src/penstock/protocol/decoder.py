@@ -23,6 +23,8 @@ from penstock.protocol.declaration import Decoder, Message, TypedField
 from penstock.protocol.primitives import (
     BYTES,
     RECORDS,
+    STRING,
+    STRING_SIZE_MAX,
     UNPACK_ARRAY,
     UUID,
     MalformedMessage,
@@ -32,7 +34,7 @@ from penstock.protocol.primitives import (
     unpack_uuids,
     uvarint_rest,
 )
-from penstock.protocol.source import Source, length_format, present, size_min, tagged
+from penstock.protocol.source import Source, length_format, null_struct_marker, present, size_min, tagged
 
 
 def compile_decoder(cls: type[Message], version: int, flexible: bool) -> Decoder:
@@ -45,8 +47,12 @@ def _refuse_size(name: str, size: int, left: int) -> NoReturn:
     raise MalformedMessage(f"{name} has length {size}, but only {left} bytes are left")
 
 
+def _refuse_string(name: str, size: int) -> NoReturn:
+    raise MalformedMessage(f"{name} has length {size}, more than the {STRING_SIZE_MAX} of a string")
+
+
 def _refuse_struct(name: str, marker: int) -> NoReturn:
-    raise MalformedMessage(f"{name} starts with {marker}, where 1 or -1 (null) should be")
+    raise MalformedMessage(f"{name} starts with {marker}, which means neither a struct nor null")
 
 
 def _refuse_tag_size(tag: int) -> NoReturn:
@@ -66,6 +72,7 @@ class _DecoderCompiler:
             read_unknown_tags=read_unknown_tags,
             unpack_uuids=unpack_uuids,
             refuse_size=_refuse_size,
+            refuse_string=_refuse_string,
             refuse_struct=_refuse_struct,
             refuse_tag_size=_refuse_tag_size,
         )
@@ -105,11 +112,11 @@ class _DecoderCompiler:
             self.formats.append(field.type.format)
             self.targets.append(target)
         elif isinstance(field.type, type):
-            self._struct(field.type, target, nullable)
+            self._struct(field, field.type, target, nullable)
         else:
             self._variable(field, target, nullable)
 
-    def _struct(self, struct_type: type[Message], target: str, nullable: bool) -> None:
+    def _struct(self, field: TypedField, struct_type: type[Message], target: str, nullable: bool) -> None:
         decode = self._nested(struct_type)
         if not nullable:
             self._flush()
@@ -120,10 +127,10 @@ class _DecoderCompiler:
         self._flush()
         with self.source.block("if marker == 1:"):
             self.source.line(f"{target}, position = {decode}(buffer, position, end)")
-        with self.source.block("elif marker == -1:"):
+        with self.source.block(f"elif marker == {null_struct_marker(field)}:"):
             self.source.line(f"{target} = None")
         with self.source.block("else:"):
-            self.source.line(f"refuse_struct({target!r}, marker)")
+            self.source.line(f"refuse_struct({field.name!r}, marker)")
 
     def _variable(self, field: TypedField, target: str, nullable: bool) -> None:
         source = self.source
@@ -183,6 +190,9 @@ class _DecoderCompiler:
         if length is None:
             with self.source.block("if size > 127:"):
                 self.source.line("size, position = uvarint_rest(buffer, position, size)")
+                if field.type is STRING and not field.is_array:
+                    with self.source.block(f"if size > {STRING_SIZE_MAX + 1}:"):
+                        self.source.line(f"refuse_string({field.name!r}, size - 1)")
             self.source.line("size -= 1")
 
     def _flush(self) -> None:

@@ -25,6 +25,8 @@ from penstock.protocol.primitives import (
     BYTES,
     PACK_ARRAY,
     RECORDS,
+    STRING,
+    STRING_SIZE_MAX,
     UUID,
     Scalar,
     pack_uuids,
@@ -32,7 +34,7 @@ from penstock.protocol.primitives import (
     records_size,
     uvarint,
 )
-from penstock.protocol.source import Source, length_format, present, tagged
+from penstock.protocol.source import Source, length_format, null_struct_marker, present, tagged
 
 # Records no longer than this are copied after all: a buffer of its own for each would cost the socket more.
 COPIED_RECORDS_SIZE_MAX = 1024
@@ -46,6 +48,10 @@ def _refuse_absent(cls: type[Message], name: str, version: int) -> None:
     raise KafkaError(
         ErrorCode.UNSUPPORTED_VERSION, f"{cls.__name__}.{name} is set, but version {version} cannot carry it"
     )
+
+
+def _refuse_string(name: str, size: int) -> None:
+    raise ValueError(f"{name} has {size} bytes, more than the {STRING_SIZE_MAX} of a string")
 
 
 def _checked_uuid(value: bytes) -> bytes:
@@ -67,6 +73,7 @@ class _EncoderCompiler:
             pack_uuids=pack_uuids,
             checked_uuid=_checked_uuid,
             refuse_absent=_refuse_absent,
+            refuse_string=_refuse_string,
         )
         # Fixed-size values not yet written: their formats and the expressions that give them.
         self.formats: list[str] = []
@@ -82,7 +89,8 @@ class _EncoderCompiler:
                 self._tag_section()
             else:
                 self._flush("out")
-                source.line("return")
+                with source.block("if message.unknown_tags:"):
+                    source.line(f"refuse_absent(cls, 'unknown_tags', {self.version})")
         encoder: Encoder = source.function("encode", f"encode {self.cls.__name__} v{self.version}")
         return encoder
 
@@ -94,18 +102,17 @@ class _EncoderCompiler:
                     self.source.line(refusal)
 
     def _differs_from_default(self, field: TypedField, value: str) -> str:
-        if field.is_struct:
-            default = self.source.name("default", field.type())  # type: ignore[operator]
-            nothing = "" if isinstance(field.default, type) else f"{value} is not None and "
-            # A struct that may be null is sent even when it is full of defaults.
-            if field.nullable.first <= field.nullable.last:
-                return f"{value} is not None"
-            return f"{nothing}{value} != {default}"
+        if isinstance(field.type, type) and not field.is_array:
+            default = self.source.name("default", field.type())
+            if isinstance(field.default, type):
+                return f"{value} != {default}"
+            # A null that may be sent is unlike any struct; where it only stands for absence, defaults are absent, too.
+            return f"{value} is not None" + ("" if field.nullable.is_some else f" and {value} != {default}")
         if field.default is None:
             return f"{value} is not None"
         if field.default in (False, 0, "", b"", []) and field.type is not UUID:
             # A null where the default is empty differs from it, too.
-            return f"{value} or {value} is None" if field.nullable.first <= field.nullable.last else value
+            return f"{value} or {value} is None" if field.nullable.is_some else value
         return f"{value} != {field.default!r}"
 
     def _value(self, field: TypedField, value: str, out: str) -> None:
@@ -117,18 +124,18 @@ class _EncoderCompiler:
             self.formats.append(field.type.format)
             self.values.append(f"checked_uuid({value})" if field.type is UUID else value)
         elif isinstance(field.type, type):
-            self._struct(field.type, value, out, nullable)
+            self._struct(field, field.type, value, out, nullable)
         else:
             self._variable(field, value, out, nullable)
 
-    def _struct(self, struct_type: type[Message], value: str, out: str, nullable: bool) -> None:
+    def _struct(self, field: TypedField, struct_type: type[Message], value: str, out: str, nullable: bool) -> None:
         self._flush(out)
         encode = self._nested(struct_type)
         if not nullable:
             self.source.line(f"{encode}({value}, {out}, splices)")
             return
         with self.source.block(f"if {value} is None:"):
-            self.source.line(f"{out}.append(255)")
+            self.source.line(f"{out}.append({null_struct_marker(field) & 0xFF})")
         with self.source.block("else:"):
             self.source.line(f"{out}.append(1)")
             self.source.line(f"{encode}({value}, {out}, splices)")
@@ -194,6 +201,9 @@ class _EncoderCompiler:
         with self.source.block("if size < 128:"):
             self._pack([*self.formats, "B"], [*self.values, "size"], out)
         with self.source.block("else:"):
+            if field.type is STRING and not field.is_array:
+                with self.source.block(f"if size > {STRING_SIZE_MAX + 1}:"):
+                    self.source.line(f"refuse_string({field.name!r}, size - 1)")
             self._flush(out)
             self.source.line(f"{out} += uvarint(size)")
 

@@ -70,6 +70,9 @@ Records = Annotated[Buffer | Sequence[Buffer] | None, RECORDS]
 
 PLAIN_KINDS: dict[Any, Scalar | Variable] = {str: STRING, bytes: BYTES, bool: BOOLEAN}
 
+# A string's length fits an int16 in flexible versions too; Kafka's own clients and brokers insist on it.
+STRING_SIZE_MAX = 32767
+
 # Five bytes of seven bits hold any unsigned 32-bit number.
 UVARINT_SIZE_MAX = 5
 

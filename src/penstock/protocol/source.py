@@ -73,6 +73,14 @@ def length_format(field: TypedField, flexible: bool) -> str | None:
     return "h" if field.type is STRING and not field.is_array else "i"
 
 
+def null_struct_marker(field: TypedField) -> int:
+    """The byte in place of a nullable struct that is null; before one that is there is a 1.
+
+    The two kinds of field differ because Kafka writes a signed byte in one case and a varint in the other.
+    """
+    return -1 if field.tag is None else 0
+
+
 def size_min(cls: type[Message], version: int, flexible: bool) -> int:
     """The fewest bytes an element of this struct can take: what an array's count is checked against."""
     total = 1 if flexible else 0

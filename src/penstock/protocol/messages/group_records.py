@@ -104,6 +104,7 @@ class ConsumerGroupMemberMetadataValue(Message, key=5, versions="0", flexible="0
     subscribed_topic_regex: str | None = field("0+", nullable="0+")
     rebalance_timeout_ms: Int32 = field("0+", default=-1)
     server_assignor: str | None = field("0+", nullable="0+")
+    # None for a member that speaks the new protocol. Kafka's schema has no default of null here, so it must be given.
     classic_member_metadata: ClassicMemberMetadata | None = field("0+", nullable="0+", tag=0)
 
 
@@ -156,7 +157,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(Message, key=8, versions="0", fl
 class TopicPartitions(Message):
     topic_id: Uuid = field("0+")
     partitions: list[Int32] = field("0+")
-    assignment_epochs: list[Int32] | None = field("0+", nullable="0+", default=None, tag=0)
+    assignment_epochs: list[Int32] | None = field("0+", nullable="0+", tag=0)
 
 
 class ConsumerGroupRegularExpressionKey(Message, key=16, versions="0"):
