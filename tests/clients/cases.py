@@ -49,7 +49,7 @@ def as_read(records: Iterable[Record], positions: Iterable[Position]) -> list[Re
 
 
 def by_position(records: Iterable[Record]) -> list[Record]:
-    """Order by partition, keeping the order of arrival within each: readers may interleave partitions, never offsets."""
+    """Order by partition, keep the order of arrival within each: readers may interleave partitions, never offsets."""
     return sorted(records, key=lambda record: record.partition or 0)
 
 

@@ -38,7 +38,7 @@ def topic_name() -> Iterator[Callable[[], str]]:
 
 @pytest.fixture(scope="session")
 def new_topic(bootstrap: str, topic_name: Callable[[], str]) -> NewTopicFixture:
-    """Create a topic and return its name; by one client for all tests, so that a test of another needs nothing of it."""
+    """Create a topic and return its name; by one client for all tests, so that none needs its own for it."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
 
     def serves(topic: str, partitions: int) -> bool:

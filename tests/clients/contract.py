@@ -1,6 +1,6 @@
 """What every client must see of the broker. Each client's test file inherits the classes its library has the verbs for.
 
-The tests know nothing of the client: a fixture `client` gives them a driver (see `drivers`), `new_topic` an empty topic.
+The tests know nothing of the client: a fixture `client` gives them a driver (see `drivers`).
 """
 
 from __future__ import annotations
@@ -212,7 +212,9 @@ class Topics:
         client.produce(topic, numbered_records(4, partitions=2))
         client.create_partitions(topic, 5)
         eventually(lambda: client.partition_count(topic) == 5)
-        assert client.produce(topic, [Record(b"k", b"v", (), BASE_TIMESTAMP_MS, 4)]) == [Position(4, 0)]
+        added = (2, 3, 4)
+        records = [Record(b"k", b"v", (), BASE_TIMESTAMP_MS, partition) for partition in added]
+        assert client.produce(topic, records) == [Position(partition, 0) for partition in added]
         assert client.latest(topic, 0) == 2
         with pytest.raises(Refused) as refused:
             client.create_partitions(topic, 3)

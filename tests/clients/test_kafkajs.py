@@ -1,0 +1,43 @@
+"""kafkajs, the client of the JavaScript world."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import contract
+import pytest
+from drivers.kafkajs import KafkaJs
+
+
+@pytest.fixture(scope="module")
+def client(bootstrap: str) -> Iterator[KafkaJs]:
+    with closing(KafkaJs(bootstrap)) as client:
+        yield client
+
+
+class TestProducing(contract.Producing): ...
+
+
+class TestPipelining(contract.Pipelining): ...
+
+
+class TestReading(contract.Reading): ...
+
+
+class TestOffsets(contract.Offsets): ...
+
+
+class TestTopics(contract.Topics): ...
+
+
+class TestAutoCreation(contract.AutoCreation): ...
+
+
+class TestConfigs(contract.Configs): ...
+
+
+class TestDeletingRecords(contract.DeletingRecords): ...
+
+
+class TestCluster(contract.Cluster): ...
