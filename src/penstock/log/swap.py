@@ -1,0 +1,214 @@
+"""Putting a compacted segment in the place of those it was made from, so that a crash at any moment is harmless.
+
+The names are Kafka's. A new segment is written as `<base>.log.cleaned` (and its indexes likewise); complete and synced,
+it is renamed to `.swap`; the segments it replaces are set aside as `.deleted`; the suffix `.swap` is taken off.
+
+Kafka completes a swap after a crash by removing the segments that lie within the offsets found in the `.swap` file.
+That is not enough when the power fails: renames may reach the disk in any order, so that the new segment could stand
+there without `.swap` while an old one that it replaces is back, with the same records; and where compaction removed the
+last records of its sources, nothing in the new segment says how far it reaches. So there is one file more,
+`<base>.swap`: the base offsets of the segments that are replaced, and which files the new one has. Written atomically,
+it is the decision; as long as it is there the swap is under way, and doing all of it again is harmless.
+
+    prepare_swap    .cleaned -> .swap, synced; then the decision, synced    any thread
+    swap_files      old -> .deleted, .swap -> final: renames only           the event loop, with the log's segment list
+    finish_swap     sync; then the decision goes                            any thread
+    recover_swaps   at a start: completes what was decided, undoes the rest
+
+Any number of swaps may follow each other in a directory, from the front of the log to its end, one at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from penstock.io.files import FileSystem, read_file, write_file_atomically
+from penstock.log.segment import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, file_name
+from penstock.records.batch import HEADER_SIZE, MAGIC, MIN_LENGTH, read_header
+
+logger = logging.getLogger("penstock.log")
+
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+
+_VERSION = "0"
+# The log comes last, when its indexes stand.
+_INDEXES_THEN_LOG = (*(suffix for suffix in SEGMENT_SUFFIXES if suffix != LOG_SUFFIX), LOG_SUFFIX)
+
+
+class MalformedSwap(ValueError):
+    """A `<base>.swap` file that does not say what is replaced. It is written atomically: the disk has failed."""
+
+
+class _Decision(NamedTuple):
+    replaced: list[int]
+    suffixes: list[str]
+
+
+def prepare_swap(files: FileSystem, directory: str, base_offset: int, replaced: Sequence[int]) -> None:
+    """Decide that the cleaned segment at `base_offset` takes the place of those at the offsets `replaced`."""
+    suffixes: list[str] = []
+    for suffix in _INDEXES_THEN_LOG:
+        path = os.path.join(directory, file_name(base_offset, suffix))
+        if _rename_if_there(files, path + CLEANED_SUFFIX, path + SWAP_SUFFIX):
+            suffixes.append(suffix)
+    files.sync_directory(directory)
+    _decide(files, directory, base_offset, _Decision(list(replaced), suffixes))
+
+
+def swap_files(files: FileSystem, directory: str, base_offset: int, replaced: Sequence[int]) -> list[str]:
+    """Rename a decided swap's files, without a sync; returns the paths of those that can be removed later.
+
+    OSError leaves it to `recover_swaps`: until then the directory is in no state to be read.
+    """
+    set_aside: list[str] = []
+    for offset in replaced:
+        for suffix in SEGMENT_SUFFIXES:
+            path = os.path.join(directory, file_name(offset, suffix))
+            if _rename_if_there(files, path, path + DELETED_SUFFIX):
+                set_aside.append(path + DELETED_SUFFIX)
+    _take_suffix_off(files, directory, base_offset)
+    return set_aside
+
+
+def finish_swap(files: FileSystem, directory: str, base_offset: int, set_aside: Iterable[str] = ()) -> None:
+    """Make a swap durable, and remove what it set aside."""
+    files.sync_directory(directory)
+    files.remove(_decision_path(directory, base_offset))
+    for path in set_aside:
+        files.remove(path)
+    files.sync_directory(directory)
+
+
+def abandon_swap(files: FileSystem, directory: str, base_offset: int) -> None:
+    """Undo `prepare_swap`, as long as `swap_files` has not begun."""
+    files.remove(_decision_path(directory, base_offset))
+    files.sync_directory(directory)
+    for suffix in SEGMENT_SUFFIXES:
+        files.remove(os.path.join(directory, file_name(base_offset, suffix) + SWAP_SUFFIX))
+
+
+def remove_cleaned(files: FileSystem, directory: str) -> None:
+    """Nobody is cleaning this log: remove what an earlier cleaning left."""
+    for name in files.list(directory):
+        if name.endswith(CLEANED_SUFFIX):
+            files.remove(os.path.join(directory, name))
+
+
+def recover_swaps(files: FileSystem, directory: str, names: Iterable[str] | None = None) -> bool:
+    """Complete decided swaps and undo unfinished cleaning in a partition's directory; true if anything was done."""
+    names = files.list(directory) if names is None else list(names)
+    cleaned = [name for name in names if name.endswith(CLEANED_SUFFIX)]
+    swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
+    if not cleaned and not swaps:
+        return False
+    decided = [_base_offset(name) for name in swaps if _is_decision(name)]
+    _adopt_undecided(files, directory, names, cleaned, swaps, decided)
+    for base_offset in decided:
+        _complete(files, directory, base_offset)
+    for name in files.list(directory):
+        if name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)):
+            logger.info("%s: %s is of a cleaning that was not finished and is removed", directory, name)
+            files.remove(os.path.join(directory, name))
+    files.sync_directory(directory)
+    return True
+
+
+def _adopt_undecided(
+    files: FileSystem, directory: str, names: list[str], cleaned: list[str], swaps: list[str], decided: list[int]
+) -> None:
+    """Complete swap files without a decision are those of an Apache Kafka that stopped in the middle (or ours, one
+    step before deciding): its rules apply, by which old segments may be gone already.
+
+    A swap file at or above an unfinished one belongs to a set that was not complete.
+    """
+    unfinished = min((_base_offset(name) for name in cleaned), default=None)
+    undecided: dict[int, list[str]] = {}
+    for name in swaps:
+        base_offset = _base_offset(name)
+        if base_offset not in decided and (unfinished is None or base_offset < unfinished):
+            undecided.setdefault(base_offset, []).append(os.path.splitext(name.removesuffix(SWAP_SUFFIX))[1])
+    for base_offset, suffixes in undecided.items():
+        replaced: list[int] = []
+        if LOG_SUFFIX in suffixes:
+            path = os.path.join(directory, file_name(base_offset, LOG_SUFFIX) + SWAP_SUFFIX)
+            end = max(_next_offset(files, path, base_offset), base_offset + 1)
+            logs = [_base_offset(name) for name in names if name.endswith(LOG_SUFFIX)]
+            replaced = [offset for offset in logs if base_offset <= offset < end]
+        _decide(files, directory, base_offset, _Decision(replaced, suffixes))
+        decided.append(base_offset)
+
+
+def _complete(files: FileSystem, directory: str, base_offset: int) -> None:
+    decision = _read_decision(files, directory, base_offset)
+    logger.info("%s: completing the swap of segment %d for %s", directory, base_offset, decision.replaced)
+    for offset in decision.replaced:
+        for suffix in SEGMENT_SUFFIXES:
+            # What the new segment has too is either replaced by the renames below, or the new one already.
+            if offset != base_offset or suffix not in decision.suffixes:
+                files.remove(os.path.join(directory, file_name(offset, suffix)))
+    _take_suffix_off(files, directory, base_offset)
+    finish_swap(files, directory, base_offset)
+
+
+def _take_suffix_off(files: FileSystem, directory: str, base_offset: int) -> None:
+    for suffix in _INDEXES_THEN_LOG:
+        path = os.path.join(directory, file_name(base_offset, suffix))
+        _rename_if_there(files, path + SWAP_SUFFIX, path)
+
+
+def _rename_if_there(files: FileSystem, source: str, target: str) -> bool:
+    try:
+        files.rename(source, target)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _decide(files: FileSystem, directory: str, base_offset: int, decision: _Decision) -> None:
+    lines = [_VERSION, " ".join(map(str, decision.replaced)), " ".join(decision.suffixes), ""]
+    write_file_atomically(files, _decision_path(directory, base_offset), "\n".join(lines).encode())
+
+
+def _read_decision(files: FileSystem, directory: str, base_offset: int) -> _Decision:
+    path = _decision_path(directory, base_offset)
+    try:
+        version, replaced, suffixes = read_file(files, path).decode().splitlines()
+        decision = _Decision([int(offset) for offset in replaced.split()], suffixes.split())
+    except ValueError as error:
+        raise MalformedSwap(f"{path}: {error}") from error
+    if version != _VERSION or not set(decision.suffixes) <= set(SEGMENT_SUFFIXES):
+        raise MalformedSwap(f"{path}: version {version}, files {suffixes}")
+    return decision
+
+
+def _decision_path(directory: str, base_offset: int) -> str:
+    return os.path.join(directory, file_name(base_offset, SWAP_SUFFIX))
+
+
+def _is_decision(name: str) -> bool:
+    return name.removesuffix(SWAP_SUFFIX).isdigit()
+
+
+def _base_offset(name: str) -> int:
+    return int(name.split(".", 1)[0])
+
+
+def _next_offset(files: FileSystem, path: str, base_offset: int) -> int:
+    next_offset = base_offset
+    file = files.open(path, read_only=True)
+    try:
+        position, size = 0, file.size()
+        while position + HEADER_SIZE <= size:
+            header = read_header(file.pread(HEADER_SIZE, position))
+            if header.magic != MAGIC or header.length < MIN_LENGTH:
+                logger.error("%s is corrupt at position %d", path, position)
+                break
+            next_offset = header.next_offset
+            position += header.size
+    finally:
+        file.close()
+    return next_offset
