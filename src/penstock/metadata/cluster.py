@@ -88,6 +88,11 @@ class BrokerRegistration:
         return not self.fenced and not self.in_controlled_shutdown
 
     @property
+    def cordoned(self) -> bool:
+        """Whether no directory of it takes new replicas."""
+        return bool(self.directories) and set(self.directories) <= set(self.cordoned_directories or ())
+
+    @property
     def default_directory(self) -> Uuid:
         """Where a new replica goes as far as the controller can tell: with one directory there is no choice."""
         return self.directories[0] if len(self.directories) == 1 else UNASSIGNED_DIRECTORY

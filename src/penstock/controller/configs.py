@@ -1,0 +1,221 @@
+"""Configurations of topics and brokers: single settings set, deleted, appended to; or all of a resource replaced.
+
+What results is validated as a whole, not only what changed. Each resource of a request stands alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import Final, TypeVar
+
+from penstock.controller.names import check_topic_name
+from penstock.controller.result import Result
+from penstock.metadata.image import ConfigResource, MetadataImage, ResourceType
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.protocol.declaration import Message
+from penstock.protocol.messages import alter_configs as legacy
+from penstock.protocol.messages import incremental_alter_configs as incremental
+from penstock.protocol.messages.metadata_records import ConfigRecord
+from penstock.settings.definition import Scope, Setting, Type, nearest
+from penstock.settings.known import known_to_kafka
+from penstock.settings.node import BROKER_SETTINGS, NodeSettings
+from penstock.settings.topic import TOPIC_SETTINGS, TopicSettings
+
+# What a record's string can be sure to hold everywhere.
+MAX_VALUE_LENGTH: Final = 32767
+
+
+class ConfigOperation(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+Wanted = TypeVar("Wanted", incremental.AlterConfigsResource, legacy.AlterConfigsResource)
+# The value a setting is to have; None to delete it.
+Changes = dict[str, str | None]
+
+
+class ConfigHandlers:
+    """Handlers over one image. `static` are the settings of the node's own file, which dynamic ones lie over."""
+
+    def __init__(self, image: MetadataImage, static: NodeSettings, topic_defaults: TopicSettings) -> None:
+        self._image = image
+        self._static = static
+        self._topic_defaults = topic_defaults
+
+    def incremental_alter_configs(
+        self, request: incremental.IncrementalAlterConfigsRequest
+    ) -> Result[incremental.IncrementalAlterConfigsResponse]:
+        records, errors = self._each(request.resources, self._incremental_changes)
+        response = incremental.IncrementalAlterConfigsResponse(
+            responses=[
+                incremental.AlterConfigsResourceResponse(
+                    error_code=error.code if error else ErrorCode.NONE,
+                    error_message=error.message if error else None,
+                    resource_type=wanted.resource_type,
+                    resource_name=wanted.resource_name,
+                )
+                for wanted, error in zip(request.resources, errors, strict=True)
+            ]
+        )
+        return Result([] if request.validate_only else records, response)
+
+    def alter_configs(self, request: legacy.AlterConfigsRequest) -> Result[legacy.AlterConfigsResponse]:
+        """The older request: what it does not name is deleted."""
+        records, errors = self._each(request.resources, self._replacement_changes)
+        response = legacy.AlterConfigsResponse(
+            responses=[
+                legacy.AlterConfigsResourceResponse(
+                    error_code=error.code if error else ErrorCode.NONE,
+                    error_message=error.message if error else None,
+                    resource_type=wanted.resource_type,
+                    resource_name=wanted.resource_name,
+                )
+                for wanted, error in zip(request.resources, errors, strict=True)
+            ]
+        )
+        return Result([] if request.validate_only else records, response)
+
+    def _each(
+        self, resources: Sequence[Wanted], changes_of: Callable[[Wanted, ConfigResource], Changes]
+    ) -> tuple[list[Message], list[KafkaError | None]]:
+        records: list[Message] = []
+        errors: list[KafkaError | None] = []
+        counts = Counter((wanted.resource_type, wanted.resource_name) for wanted in resources)
+        for wanted in resources:
+            resource = ConfigResource(wanted.resource_type, wanted.resource_name)
+            try:
+                if counts[resource] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+                names = [config.name for config in wanted.configs]
+                if len(set(names)) != len(names):
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+                self._check_resource(resource)
+                records += self._altered(resource, changes_of(wanted, resource))
+                errors.append(None)
+            except KafkaError as error:
+                errors.append(error)
+        return records, errors
+
+    def _incremental_changes(self, wanted: incremental.AlterConfigsResource, resource: ConfigResource) -> Changes:
+        current = self._image.config(*resource)
+        definitions = _definitions(resource)
+        changes: Changes = {}
+        missing = [
+            config.name
+            for config in wanted.configs
+            if config.value is None and config.config_operation != ConfigOperation.DELETE
+        ]
+        if missing:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(missing)}")
+        for config in wanted.configs:
+            operation, value = config.config_operation, config.value or ""
+            if operation == ConfigOperation.DELETE:
+                changes[config.name] = None
+            elif operation == ConfigOperation.SET:
+                changes[config.name] = value
+            elif operation in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
+                definition = definitions.get(config.name)
+                if definition is None or definition.type is not Type.LIST:
+                    raise KafkaError(
+                        ErrorCode.INVALID_CONFIG,
+                        f"Can't {ConfigOperation(operation).name} to key {config.name} because its type is not LIST.",
+                    )
+                before = current.get(config.name, definition.format(definition.default)) or ""
+                changes[config.name] = _combined(before, value, add=operation == ConfigOperation.APPEND)
+            else:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {operation}")
+        return changes
+
+    def _replacement_changes(self, wanted: legacy.AlterConfigsResource, resource: ConfigResource) -> Changes:
+        missing = [config.name for config in wanted.configs if config.value is None]
+        if missing:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(missing)}")
+        changes: Changes = dict.fromkeys(self._image.config(*resource))
+        changes.update((config.name, config.value) for config in wanted.configs)
+        return changes
+
+    def _check_resource(self, resource: ConfigResource) -> None:
+        if resource.type == ResourceType.TOPIC:
+            if not resource.name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+            check_topic_name(resource.name)
+            if self._image.topics.by_name(resource.name) is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.name}' does not exist.")
+        elif resource.type == ResourceType.BROKER:
+            if not resource.name:
+                return
+            if not re.fullmatch(r"[0-9]{1,10}", resource.name):
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Unable to parse broker name as a base 10 number.")
+            if int(resource.name) not in self._image.brokers:
+                raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {resource.name} found.")
+        elif resource.type in ResourceType._value2member_map_ and resource.type != ResourceType.UNKNOWN:
+            kind = ResourceType(resource.type).name
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Configurations of type {kind} cannot be altered here.")
+        else:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Unknown resource type {resource.type}.")
+
+    def _altered(self, resource: ConfigResource, changes: Changes) -> list[Message]:
+        current = self._image.config(*resource)
+        result = dict(current)
+        records: list[Message] = []
+        for name, value in changes.items():
+            if value is None:
+                result.pop(name, None)
+            elif len(value.encode()) > MAX_VALUE_LENGTH:
+                raise KafkaError(
+                    ErrorCode.INVALID_CONFIG,
+                    "The configuration value cannot be added because it exceeds the maximum value size of "
+                    f"{MAX_VALUE_LENGTH} bytes.",
+                )
+            else:
+                result[name] = value
+            # A broker is told again even what it was told before: the value may be a file whose content changed.
+            if current.get(name) != value or (resource.type == ResourceType.BROKER and name in result):
+                records.append(
+                    ConfigRecord(resource_type=resource.type, resource_name=resource.name, name=name, value=value)
+                )
+        if resource.type == ResourceType.TOPIC:
+            TopicSettings.from_overrides(result, self._topic_defaults)
+        else:
+            self._check_broker_configs(resource.name, result)
+        return records
+
+    def _check_broker_configs(self, broker: str, configs: Mapping[str, str]) -> None:
+        for name, value in configs.items():
+            definition = BROKER_SETTINGS.get(name)
+            if definition is None:
+                why = "is not used here" if known_to_kafka(name) else f"is unknown{nearest(name, BROKER_SETTINGS)}"
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"Broker config {name} {why}")
+            if definition.scope is Scope.READ_ONLY:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"Cannot update these configs dynamically: [{name}]")
+            if definition.scope is Scope.PER_BROKER and not broker:
+                raise KafkaError(
+                    ErrorCode.INVALID_CONFIG,
+                    f"Cannot update these configs at default cluster level, broker id must be specified: [{name}]",
+                )
+            definition.parse(value)
+        # What no single setting can tell: whether they go together.
+        if broker:
+            self._static.with_dynamic(self._image.config(ResourceType.BROKER, ""), configs)
+        else:
+            self._static.with_dynamic(configs, {})
+
+
+def _definitions(resource: ConfigResource) -> Mapping[str, Setting]:
+    return TOPIC_SETTINGS if resource.type == ResourceType.TOPIC else BROKER_SETTINGS
+
+
+def _combined(before: str, value: str, *, add: bool) -> str:
+    parts = [part.strip() for part in before.split(",") if part.strip()]
+    for part in (piece.strip() for piece in value.split(",")):
+        if add and part not in parts:
+            parts.append(part)
+        elif not add and part in parts:
+            parts.remove(part)
+    return ",".join(parts)

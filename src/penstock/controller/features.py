@@ -1,0 +1,123 @@
+"""Feature levels: what the whole cluster has agreed to use."""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import IntEnum
+
+from penstock.controller.result import Result
+from penstock.metadata.features import (
+    KRAFT_VERSION,
+    METADATA_VERSION,
+    SUPPORTED_FEATURES,
+    Levels,
+    downgrade_loses_metadata,
+)
+from penstock.metadata.image import MetadataImage
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.protocol.declaration import Message
+from penstock.protocol.messages.metadata_records import FeatureLevelRecord
+from penstock.protocol.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+
+class UpgradeType(IntEnum):
+    UNKNOWN = 0
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+class FeatureHandlers:
+    """Handlers over one image. `kraft_version` is the quorum's, which is not in the image."""
+
+    def __init__(self, image: MetadataImage, kraft_version: int) -> None:
+        self._image = image
+        self._kraft_version = kraft_version
+
+    def update_features(self, request: UpdateFeaturesRequest) -> Result[UpdateFeaturesResponse]:
+        """All updates or none: the first that is refused refuses the request."""
+        records: list[Message] = []
+        counts = Counter(update.feature for update in request.feature_updates)
+        for update in request.feature_updates:
+            try:
+                if counts[update.feature] > 1:
+                    raise KafkaError(
+                        ErrorCode.INVALID_REQUEST, f"Feature {update.feature} appears more than once in the request."
+                    )
+                records += self._update(update)
+            except KafkaError as error:
+                return Result([], refused(request, error))
+        # Versions 0 and 1 answer per feature; from version 2 on the code at the top is all there is.
+        results = [
+            UpdatableFeatureResult(feature=update.feature, error_message=None) for update in request.feature_updates
+        ]
+        response = UpdateFeaturesResponse(error_message=None, results=results)
+        return Result([] if request.validate_only else records, response)
+
+    def _update(self, update: FeatureUpdateKey) -> list[Message]:
+        name, level = update.feature, update.max_version_level
+        upgrade_type = update.upgrade_type
+        if update.allow_downgrade:
+            upgrade_type = UpgradeType.SAFE_DOWNGRADE  # how version 0 said it
+        if upgrade_type not in (UpgradeType.UPGRADE, UpgradeType.SAFE_DOWNGRADE, UpgradeType.UNSAFE_DOWNGRADE):
+            raise invalid(name, level, "The controller does not support the given upgrade type.")
+        current = self._kraft_version if name == KRAFT_VERSION else self._image.features.get(name, 0)
+        if level < 0:
+            raise invalid(name, level, "A feature version cannot be less than 0.")
+        self._check_supported(name, level)
+        if level < current and upgrade_type == UpgradeType.UPGRADE:
+            raise invalid(
+                name,
+                level,
+                "Can't downgrade the version of this feature without setting the upgrade type to either safe or "
+                "unsafe downgrade.",
+            )
+        if level > current and upgrade_type != UpgradeType.UPGRADE:
+            raise invalid(name, level, "Can't downgrade to a newer version.")
+        if name == KRAFT_VERSION:
+            if level != current:
+                raise invalid(name, level, "The version of the quorum is set when a cluster is formatted.")
+            return []
+        if name == METADATA_VERSION and downgrade_loses_metadata(current, level):
+            raise KafkaError(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"Unsupported metadata.version downgrade from {current} to {level}. "
+                "Refusing to perform the requested downgrade because it might delete metadata information.",
+            )
+        return [] if level == current else [FeatureLevelRecord(name=name, feature_level=level)]
+
+    def _check_supported(self, name: str, level: int) -> None:
+        """Every node must be able to do it. Level 0 is "not used", which all can."""
+        ranges = [("Local controller", SUPPORTED_FEATURES.get(name, Levels(0, 0)))]
+        ranges += [
+            (f"Broker {broker.broker_id}", broker.features.get(name, Levels(0, 0)))
+            for broker in self._image.brokers.values()
+        ]
+        for who, levels in ranges:
+            if level not in levels:
+                why = (
+                    "does not support this feature."
+                    if levels == Levels(0, 0)
+                    else f"only supports versions {levels.minimum}-{levels.maximum}"
+                )
+                raise invalid(name, level, f"{who} {why}")
+
+
+def invalid(name: str, level: int, why: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"Invalid update version {level} for feature {name}. {why}")
+
+
+def refused(request: UpdateFeaturesRequest, error: KafkaError) -> UpdateFeaturesResponse:
+    return UpdateFeaturesResponse(
+        error_code=error.code,
+        error_message=f"The update failed for all features since the following feature had an error: {error.message}",
+        results=[
+            UpdatableFeatureResult(feature=update.feature, error_code=error.code, error_message=error.message)
+            for update in request.feature_updates
+        ],
+    )

@@ -1,0 +1,144 @@
+"""Where a setting's value comes from: what DescribeConfigs and the CreateTopics response tell.
+
+A broker setting may be set for one broker, for all brokers, in the broker's file, or not at all; a topic setting may be
+set on the topic, and otherwise is what its broker setting is. The synonyms of an entry are that chain as far as it is
+set, the one in force first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from penstock.settings.definition import Scope, Setting, Type
+from penstock.settings.node import BROKER_SETTINGS, topic_defaults
+from penstock.settings.topic import TOPIC_SETTINGS
+
+
+class Source(IntEnum):
+    """Numbered as on the wire."""
+
+    TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+
+
+class Synonym(NamedTuple):
+    name: str
+    value: str | None
+    source: Source
+
+
+class Explained(NamedTuple):
+    name: str
+    value: str | None
+    source: Source
+    read_only: bool
+    sensitive: bool
+    type: Type
+    documentation: str
+    synonyms: tuple[Synonym, ...]
+
+
+class BrokerLayers(NamedTuple):
+    """What is set for brokers, the strongest last."""
+
+    static: Mapping[str, str]
+    cluster: Mapping[str, str]
+    broker: Mapping[str, str]
+
+    @property
+    def effective(self) -> dict[str, str]:
+        return {**self.static, **_dynamic(self.cluster), **_dynamic(self.broker)}
+
+
+def explain_topic(
+    overrides: Mapping[str, str], layers: BrokerLayers, names: Collection[str] | None = None
+) -> list[Explained]:
+    """Every topic setting (or those named), by name."""
+    defaults = topic_defaults(layers.effective)
+    entries = []
+    for name, definition in sorted(TOPIC_SETTINGS.items()):
+        override = overrides.get(name)
+        if (names is not None and name not in names) or (definition.internal and override is None):
+            continue
+        synonyms = _chain([synonym for synonym, _ in definition.synonyms], layers)
+        if override is not None:
+            synonyms.insert(0, Synonym(name, override, Source.TOPIC_CONFIG))
+        value = definition.format(defaults.value_of(name)) if override is None else override
+        entries.append(_entry(definition, value, synonyms, read_only=False))
+    return entries
+
+
+def explain_broker(layers: BrokerLayers, names: Collection[str] | None = None) -> list[Explained]:
+    """Every setting of one broker (or those named)."""
+    effective = layers.effective
+    entries = []
+    for name, definition in BROKER_SETTINGS.items():
+        if (names is not None and name not in names) or definition.internal:
+            continue
+        value = effective.get(name, definition.format(definition.default))
+        synonyms = _chain(_UNITS.get(name, [name]), layers)
+        entries.append(_entry(definition, value, synonyms, read_only=definition.scope is Scope.READ_ONLY))
+    return entries
+
+
+def explain_broker_defaults(cluster: Mapping[str, str], names: Collection[str] | None = None) -> list[Explained]:
+    """What is set for all brokers."""
+    entries = []
+    for name, value in sorted(_dynamic(cluster).items()):
+        if names is None or name in names:
+            synonym = Synonym(name, value, Source.DYNAMIC_DEFAULT_BROKER_CONFIG)
+            entries.append(_entry(BROKER_SETTINGS[name], value, [synonym], read_only=False))
+    return entries
+
+
+def _dynamic(values: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in values.items()
+        if name in BROKER_SETTINGS and BROKER_SETTINGS[name].scope is not Scope.READ_ONLY
+    }
+
+
+def _chain(names: list[str], layers: BrokerLayers) -> list[Synonym]:
+    chain = []
+    for source, values in (
+        (Source.DYNAMIC_BROKER_CONFIG, _dynamic(layers.broker)),
+        (Source.DYNAMIC_DEFAULT_BROKER_CONFIG, _dynamic(layers.cluster)),
+        (Source.STATIC_BROKER_CONFIG, layers.static),
+    ):
+        chain += [Synonym(name, values[name], source) for name in names if name in values]
+    for name in names:
+        default = BROKER_SETTINGS[name].format(BROKER_SETTINGS[name].default)
+        if default is not None:
+            chain.append(Synonym(name, default, Source.DEFAULT_CONFIG))
+    return chain
+
+
+def _entry(definition: Setting, value: str | None, synonyms: list[Synonym], *, read_only: bool) -> Explained:
+    if definition.sensitive:
+        value = None
+        synonyms = [synonym._replace(value=None) for synonym in synonyms]
+    return Explained(
+        name=definition.name,
+        value=value,
+        source=synonyms[0].source if synonyms else Source.DEFAULT_CONFIG,
+        read_only=read_only,
+        sensitive=definition.sensitive,
+        type=definition.type,
+        documentation=definition.documentation,
+        synonyms=tuple(synonyms),
+    )
+
+
+# Broker settings that say the same thing in different units, the one that wins first.
+_UNITS: dict[str, list[str]] = {
+    name: [synonym for synonym, _ in definition.synonyms]
+    for definition in TOPIC_SETTINGS.values()
+    if len(definition.synonyms) > 1
+    for name, _ in definition.synonyms
+}
