@@ -1,0 +1,83 @@
+"""Small text files that remember offsets: Kafka's checkpoint formats.
+
+Both kinds open with the version (`0`) and the number of lines that follow. An offset checkpoint of a log directory has
+a line `<topic> <partition> <offset>` for each partition; `leader-epoch-checkpoint` in a partition's directory has
+`<epoch> <start offset>`. Files are replaced atomically and synced, so what is read is always some complete version;
+one that is malformed all the same (a disk fault, a hand edit) raises `MalformedCheckpoint`, and its reader knows a
+safe fallback: recover more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from penstock.io.files import FileSystem, read_file, write_file_atomically
+from penstock.model.ids import TopicPartition
+
+LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
+REPLICATION_CHECKPOINT = "replication-offset-checkpoint"
+CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
+
+_VERSION = "0"
+
+
+class MalformedCheckpoint(ValueError):
+    pass
+
+
+def write_offset_checkpoint(files: FileSystem, path: str, offsets: Mapping[TopicPartition, int]) -> None:
+    _write(files, path, (f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()))
+
+
+def read_offset_checkpoint(files: FileSystem, path: str) -> dict[TopicPartition, int]:
+    """Empty if there is no such file."""
+    offsets: dict[TopicPartition, int] = {}
+    for line in _read(files, path):
+        try:
+            topic, partition, offset = line.split()
+            offsets[TopicPartition(topic, int(partition))] = int(offset)
+        except ValueError as error:
+            raise MalformedCheckpoint(f"{path}: not `topic partition offset`: {line!r}") from error
+    return offsets
+
+
+def write_epoch_checkpoint(files: FileSystem, path: str, entries: Iterable[tuple[int, int]]) -> None:
+    _write(files, path, (f"{epoch} {start_offset}" for epoch, start_offset in entries))
+
+
+def read_epoch_checkpoint(files: FileSystem, path: str) -> list[tuple[int, int]]:
+    entries: list[tuple[int, int]] = []
+    for line in _read(files, path):
+        try:
+            epoch, start_offset = map(int, line.split())
+        except ValueError as error:
+            raise MalformedCheckpoint(f"{path}: not `epoch offset`: {line!r}") from error
+        if epoch < 0 or start_offset < 0:
+            raise MalformedCheckpoint(f"{path}: negative numbers: {line!r}")
+        entries.append((epoch, start_offset))
+    return entries
+
+
+def _write(files: FileSystem, path: str, lines: Iterable[str]) -> None:
+    body = list(lines)
+    write_file_atomically(files, path, "\n".join([_VERSION, str(len(body)), *body, ""]).encode())
+
+
+def _read(files: FileSystem, path: str) -> list[str]:
+    try:
+        data = read_file(files, path)
+    except FileNotFoundError:
+        return []
+    try:
+        version, count, *lines = data.decode().splitlines()
+        expected = int(count)
+    except ValueError as error:
+        raise MalformedCheckpoint(f"{path}: no version and count in the first two lines") from error
+    if version.strip() != _VERSION:
+        raise MalformedCheckpoint(f"{path}: version {version!r} is not known")
+    lines = [line for line in lines if line.strip()]
+    if len(lines) != expected:
+        raise MalformedCheckpoint(f"{path}: {expected} lines announced, {len(lines)} found")
+    return lines

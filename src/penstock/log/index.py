@@ -1,0 +1,240 @@
+"""The `.index` and `.timeindex` files: sparse, sorted maps from offsets to positions and from timestamps to offsets.
+
+Entries are fixed in size and ascend, so a look-up is a binary search, done where the entries are: in the file, by small
+reads that the page cache answers, or in the tail, the entries not written yet. The tail goes to the file when
+it has a few hundred entries, when the segment is closed and on a clean stop. Nothing is loaded, so an index costs no
+memory but its tail, however large the segment. What a crash takes from the tail, recovery makes again from the log.
+
+The state (entries in the file, tail) is one tuple that is replaced, never changed in place except by appending to the
+tail: a worker thread that reads while the event loop appends sees some consistent moment.
+
+A failing disk must not stop the log for the sake of an index: a tail that cannot be written stays in memory, and is
+tried again with the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Iterator
+
+from penstock.io.files import Buffer, FileSystem
+from penstock.log.handles import Access
+
+logger = logging.getLogger("penstock.log")
+
+TAIL_ENTRIES = 256
+# A search in the file narrows down to this many entries, which are then read at once.
+_WINDOW_ENTRIES = 256
+
+
+class SortedEntries:
+    """What both indexes share: packed entries of two ascending fields, in a file and a tail."""
+
+    __slots__ = ("_files", "_state", "base_offset", "path")
+
+    entry = struct.Struct("")
+
+    def __init__(self, files: FileSystem, path: str, base_offset: int, file_size: int) -> None:
+        """`file_size` as found on disk; 0 if there is no file."""
+        self._files = files
+        self.path = path
+        self.base_offset = base_offset
+        self._state: tuple[int, bytearray] = (file_size // self.entry.size, bytearray())
+
+    def __len__(self) -> int:
+        in_file, tail = self._state
+        return in_file + len(tail) // self.entry.size
+
+    @property
+    def tail_is_full(self) -> bool:
+        return len(self._state[1]) >= TAIL_ENTRIES * self.entry.size
+
+    def write(self) -> bool:
+        """Move the tail to the file (which then exists, even if it is empty); false if the disk refused."""
+        in_file, tail = self._state
+        try:
+            file = self._files.open(self.path, create=True)
+            try:
+                if tail:
+                    file.pwrite(bytes(tail), in_file * self.entry.size)
+            finally:
+                file.close()
+        except OSError as error:
+            logger.warning("%s: %d bytes of index entries stay in memory: %s", self.path, len(tail), error)
+            return False
+        self._state = (in_file + len(tail) // self.entry.size, bytearray())
+        return True
+
+    def reset(self) -> None:
+        """Begin anew, with an empty file."""
+        self._truncate_file(0)
+
+    def _truncate_file(self, count: int) -> None:
+        file = self._files.open(self.path, create=True)
+        try:
+            file.truncate(count * self.entry.size)
+        finally:
+            file.close()
+        self._state = (count, bytearray())
+
+    def truncate_entries(self, count: int) -> None:
+        in_file, tail = self._state
+        if count >= in_file:
+            self._state = (in_file, tail[: (count - in_file) * self.entry.size])
+        else:
+            self._truncate_file(count)
+
+    def read_all(self) -> bytes:
+        """Every entry, packed; fewer than announced if the file is short."""
+        in_file, tail = self._state
+        if not in_file:
+            return bytes(tail)
+        file = self._files.open(self.path, read_only=True)
+        try:
+            return file.pread(in_file * self.entry.size, 0) + bytes(tail)
+        finally:
+            file.close()
+
+    def _get(self, number: int, access: Access) -> tuple[int, int]:
+        in_file, tail = self._state
+        size = self.entry.size
+        if number >= in_file:
+            first, second = self.entry.unpack_from(tail, (number - in_file) * size)
+        else:
+            first, second = self._unpack(access.read(self.path, size, number * size), 0)
+        return first, second
+
+    def _floor(self, field: int, key: int, access: Access) -> tuple[int, tuple[int, int]] | None:
+        """The last entry whose `field` is not above `key`, with its number."""
+        in_file, tail = self._state
+        size = self.entry.size
+        in_tail = len(tail) // size
+        if in_tail and self.entry.unpack_from(tail, 0)[field] <= key:
+            slot = self._search(tail, in_tail, field, key)
+            first, second = self.entry.unpack_from(tail, slot * size)
+            return in_file + slot, (first, second)
+        low, high = 0, in_file  # the answer, if there is one, is in [low, high)
+        while high - low > _WINDOW_ENTRIES:
+            middle = (low + high) // 2
+            if self._unpack(access.read(self.path, size, middle * size), 0)[field] <= key:
+                low = middle
+            else:
+                high = middle
+        if low == high:
+            return None
+        window = access.read(self.path, (high - low) * size, low * size)
+        slot = self._search(window, len(window) // size, field, key)
+        return None if slot < 0 else (low + slot, self._unpack(window, slot * size))
+
+    def _search(self, entries: Buffer, count: int, field: int, key: int) -> int:
+        unpack, size = self.entry.unpack_from, self.entry.size
+        low, high = 0, count
+        while low < high:
+            middle = (low + high) // 2
+            if unpack(entries, middle * size)[field] <= key:
+                low = middle + 1
+            else:
+                high = middle
+        return low - 1
+
+    def _unpack(self, data: Buffer, position: int) -> tuple[int, int]:
+        try:
+            first, second = self.entry.unpack_from(data, position)
+        except struct.error:
+            raise CorruptIndex(f"{self.path} is shorter than its {len(self)} entries") from None
+        return first, second
+
+
+class CorruptIndex(ValueError):
+    """An index contradicts itself or its segment; it can be made again from the segment."""
+
+
+class OffsetIndex(SortedEntries):
+    """Offset of a batch's last record -> position of the batch."""
+
+    __slots__ = ()
+
+    entry = struct.Struct(">ii")
+
+    def append(self, last_offset: int, position: int) -> None:
+        self._state[1].extend(self.entry.pack(last_offset - self.base_offset, position))
+
+    def floor(self, offset: int, access: Access) -> int:
+        """A position from which a batch that holds `offset` can be found by reading on."""
+        found = self._floor(0, offset - self.base_offset, access)
+        return 0 if found is None else found[1][1]
+
+    def floor_of_position(self, position: int, access: Access) -> int:
+        """The last indexed batch that does not start after `position`."""
+        found = self._floor(1, position, access)
+        return 0 if found is None else found[1][1]
+
+    def last_position(self, access: Access) -> int:
+        return self._get(len(self) - 1, access)[1] if len(self) else 0
+
+    def truncate_to(self, offset: int, access: Access) -> None:
+        """Forget entries of batches that end at or after `offset`."""
+        found = self._floor(0, offset - self.base_offset - 1, access)
+        self.truncate_entries(0 if found is None else found[0] + 1)
+
+    def entries(self) -> Iterator[tuple[int, int]]:
+        """Every (offset, position)."""
+        data = self.read_all()
+        for relative, position in self.entry.iter_unpack(data[: len(data) - len(data) % self.entry.size]):
+            yield self.base_offset + relative, position
+
+
+class TimeIndex(SortedEntries):
+    """Largest timestamp so far -> offset of the last record of the batch that has it."""
+
+    __slots__ = ("_last_timestamp",)
+
+    entry = struct.Struct(">qi")
+
+    def __init__(self, files: FileSystem, path: str, base_offset: int, file_size: int) -> None:
+        super().__init__(files, path, base_offset, file_size)
+        self._last_timestamp: int | None = None if file_size else -1
+
+    def append(self, timestamp: int, offset: int) -> None:
+        """Entries ascend: the timestamp of the last one, or an older one, adds nothing.
+
+        `last` must have been asked once before appending to an index that was found on disk.
+        """
+        if self._last_timestamp is None:
+            raise RuntimeError(f"{self.path}: its last entry is not known")
+        if timestamp > self._last_timestamp:
+            self._state[1].extend(self.entry.pack(timestamp, offset - self.base_offset))
+            self._last_timestamp = timestamp
+
+    def last(self, access: Access) -> tuple[int, int]:
+        """(-1, base offset) if there is none."""
+        timestamp, offset = -1, self.base_offset
+        if len(self):
+            timestamp, relative = self._get(len(self) - 1, access)
+            offset += relative
+        self._last_timestamp = timestamp
+        return timestamp, offset
+
+    def floor(self, timestamp: int, access: Access) -> int:
+        """An offset before which every record is older than `timestamp`."""
+        found = self._floor(0, timestamp - 1, access)
+        return self.base_offset if found is None else self.base_offset + found[1][1]
+
+    def truncate_to(self, offset: int, access: Access) -> None:
+        found = self._floor(1, offset - self.base_offset - 1, access)
+        self.truncate_entries(0 if found is None else found[0] + 1)
+
+    def reset(self) -> None:
+        super().reset()
+        self._last_timestamp = -1
+
+    def truncate_entries(self, count: int) -> None:
+        super().truncate_entries(count)
+        self._last_timestamp = None if count else -1
+
+    def entries(self) -> Iterator[tuple[int, int]]:
+        """Every (timestamp, offset)."""
+        data = self.read_all()
+        for timestamp, relative in self.entry.iter_unpack(data[: len(data) - len(data) % self.entry.size]):
+            yield timestamp, self.base_offset + relative

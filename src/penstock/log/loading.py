@@ -1,0 +1,339 @@
+"""From a partition's directory to the state of its log.
+
+After a clean stop nothing is scanned: the segments are listed, the end is read off the last index entry and the few
+batches behind it, and the producers come from the snapshot written at the end. After any other stop, or where the files
+contradict that it was clean, the batches from the recovery point on are checked (see `recovery`), and the first bad one
+ends the log.
+
+The end offset never goes back below the log start offset, whatever was lost: offsets that were once given away are not
+given to other records.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock.io.files import FileSystem, read_file
+from penstock.log.checkpoints import LEADER_EPOCH_CHECKPOINT, MalformedCheckpoint, read_epoch_checkpoint
+from penstock.log.handles import OwnAccess
+from penstock.log.index import CorruptIndex, OffsetIndex, TimeIndex
+from penstock.log.producer_snapshot import CorruptSnapshot, decode_snapshot
+from penstock.log.recovery import (
+    Scanned,
+    is_good_batch_at,
+    rebuild_indexes,
+    replay_producers,
+    scan_segment,
+    start_of_recovery,
+)
+from penstock.log.segment import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    Segment,
+    file_name,
+)
+from penstock.log.swap import recover_swaps
+from penstock.records.batch import HEADER_SIZE, CorruptBatch, read_header
+from penstock.replication.epochs import LeaderEpochs
+from penstock.replication.producers import ProducerStates
+
+logger = logging.getLogger("penstock.log")
+
+
+class Loaded(NamedTuple):
+    segments: list[Segment]
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    epochs: LeaderEpochs
+    snapshots: list[int]
+    recovered_bytes: int
+    """How much was read and checked; 0 after a clean stop."""
+
+
+def load(
+    files: FileSystem,
+    directory: str,
+    producers: ProducerStates,
+    *,
+    clean_shutdown: bool,
+    recovery_point: int,
+    log_start_offset: int,
+    index_interval: int,
+    now_ms: int,
+) -> Loaded:
+    """Everything but `producers`, which is brought to the end of the log, is returned."""
+    return _Loading(files, directory, producers, index_interval, now_ms).load(
+        clean_shutdown, recovery_point, log_start_offset
+    )
+
+
+class _Loading:
+    def __init__(
+        self, files: FileSystem, directory: str, producers: ProducerStates, index_interval: int, now_ms: int
+    ) -> None:
+        self.files = files
+        self.directory = directory
+        self.producers = producers
+        self.index_interval = index_interval
+        self.now_ms = now_ms
+        self.epochs = LeaderEpochs()
+        self.segments: list[Segment] = []
+        self.snapshots: list[int] = []
+        self.recovered_bytes = 0
+
+    def load(self, clean_shutdown: bool, recovery_point: int, log_start_offset: int) -> Loaded:
+        names = self._tidy()
+        self._list_segments(names)
+        if not self._read_epochs(names):
+            clean_shutdown, recovery_point = False, 0
+        log_end_offset = self._end_after_clean_stop() if clean_shutdown else None
+        if log_end_offset is None:
+            if clean_shutdown:
+                recovery_point = min(recovery_point, self.segments[-1].base_offset)
+            self._rebuild_missing_indexes(names, recovery_point)
+            log_end_offset = self._recover(max(recovery_point, 0), log_start_offset)
+            recovery_point = min(max(recovery_point, 0), log_end_offset)
+        else:
+            self._rebuild_missing_indexes(names, log_end_offset)
+            recovery_point = log_end_offset
+            self._load_producers(log_end_offset, log_start_offset, scan_without_snapshot=False)
+        if self.segments and log_end_offset < log_start_offset:
+            logger.warning(
+                "%s: the log ends at %d, below its start %d: it begins anew there",
+                self.directory,
+                log_end_offset,
+                log_start_offset,
+            )
+            self._drop_segments(0)
+            self.epochs.clear()
+            self.producers.clear()
+        if not self.segments:
+            log_end_offset = recovery_point = log_start_offset = max(log_start_offset, 0)
+            self.segments.append(
+                Segment.create(
+                    self.files,
+                    self.directory,
+                    log_start_offset,
+                    index_interval=self.index_interval,
+                    now_ms=self.now_ms,
+                )
+            )
+        log_start_offset = max(log_start_offset, self.segments[0].base_offset)
+        self.epochs.truncate_from_end(log_end_offset)
+        self.epochs.truncate_from_start(log_start_offset)
+        for offset in [offset for offset in self.snapshots if offset > log_end_offset]:
+            self.files.remove(os.path.join(self.directory, file_name(offset, SNAPSHOT_SUFFIX)))
+            self.snapshots.remove(offset)
+        return Loaded(
+            self.segments,
+            log_start_offset,
+            log_end_offset,
+            recovery_point,
+            self.epochs,
+            self.snapshots,
+            self.recovered_bytes,
+        )
+
+    # -- what is there
+
+    def _tidy(self) -> set[str]:
+        """Finish or undo what was under way; the names that are left."""
+        names = self.files.list(self.directory)
+        if recover_swaps(self.files, self.directory, names):
+            names = self.files.list(self.directory)
+        kept = set(names)
+        for name in names:
+            stem, suffix = os.path.splitext(name)
+            orphan = suffix in SEGMENT_SUFFIXES and stem + LOG_SUFFIX not in kept
+            if orphan:
+                logger.warning("%s: %s has no log file and is removed", self.directory, name)
+            if orphan or suffix == DELETED_SUFFIX:
+                self.files.remove(os.path.join(self.directory, name))
+                kept.discard(name)
+        return kept
+
+    def _list_segments(self, names: set[str]) -> None:
+        for name in sorted(names):
+            stem, suffix = os.path.splitext(name)
+            if not (len(stem) == 20 and stem.isdigit()):
+                continue
+            if suffix == SNAPSHOT_SUFFIX:
+                self.snapshots.append(int(stem))
+            elif suffix == LOG_SUFFIX:
+                segment = Segment.found(
+                    self.files,
+                    self.directory,
+                    int(stem),
+                    names,
+                    index_interval=self.index_interval,
+                    now_ms=self.now_ms,
+                )
+                self.segments.append(segment)
+
+    def _read_epochs(self, names: set[str]) -> bool:
+        if LEADER_EPOCH_CHECKPOINT not in names:
+            return True
+        try:
+            self.epochs = LeaderEpochs(
+                read_epoch_checkpoint(self.files, os.path.join(self.directory, LEADER_EPOCH_CHECKPOINT))
+            )
+        except MalformedCheckpoint as error:
+            logger.error("%s; the epochs are read from the whole log instead", error)
+            return False
+        return True
+
+    def _rebuild_missing_indexes(self, names: set[str], below: int) -> None:
+        """For closed segments that end at or below offset `below`; the others are recovered, indexes and all."""
+        for segment, following in zip(self.segments, self.segments[1:], strict=False):
+            if following.base_offset > below or not segment.size:
+                continue
+            for suffix, kind in ((INDEX_SUFFIX, OffsetIndex), (TIME_INDEX_SUFFIX, TimeIndex)):
+                name = file_name(segment.base_offset, suffix)
+                if name not in names or self.files.size(os.path.join(self.directory, name)) % kind.entry.size:
+                    logger.warning("%s/%s is missing or damaged and is made again", self.directory, name)
+                    rebuild_indexes(self.files, segment, self.now_ms)
+                    break
+
+    # -- the end of the log
+
+    def _end_after_clean_stop(self) -> int | None:
+        if not self.segments:
+            return 0
+        last = self.segments[-1]
+        try:
+            with OwnAccess(self.files) as access:
+                return last.next_offset(access)
+        except (CorruptBatch, CorruptIndex) as error:
+            logger.error("%s: the stop was said to be clean, but %s; recovering", self.directory, error)
+            return None
+
+    def _recover(self, recovery_point: int, log_start_offset: int) -> int:
+        if not self.segments:
+            return 0
+        first = max(bisect_right(self.segments, recovery_point, key=_base_offset) - 1, 0)
+        if first == len(self.segments) - 1:
+            end = self._recover_from(first, recovery_point, log_start_offset)
+            if end >= recovery_point or recovery_point <= self.segments[first].base_offset:
+                return end
+            logger.warning(
+                "%s: the log ends at %d, below its recovery point %d: checking the whole last segment",
+                self.directory,
+                end,
+                recovery_point,
+            )
+            return self._recover_from(first, self.segments[first].base_offset, log_start_offset)
+        return self._recover_from(first, recovery_point, log_start_offset)
+
+    def _recover_from(self, first: int, recovery_point: int, log_start_offset: int) -> int:
+        position, next_offset = start_of_recovery(self.files, self.segments[first], recovery_point)
+        self._load_producers(next_offset, log_start_offset, scan_without_snapshot=True)
+        for number, segment in enumerate(self.segments[first:], first):
+            if number > first:
+                position, next_offset = start_of_recovery(self.files, segment, segment.base_offset)
+            file = self.files.open(segment.path)
+            try:
+                scanned = scan_segment(segment, file, position, next_offset, self.epochs, self.producers, self.now_ms)
+                self.recovered_bytes += scanned.end - position
+                self._report(segment, scanned, number)
+                if scanned.end < segment.size:
+                    file.truncate(scanned.end)
+                    segment.size = scanned.end
+            finally:
+                file.close()
+            segment.trusted_from = position
+            next_offset = scanned.next_offset
+            if scanned.fault:
+                self._drop_segments(number + 1)
+                break
+            if number < len(self.segments) - 1:
+                segment.write_indexes()
+        return next_offset
+
+    def _report(self, segment: Segment, scanned: Scanned, number: int) -> None:
+        """A torn tail is what crashes leave; good data behind a bad batch is a loss, and is said as one."""
+        if not scanned.fault:
+            return
+        behind = sum(later.size for later in self.segments[number + 1 :])
+        lost = segment.size - scanned.end
+        level = logging.WARNING
+        if segment.size - scanned.end >= HEADER_SIZE:
+            with OwnAccess(self.files) as access:
+                header = read_header(access.read(segment.path, HEADER_SIZE, scanned.end))
+            if header.length > 0 and is_good_batch_at(self.files, segment, scanned.end + header.size):
+                level = logging.ERROR
+        if behind:
+            level = logging.ERROR
+        logger.log(
+            level,
+            "%s is cut at position %d (next offset %d): %s. %d bytes dropped here, %d in %d later segments",
+            segment.path,
+            scanned.end,
+            scanned.next_offset,
+            scanned.fault,
+            lost,
+            behind,
+            len(self.segments) - number - 1,
+        )
+
+    def _drop_segments(self, first: int) -> None:
+        for segment in self.segments[first:]:
+            for path in segment.paths:
+                self.files.remove(path)
+        del self.segments[first:]
+
+    def _load_producers(self, offset: int, log_start_offset: int, *, scan_without_snapshot: bool) -> None:
+        load_producers(
+            self.files,
+            self.directory,
+            self.segments,
+            self.producers,
+            self.snapshots,
+            offset,
+            start=max(log_start_offset, 0) if scan_without_snapshot else offset,
+            now_ms=self.now_ms,
+        )
+
+
+def load_producers(
+    files: FileSystem,
+    directory: str,
+    segments: Sequence[Segment],
+    producers: ProducerStates,
+    snapshots: list[int],
+    offset: int,
+    *,
+    start: int,
+    now_ms: int,
+) -> None:
+    """Set `producers` to what they were at `offset`: the newest usable snapshot, and the batches from there on.
+
+    Without a snapshot the batches from `start` on say everything. Snapshots that are damaged are removed.
+    """
+    producers.clear()
+    for snapshot in reversed(snapshots[: bisect_right(snapshots, offset)]):
+        path = os.path.join(directory, file_name(snapshot, SNAPSHOT_SUFFIX))
+        try:
+            entries = decode_snapshot(read_file(files, path))
+        except CorruptSnapshot as error:
+            logger.warning("%s is of no use: %s", path, error)
+            files.remove(path)
+            snapshots.remove(snapshot)
+            continue
+        producers.load(entries, now_ms)
+        start = snapshot
+        break
+    if start < offset:
+        replay_producers(files, segments, producers, start, offset, now_ms)
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset

@@ -1,0 +1,791 @@
+"""The log of one partition: segments end to end, the last one open for appending.
+
+Everything but `flush` and `read(cached_only=False)` belongs to the event loop's thread.
+
+**Appending** assigns the next offsets, patches them into the batch and writes it with one `pwrite` at the end of the
+active segment. Only when that has returned do the end offset, the indexes, the leader epochs and the producers change.
+A write that fails leaves the log as it was, and its bytes, if any got to the file, are cut or overwritten.
+
+**Reading** finds the batch that holds an offset (segment by bisection, position by index, then a few headers) and
+returns whole batches below a maximal offset. Where one read ends is where the next one of the same reader begins, so
+the log remembers the ends of recent reads: a reader at the tail costs one `pread` and no search.
+
+**Durability.** Nothing is synced on the event loop. Files and directories that changed are noted; `flush`, on a worker
+thread, syncs them with handles of its own and returns the offset up to which everything is safe; `flushed` then moves
+the recovery point. The leader epochs are checkpointed by `flush`, too: what is not in the checkpoint yet is stamped on
+batches above the recovery point, where recovery finds it.
+
+**Rolling** closes the active segment when it is full (bytes, index, offsets relative to its base) or old (by its first
+batch's timestamp), and leaves a snapshot of the producers at the boundary.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import zlib
+from bisect import bisect_right, insort
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, overload
+
+from penstock.io.files import Buffer, FileSystem
+from penstock.log.checkpoints import LEADER_EPOCH_CHECKPOINT, write_epoch_checkpoint
+from penstock.log.handles import Handles, LoopAccess, NotCached, OwnAccess
+from penstock.log.index import CorruptIndex
+from penstock.log.loading import load, load_producers
+from penstock.log.partition_metadata import (
+    PARTITION_METADATA,
+    encode_partition_metadata,
+    read_partition_metadata,
+)
+from penstock.log.producer_snapshot import encode_snapshot
+from penstock.log.recovery import replay_batch
+from penstock.log.retention import deletable
+from penstock.log.segment import (
+    DELETED_SUFFIX,
+    MAX_RELATIVE_OFFSET,
+    MAX_SEGMENT_BYTES,
+    SNAPSHOT_SUFFIX,
+    Segment,
+    file_name,
+)
+from penstock.log.segments import LogEnd, Segments, Slice, TimestampedOffset
+from penstock.log.swap import swap_files
+from penstock.log.transaction_index import AbortedTransaction
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ids import TopicPartition, Uuid
+from penstock.records.batch import (
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME,
+    BatchHeader,
+    CorruptBatch,
+    check_crc,
+    iterate_headers,
+    read_header,
+    set_base_offset,
+)
+from penstock.records.control import read_transaction_marker
+from penstock.replication.epochs import LeaderEpochs
+from penstock.replication.producers import DAY_MS, ProducerStates
+from penstock.settings.topic import TopicSettings
+
+logger = logging.getLogger("penstock.log")
+
+_NEVER = 1 << 62
+
+
+class Appended(NamedTuple):
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    """-1 if the records keep their producer's timestamps."""
+    log_start_offset: int
+    duplicate: bool
+    """The batch had been appended before; these are its offsets."""
+
+
+class Log:
+    def __init__(
+        self,
+        files: FileSystem,
+        directory: str,
+        topic_partition: TopicPartition,
+        settings: TopicSettings,
+        handles: Handles,
+        producers: ProducerStates,
+        topic_id: Uuid | None,
+    ) -> None:
+        """For `open`, which fills in the rest."""
+        self.directory = directory
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.producers = producers
+        self.epochs = LeaderEpochs()
+        self.log_start_offset = 0
+        self.recovery_point = 0
+        self.recovered_bytes = 0
+        self._files = files
+        self._handles = handles
+        self._loop_access = LoopAccess(handles)
+        self._settings = settings
+        self._segments = Segments(files, [])
+        self._next_offset = 0
+        self._latest_epoch = -1
+        self._epochs_changed = False
+        self._snapshots: list[int] = []
+        self._unsynced: set[str] = set()
+        self._unsynced_directories: set[str] = set()
+        self._closed = False
+
+    @classmethod
+    def open(
+        cls,
+        files: FileSystem,
+        directory: str,
+        topic_partition: TopicPartition,
+        settings: TopicSettings,
+        *,
+        clean_shutdown: bool,
+        recovery_point: int,
+        log_start_offset: int,
+        now_ms: int,
+        topic_id: Uuid | None = None,
+        producer_expiration_ms: int = DAY_MS,
+        handles: Handles | None = None,
+    ) -> Log:
+        """The log in `directory`, which is made if it is missing; recovered unless the last stop was clean."""
+        producers = ProducerStates(topic_partition, producer_expiration_ms)
+        log = cls(files, directory, topic_partition, settings, handles or Handles(files), producers, topic_id)
+        try:
+            if not files.exists(directory):
+                files.make_directories(directory)
+                log._unsynced_directories.add(os.path.dirname(directory) or ".")
+            log._load(clean_shutdown, recovery_point, log_start_offset, now_ms)
+        except OSError as error:
+            raise log._storage_error("cannot be opened", error) from error
+        return log
+
+    def _load(self, clean_shutdown: bool, recovery_point: int, log_start_offset: int, now_ms: int) -> None:
+        self._settle_topic_id()
+        loaded = load(
+            self._files,
+            self.directory,
+            self.producers,
+            clean_shutdown=clean_shutdown,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            index_interval=self._settings.index_interval_bytes,
+            now_ms=now_ms,
+        )
+        self.epochs = loaded.epochs
+        self._latest_epoch = loaded.epochs.latest
+        self.log_start_offset = loaded.log_start_offset
+        self.recovery_point = loaded.recovery_point
+        self.recovered_bytes = loaded.recovered_bytes
+        self._segments = Segments(self._files, loaded.segments)
+        self._next_offset = loaded.log_end_offset
+        self._snapshots = loaded.snapshots
+        self._set_active(loaded.segments[-1])
+        if not clean_shutdown or loaded.recovered_bytes or not loaded.segments[-1].size:
+            # What was made again or for the first time is not on the disk for sure.
+            self._epochs_changed = bool(loaded.epochs.entries)
+            self._unsynced_directories.add(self.directory)
+            for segment in loaded.segments:
+                if loaded.recovery_point < loaded.log_end_offset and segment.trusted_from < segment.size:
+                    self._unsynced.update(self._existing(segment.paths))
+
+    def _settle_topic_id(self) -> None:
+        found = read_partition_metadata(self._files, self.directory)
+        if self.topic_id is None:
+            self.topic_id = found
+        elif found is None:
+            path = os.path.join(self.directory, PARTITION_METADATA)
+            self._write_plain(path, encode_partition_metadata(self.topic_id))
+        elif found != self.topic_id:
+            raise KafkaError(
+                ErrorCode.INCONSISTENT_TOPIC_ID, f"{self.directory} belongs to another topic of the same name"
+            )
+
+    # -- what it holds
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._next_offset
+
+    @property
+    def size(self) -> int:
+        return self._segments.size
+
+    @property
+    def segments(self) -> list[Segment]:
+        """Oldest first; the last one is active."""
+        return self._segments.copy()
+
+    @property
+    def active_segment(self) -> Segment:
+        return self._active
+
+    @property
+    def settings(self) -> TopicSettings:
+        return self._settings
+
+    @property
+    def needs_flush(self) -> bool:
+        return self._next_offset > self.recovery_point or bool(self._unsynced or self._unsynced_directories)
+
+    def update_settings(self, settings: TopicSettings) -> None:
+        self._settings = settings
+        for segment in self._segments:
+            segment.index_interval = settings.index_interval_bytes
+        self._set_active(self._active)
+
+    # -- appending
+
+    def append_as_leader(
+        self,
+        batch: memoryview | bytearray,
+        header: BatchHeader,
+        leader_epoch: int,
+        now_ms: int,
+        *,
+        transaction_version: int = 0,
+    ) -> Appended:
+        """Append one batch that has been validated, patching its offsets and epoch in place.
+
+        `transaction_version` is that of the coordinator that writes a transaction marker.
+        """
+        producer_id = header.producer_id
+        if producer_id >= 0:
+            if header.is_control:
+                return self._append_marker(batch, header, leader_epoch, now_ms, transaction_version)
+            earlier = self.producers.check(header)
+            if earlier is not None:
+                _, _, first, last, timestamp = earlier
+                return Appended(first, last, timestamp, self.log_start_offset, True)
+        base_offset = self._next_offset
+        last_offset = base_offset + header.last_offset_delta
+        max_timestamp = header.max_timestamp
+        self._write(
+            batch, header.length + LENGTH_OVERHEAD, base_offset, last_offset, max_timestamp, leader_epoch, now_ms
+        )
+        if producer_id >= 0:
+            self.producers.append(header, base_offset, now_ms)
+        log_append_time = max_timestamp if header.attributes & LOG_APPEND_TIME else -1
+        return Appended(base_offset, last_offset, log_append_time, self.log_start_offset, False)
+
+    def _append_marker(
+        self, batch: memoryview | bytearray, header: BatchHeader, leader_epoch: int, now_ms: int, version: int
+    ) -> Appended:
+        marker = read_transaction_marker(batch, 0, header)
+        if marker is None:
+            raise KafkaError(ErrorCode.INVALID_RECORD, "a control batch with a producer id is no transaction marker")
+        self.producers.check_marker(header, marker.coordinator_epoch, version)
+        base_offset = self._next_offset
+        last_offset = base_offset + header.last_offset_delta
+        self._write(batch, header.size, base_offset, last_offset, header.max_timestamp, leader_epoch, now_ms)
+        self._replay(batch, 0, read_header(batch), now_ms)
+        return Appended(base_offset, last_offset, -1, self.log_start_offset, False)
+
+    def _write(
+        self,
+        batch: memoryview | bytearray,
+        size: int,
+        base_offset: int,
+        last_offset: int,
+        max_timestamp: int,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> None:
+        segment = self._active
+        position = segment.size
+        if (
+            position > self._roll_above - size
+            or last_offset > self._last_possible_offset
+            or (max_timestamp if self._roll_by_timestamp else now_ms) > self._roll_after_ms
+            or self._index_may_fill
+        ) and self._should_roll(size, last_offset, max_timestamp, now_ms):
+            self._roll(base_offset, now_ms)
+            segment = self._active
+            position = 0
+        set_base_offset(batch, 0, base_offset, leader_epoch)
+        try:
+            segment.append(batch, size, last_offset, max_timestamp)
+        except OSError as error:
+            raise self._storage_error("cannot be written", error) from error
+        self._next_offset = last_offset + 1
+        if leader_epoch != self._latest_epoch and leader_epoch >= 0:
+            self.assign_epoch(leader_epoch, base_offset)
+        if position == 0:
+            self._set_active(segment)
+
+    def append_as_follower(self, data: Buffer, now_ms: int = -1) -> None:
+        """Append batches that have offsets and epochs already: replicated, or built by the metadata quorum."""
+        view = memoryview(data)
+        end = 0
+        next_offset = self._next_offset
+        batches: list[tuple[int, BatchHeader]] = []
+        for position, header in iterate_headers(view):
+            check_crc(view, position, header)
+            if header.base_offset < next_offset or header.last_offset_delta < 0:
+                raise KafkaError(
+                    ErrorCode.CORRUPT_MESSAGE,
+                    f"{self.topic_partition}: offset {header.base_offset} where at least {next_offset} was due",
+                )
+            next_offset = header.next_offset
+            batches.append((position, header))
+            end = position + header.size
+        if end != len(view):
+            raise CorruptBatch(f"{self.topic_partition}: {len(view) - end} bytes after the last whole batch")
+        for position, header in batches:
+            batch = view[position : position + header.size]
+            self._write_as_given(batch, header, now_ms)
+            if header.producer_id >= 0:
+                self._replay(batch, 0, header, now_ms)
+
+    def _write_as_given(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
+        size, last_offset = header.size, header.last_offset
+        if self._should_roll(size, last_offset, header.max_timestamp, now_ms):
+            self._roll(header.base_offset, now_ms)
+        segment = self._active
+        first = segment.size == 0
+        try:
+            segment.append(batch, size, last_offset, header.max_timestamp)
+        except OSError as error:
+            raise self._storage_error("cannot be written", error) from error
+        self._next_offset = last_offset + 1
+        if header.leader_epoch >= 0 and header.leader_epoch != self._latest_epoch:
+            self.assign_epoch(header.leader_epoch, header.base_offset)
+        if first:
+            self._set_active(segment)
+
+    def _replay(self, batch: Buffer, position: int, header: BatchHeader, now_ms: int) -> None:
+        aborted = len(self._active.transactions)
+        try:
+            replay_batch(self._active, self.producers, batch, position, header, now_ms)
+        except OSError as error:
+            raise self._storage_error("has no room for its transaction index", error) from error
+        if len(self._active.transactions) != aborted:
+            self._unsynced.add(self._active.transactions.path)
+            self._unsynced_directories.add(self.directory)
+
+    def assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
+        """A leader's epoch begins; the checkpoint is written with the next flush."""
+        if self.epochs.assign(leader_epoch, start_offset):
+            self._epochs_changed = True
+        self._latest_epoch = self.epochs.latest
+
+    # -- rolling
+
+    def _set_active(self, segment: Segment) -> None:
+        """Precompute what would make the next append roll the active segment.
+
+        Rolling by time compares the batch's timestamp with the segment's first one, or the clock with the segment's
+        creation where the first batch has no timestamp.
+        """
+        settings = self._settings
+        self._active = segment
+        self._roll_above = min(settings.segment_bytes, MAX_SEGMENT_BYTES)
+        self._last_possible_offset = segment.base_offset + MAX_RELATIVE_OFFSET
+        self._roll_by_timestamp = False
+        self._roll_after_ms = _NEVER
+        if segment.size:
+            jitter = 0
+            if settings.segment_jitter_ms > 0:
+                seed = f"{self.topic_partition} {segment.base_offset}".encode()
+                jitter = zlib.crc32(seed) % min(settings.segment_jitter_ms, settings.segment_ms)
+            first = segment.first_timestamp
+            self._roll_by_timestamp = first is not None and first >= 0
+            start = first if first is not None and first >= 0 else segment.created_ms
+            self._roll_after_ms = start + settings.segment_ms - jitter
+        self._max_index_entries = settings.segment_index_bytes // segment.index.entry.size
+        self._max_time_entries = settings.segment_index_bytes // segment.time_index.entry.size - 1
+        self._index_may_fill = self._max_time_entries * settings.index_interval_bytes < self._roll_above
+
+    def _should_roll(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
+        segment = self._active
+        if segment.size == 0:
+            return last_offset > self._last_possible_offset
+        return (
+            segment.size > self._roll_above - size
+            or last_offset > self._last_possible_offset
+            or (max_timestamp if self._roll_by_timestamp else now_ms) > self._roll_after_ms
+            or len(segment.index) >= self._max_index_entries
+            or len(segment.time_index) >= self._max_time_entries
+        )
+
+    def roll(self, now_ms: int) -> None:
+        """Close the active segment, unless it is empty."""
+        if self._active.size:
+            self._roll(self._next_offset, now_ms)
+
+    def _roll(self, base_offset: int, now_ms: int) -> None:
+        old = self._active
+        try:
+            new = Segment.create(
+                self._files,
+                self.directory,
+                base_offset,
+                index_interval=self._settings.index_interval_bytes,
+                now_ms=now_ms,
+            )
+        except OSError as error:
+            raise self._storage_error("cannot begin a new segment", error) from error
+        self._unsynced_directories.add(self.directory)
+        if old.size:
+            old.seal()
+            self._unsynced.update(self._existing(old.paths))
+            self._segments.append(new)
+        else:  # its base is too low for what comes, and nothing is in it
+            old.close()
+            self._segments.replace([old], [new])
+            self._remove_files(old)
+        self._set_active(new)
+        self._snapshot_producers(base_offset)
+
+    def _snapshot_producers(self, offset: int) -> None:
+        """Leave the producers on disk as of `offset`, the end of the log. Failing costs time at recovery only."""
+        path = self._snapshot_path(offset)
+        try:
+            self._write_plain(path, encode_snapshot(self.producers.entries))
+        except OSError as error:
+            logger.warning("%s cannot be written: %s", path, error)
+            return
+        if offset not in self._snapshots:
+            insort(self._snapshots, offset)
+        # Recovery starts at or below the recovery point; one more is kept in case that snapshot is damaged.
+        usable = bisect_right(self._snapshots, self.recovery_point)
+        for old in self._snapshots[: max(min(usable, len(self._snapshots) - 1) - 2, 0)]:
+            self._remove_snapshot(old)
+
+    def _remove_snapshot(self, offset: int) -> None:
+        self._snapshots.remove(offset)
+        self._remove_path(self._snapshot_path(offset))
+
+    def _snapshot_path(self, offset: int) -> str:
+        return os.path.join(self.directory, file_name(offset, SNAPSHOT_SUFFIX))
+
+    # -- durability
+
+    def flush(self) -> int:
+        """Make everything durable that was appended when this began; the offset up to which that is so.
+
+        Runs on any thread, one flush of a log at a time. Then the event loop calls `flushed` with the result.
+        """
+        end = self._next_offset
+        active = self._active
+        unsynced = list(self._unsynced)
+        directories = list(self._unsynced_directories)
+        try:
+            for path in unsynced:
+                self._sync(path)
+            if end > self.recovery_point:
+                self._sync(active.path)
+            if self._epochs_changed:
+                self._epochs_changed = False
+                try:
+                    self._write_epochs()
+                except BaseException:
+                    self._epochs_changed = True
+                    raise
+            for directory in directories:
+                self._files.sync_directory(directory)
+        except OSError as error:
+            raise self._storage_error("cannot be synced", error) from error
+        self._unsynced.difference_update(unsynced)
+        self._unsynced_directories.difference_update(directories)
+        return end
+
+    def flushed(self, offset: int) -> None:
+        """`flush` returned `offset`."""
+        self.recovery_point = max(self.recovery_point, min(offset, self._next_offset))
+
+    def _sync(self, path: str) -> None:
+        try:
+            file = self._files.open(path)
+        except FileNotFoundError:
+            return  # deleted by retention meanwhile: nothing left to keep
+        try:
+            file.sync()
+        finally:
+            file.close()
+
+    def _write_epochs(self) -> None:
+        path = os.path.join(self.directory, LEADER_EPOCH_CHECKPOINT)
+        write_epoch_checkpoint(self._files, path, tuple(self.epochs.entries))
+
+    def close(self, clean: bool = True) -> None:
+        """After a clean close the next `open` has nothing to check. One that is not clean only lets the files go."""
+        if self._closed:
+            return
+        if clean:
+            if self._active.size:
+                self._active.seal()
+            else:
+                self._active.write_indexes()
+            self._unsynced.update(self._existing(self._active.paths))
+            self._snapshot_producers(self._next_offset)
+            self._unsynced_directories.add(self.directory)
+            self.flushed(self.flush())
+        self._closed = True
+        for segment in self._segments:
+            segment.close()
+            for path in segment.paths:
+                self._handles.forget(path)
+
+    # -- reading
+
+    @overload
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        max_offset: int,
+        *,
+        at_least_one: bool = True,
+        cached_only: Literal[False] = False,
+    ) -> Slice: ...
+
+    @overload
+    def read(
+        self, offset: int, max_bytes: int, max_offset: int, *, at_least_one: bool = True, cached_only: bool
+    ) -> Slice | None: ...
+
+    def read(
+        self, offset: int, max_bytes: int, max_offset: int, *, at_least_one: bool = True, cached_only: bool = False
+    ) -> Slice | None:
+        """Whole batches from `offset` on, up to `max_bytes` and below `max_offset`; the first one whatever its size if
+        `at_least_one`.
+
+        With `cached_only` (on the event loop only) None is returned where this would wait for the disk; the caller
+        repeats the read on a worker thread without it.
+        """
+        end = self._next_offset
+        if max_offset > end:
+            max_offset = end
+        if offset >= max_offset or offset < self.log_start_offset:
+            if offset > end or offset < self.log_start_offset:
+                raise KafkaError(
+                    ErrorCode.OFFSET_OUT_OF_RANGE,
+                    f"{self.topic_partition}: offset {offset} is not in {self.log_start_offset} to {end}",
+                )
+            return Slice(b"", offset)
+        try:
+            if cached_only:
+                active = self._active
+                return self._segments.read(
+                    offset, max_bytes, max_offset, LogEnd(active, active.size, end), at_least_one, self._loop_access
+                )
+            return self._read_waiting(offset, max_bytes, max_offset, at_least_one)
+        except NotCached:
+            return None
+        except OSError as error:
+            raise self._storage_error("cannot be read", error) from error
+        except CorruptIndex as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+    def _read_waiting(self, offset: int, max_bytes: int, max_offset: int, at_least_one: bool) -> Slice:
+        """The event loop may append, roll or delete meanwhile.
+
+        Taken in this order, position and offset of the end may differ by what is appended in between, and then the
+        position is the lower one: nothing beyond `max_offset` is read.
+        """
+        for _ in range(3):
+            active = self._active
+            end = LogEnd(active, active.size, self._next_offset)
+            if active is not self._active:
+                continue
+            try:
+                with OwnAccess(self._files) as access:
+                    return self._segments.read(offset, max_bytes, max_offset, end, at_least_one, access)
+            except FileNotFoundError:
+                if offset < self.log_start_offset:
+                    raise KafkaError(
+                        ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.topic_partition}: offset {offset} was deleted"
+                    ) from None
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: offset {offset} moved under a read")
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
+        """The first record whose timestamp is at least `timestamp`; may wait for the disk."""
+        return self._segments.offset_for_timestamp(timestamp, self.log_start_offset)
+
+    def offset_of_max_timestamp(self) -> TimestampedOffset | None:
+        """The first record with the largest timestamp; may wait for the disk."""
+        return self._segments.offset_of_max_timestamp()
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        return max(self.producers.last_stable_offset(high_watermark), self.log_start_offset)
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        """For a reader of committed data that was given the batches in [start, end)."""
+        return self._segments.aborted_transactions(start, end)
+
+    # -- removing
+
+    def advance_log_start(self, offset: int) -> None:
+        """Records below `offset` are gone for readers; their segments go with the next `delete_old_segments`."""
+        if offset > self._next_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic_partition}: cannot start at {offset}, beyond its end {self._next_offset}",
+            )
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.recovery_point = max(self.recovery_point, offset)
+            if self.epochs.truncate_from_start(offset):
+                self._epochs_changed = True
+
+    def delete_old_segments(self, now_ms: int, high_watermark: int) -> list[str]:
+        """Drop the segments that retention no longer wants. Their files get the suffix `.deleted`, and the paths are
+        returned: the caller removes them off the event loop, after `file.delete.delay.ms`."""
+        count, reason = deletable(
+            self._segments.copy(),
+            self._settings,
+            log_start_offset=self.log_start_offset,
+            log_end_offset=self._next_offset,
+            high_watermark=high_watermark,
+            now_ms=now_ms,
+        )
+        if not count:
+            return []
+        if count == len(self._segments):
+            self._roll(self._next_offset, now_ms)
+        removed = self._segments.copy()[:count]
+        logger.info(
+            "%s: deleting %d segments below %d: %s", self.directory, count, self._segments[count].base_offset, reason
+        )
+        try:
+            # The end offset lives on in the name of the newest segment: that must be durable before the others go.
+            if self.directory in self._unsynced_directories:
+                self._files.sync_directory(self.directory)
+                self._unsynced_directories.discard(self.directory)
+            self.advance_log_start(self._segments[count].base_offset)
+            self._segments.remove(removed)
+            for snapshot in [each for each in self._snapshots if each < self.log_start_offset]:
+                self._remove_snapshot(snapshot)
+            return self._set_aside(removed)
+        except OSError as error:
+            raise self._storage_error("cannot delete segments", error) from error
+
+    def _set_aside(self, segments: list[Segment]) -> list[str]:
+        paths = []
+        for segment in segments:
+            segment.close()
+            for path in self._existing(segment.paths):
+                self._handles.forget(path)
+                self._unsynced.discard(path)
+                self._files.rename(path, path + DELETED_SUFFIX)
+                paths.append(path + DELETED_SUFFIX)
+        return paths
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut everything at and above `offset`: a follower that found its tail to differ from its leader's."""
+        if offset >= self._next_offset:
+            return
+        if offset < self._segments[0].base_offset:
+            self.truncate_fully_and_start_at(offset)
+            return
+        try:
+            self._segments.forget_boundaries()
+            number = self._segments.number_of(offset)
+            later = self._segments.copy()[number + 1 :]
+            self._segments.remove(later)
+            for segment in reversed(later):
+                segment.close()
+                self._remove_files(segment)
+            segment = self._segments[number]
+            with OwnAccess(self._files) as access:
+                position, _ = segment.find(offset, access)
+            segment.truncate_to_position(position, offset)
+            self._unsynced.update(self._existing(segment.paths))
+            self._set_end(offset)
+        except OSError as error:
+            raise self._storage_error("cannot be truncated", error) from error
+
+    def _set_end(self, offset: int) -> None:
+        """After a truncation."""
+        self._next_offset = offset
+        self.recovery_point = min(self.recovery_point, offset)
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self._set_active(self._segments[len(self._segments) - 1])
+        self._epochs_changed |= self.epochs.truncate_from_end(offset)
+        self._latest_epoch = self.epochs.latest
+        for snapshot in [snapshot for snapshot in self._snapshots if snapshot > offset]:
+            self._remove_snapshot(snapshot)
+        self._reload_producers(offset)
+
+    def _reload_producers(self, offset: int) -> None:
+        now_ms = max((entry.last_seen_ms for entry in self.producers.entries), default=0)
+        load_producers(
+            self._files,
+            self.directory,
+            self._segments.copy(),
+            self.producers,
+            self._snapshots,
+            offset,
+            start=self.log_start_offset,
+            now_ms=now_ms,
+        )
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Forget everything; the next record gets `offset`."""
+        try:
+            old = self._segments.copy()
+            for segment in old:
+                segment.close()
+                self._remove_files(segment)
+            new = Segment.create(
+                self._files,
+                self.directory,
+                offset,
+                index_interval=self._settings.index_interval_bytes,
+                now_ms=old[-1].created_ms,
+            )
+            self._segments.replace(old, [new])
+            self._unsynced_directories.add(self.directory)
+            for snapshot in list(self._snapshots):
+                self._remove_snapshot(snapshot)
+            self.epochs.clear()
+            self._epochs_changed = True
+            self._latest_epoch = -1
+            self.producers.clear()
+            self._next_offset = self.log_start_offset = self.recovery_point = offset
+            self._set_active(new)
+        except OSError as error:
+            raise self._storage_error("cannot be emptied", error) from error
+
+    def replace_segments(self, base_offset: int, replaced: Sequence[int], now_ms: int) -> list[str]:
+        """Put the compacted segment at `base_offset` in the place of the closed ones at the offsets `replaced`.
+
+        `swap.prepare_swap` has run; the paths returned are for `swap.finish_swap`. Both are for a worker thread.
+        """
+        old = [segment for segment in self._segments if segment.base_offset in replaced]
+        if len(old) != len(replaced) or self._active in old:
+            raise ValueError(f"{self.directory}: {list(replaced)} are not closed segments of the log")
+        for segment in old:
+            for path in segment.paths:
+                self._handles.forget(path)
+                self._unsynced.discard(path)
+        try:
+            paths = swap_files(self._files, self.directory, base_offset, replaced)
+            names = self._files.list(self.directory)
+        except OSError as error:
+            raise self._storage_error("cannot replace segments", error) from error
+        new = Segment.found(
+            self._files,
+            self.directory,
+            base_offset,
+            names,
+            index_interval=self._settings.index_interval_bytes,
+            now_ms=now_ms,
+        )
+        self._segments.replace(old, [new])
+        return paths
+
+    # -- files
+
+    def _existing(self, paths: list[str]) -> list[str]:
+        return [path for path in paths if self._files.exists(path)]
+
+    def _remove_files(self, segment: Segment) -> None:
+        for path in segment.paths:
+            self._remove_path(path)
+
+    def _remove_path(self, path: str) -> None:
+        self._handles.forget(path)
+        self._unsynced.discard(path)
+        self._files.remove(path)
+
+    def _write_plain(self, path: str, data: bytes) -> None:
+        """A small file that the next flush syncs."""
+        file = self._files.open(path, create=True)
+        try:
+            file.truncate(0)
+            file.pwrite(data, 0)
+        finally:
+            file.close()
+        self._unsynced.add(path)
+        self._unsynced_directories.add(self.directory)
+
+    def _storage_error(self, what: str, error: OSError) -> KafkaError:
+        logger.error("%s %s: %s", self.directory, what, error)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} {what}: {error}")

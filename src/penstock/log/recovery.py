@@ -1,0 +1,237 @@
+"""Making a log whole after a stop that was not clean, and its indexes whole at any time.
+
+Bytes below the recovery point were synced; bytes above it may be missing, torn, or zeros where the file grew before its
+contents arrived. So from the recovery point on every batch is read and its CRC checked, and the log is cut at the first
+one that is not what was written. What the batches say is taken down again on the way: offset and time index entries,
+aborted transactions, leader epochs, producer sequences. Below the recovery point nothing is read, except the header of
+the batch that an index entry names, to make sure that the entry can be believed; and, for the producers, the headers
+since the latest snapshot.
+
+One loop does the reading. It runs for hundreds of thousands of batches at every restart after a crash, so it keeps what
+it needs in local variables and builds no object for a batch that has no producer id.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from penstock.io.files import Buffer, File, FileSystem
+from penstock.log.handles import OwnAccess
+from penstock.log.segment import MAX_RELATIVE_OFFSET, Segment
+from penstock.log.transaction_index import AbortedTransaction
+from penstock.records.batch import (
+    CRC_START,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    MIN_LENGTH,
+    BatchHeader,
+    CorruptBatch,
+    read_header,
+)
+from penstock.records.control import read_transaction_marker
+from penstock.replication.epochs import LeaderEpochs
+from penstock.replication.producers import ProducerStates
+
+logger = logging.getLogger("penstock.log")
+
+# base offset, length, leader epoch, magic, crc, attributes, last offset delta, base and max timestamp, producer id
+_scan = struct.Struct(">qiibIhiqqq").unpack_from
+_CHUNK = 4 * 1024 * 1024
+
+
+class Scanned(NamedTuple):
+    end: int
+    """Position after the last good batch."""
+    next_offset: int
+    fault: str
+    """What was wrong with the bytes at `end`; empty if the file ended there."""
+
+
+def scan_segment(
+    segment: Segment,
+    file: File,
+    position: int,
+    next_offset: int,
+    epochs: LeaderEpochs | None,
+    producers: ProducerStates | None,
+    now_ms: int,
+) -> Scanned:
+    """Check every batch from `position` to the end of the segment and note it in indexes, epochs and producers.
+
+    `next_offset` is the least offset the first batch may have.
+    """
+    size = segment.size
+    base = segment.base_offset
+    limit = base + MAX_RELATIVE_OFFSET
+    latest_epoch = epochs.latest if epochs is not None else 1 << 31
+    note = segment.note_batch
+    at = chunk_start = position
+    view = memoryview(b"")
+    while position < size:
+        at = position - chunk_start
+        if at + HEADER_SIZE > len(view):
+            if size - position < HEADER_SIZE:
+                return Scanned(position, next_offset, "the file ends in a batch header")
+            view = memoryview(file.pread(min(_CHUNK, size - position), position))
+            chunk_start, at = position, 0
+        offset, length, epoch, magic, crc, _, delta, _, max_timestamp, producer_id = _scan(view, at)
+        if length < MIN_LENGTH or magic != MAGIC or delta < 0:
+            return Scanned(position, next_offset, f"no batch begins there (length {length}, magic {magic})")
+        last_offset = offset + delta
+        if offset < next_offset or last_offset > limit:
+            return Scanned(position, next_offset, f"offsets {offset} to {last_offset} do not follow {next_offset}")
+        batch_size = length + LENGTH_OVERHEAD
+        if at + batch_size > len(view):
+            if batch_size > size - position:
+                return Scanned(position, next_offset, f"the file ends in a batch of {batch_size} bytes")
+            view = memoryview(file.pread(min(max(_CHUNK, batch_size), size - position), position))
+            chunk_start, at = position, 0
+        if crc32c(view[at + CRC_START : at + batch_size]) != crc:
+            return Scanned(position, next_offset, "the CRC does not match")
+        note(position, batch_size, last_offset, max_timestamp)
+        if epoch > latest_epoch and epochs is not None:
+            epochs.assign(epoch, offset)
+            latest_epoch = epoch
+        if producer_id >= 0 and producers is not None:
+            try:
+                replay_batch(segment, producers, view, at, read_header(view, at), now_ms)
+            except CorruptBatch as error:
+                return Scanned(position, next_offset, str(error))
+        next_offset = last_offset + 1
+        position += batch_size
+    return Scanned(position, next_offset, "")
+
+
+def replay_batch(
+    segment: Segment | None,
+    producers: ProducerStates,
+    buffer: Buffer,
+    position: int,
+    header: BatchHeader,
+    now_ms: int,
+) -> None:
+    """Tell the producers of a batch with a producer id that is in the log; no questions asked.
+
+    The transaction index of `segment` gets an entry if a transaction was aborted; None if it has that already.
+    """
+    if not header.is_control:
+        producers.append(header, header.base_offset, now_ms)
+        return
+    marker = read_transaction_marker(buffer, position, header)
+    if marker is None:
+        return
+    completed = producers.append_marker(
+        header,
+        header.base_offset,
+        now_ms,
+        aborted=not marker.committed,
+        coordinator_epoch=marker.coordinator_epoch,
+    )
+    if completed is not None and completed.aborted and segment is not None:
+        producer_id, first_offset, last_offset, last_stable_offset, _ = completed
+        segment.transactions.append(AbortedTransaction(producer_id, first_offset, last_offset, last_stable_offset))
+
+
+def replay_producers(
+    files: FileSystem, segments: Sequence[Segment], producers: ProducerStates, start: int, end: int, now_ms: int
+) -> None:
+    """Bring `producers`, which are as of offset `start`, to offset `end`, from batches that are known to be good."""
+    first = max(bisect_right(segments, start, key=_base_offset) - 1, 0)
+    with OwnAccess(files) as access:
+        for segment in segments[first:]:
+            if segment.base_offset >= end:
+                return
+            position, _ = segment.find(start, access)
+            while position < segment.size:
+                header = read_header(access.read(segment.path, HEADER_SIZE, position))
+                if header.base_offset >= end:
+                    return
+                if header.length < MIN_LENGTH or header.magic != MAGIC:
+                    raise CorruptBatch(f"{segment.path} is corrupt at position {position}")
+                if header.producer_id >= 0:
+                    batch = access.read(segment.path, header.size, position) if header.is_control else b""
+                    replay_batch(None, producers, batch, 0, header, now_ms)
+                position += header.size
+
+
+def rebuild_indexes(files: FileSystem, segment: Segment, now_ms: int) -> None:
+    """Make the offset and time index of a closed segment again. A corrupt batch ends them; it is not cut here."""
+    segment.forget_indexes()
+    file = files.open(segment.path, read_only=True)
+    try:
+        scanned = scan_segment(segment, file, 0, segment.base_offset, None, None, now_ms)
+    finally:
+        file.close()
+    segment.write_indexes()
+    if scanned.fault:
+        logger.error(
+            "%s is corrupt at position %d of %d: %s. What follows cannot be served",
+            segment.path,
+            scanned.end,
+            segment.size,
+            scanned.fault,
+        )
+    else:
+        segment.trust_everything_from(0)
+
+
+def start_of_recovery(files: FileSystem, segment: Segment, recovery_point: int) -> tuple[int, int]:
+    """(position, offset) of the last batch at or before the recovery point that the index knows.
+
+    The index is left with the entries up to that batch. They may not have been synced: an index that is not plausible,
+    or does not name a good batch there, is forgotten, and recovery begins at the front of the segment.
+    """
+    entries = list(segment.index.entries())
+    times = list(segment.time_index.entries())
+    kept = bisect_right(entries, recovery_point - 1, key=_first)
+    plausible = (
+        len(entries) == len(segment.index)
+        and len(times) == len(segment.time_index)
+        and all(one[0] < two[0] and one[1] < two[1] for one, two in pairwise(entries[:kept]))
+        and all(one[0] < two[0] and one[1] < two[1] for one, two in pairwise(times))
+    )
+    last_offset, position = entries[kept - 1] if kept and plausible else (-1, -1)
+    base_offset = _good_batch(files, segment, position, last_offset)
+    if base_offset is None:
+        segment.forget_indexes()
+        segment.transactions.reset()
+        return 0, segment.base_offset
+    segment.keep_indexes(kept, sum(offset <= last_offset for _, offset in times))
+    segment.transactions.truncate_to(base_offset)
+    return position, base_offset
+
+
+def _good_batch(files: FileSystem, segment: Segment, position: int, last_offset: int) -> int | None:
+    """The base offset of the batch at `position`, if one is there, whole, and ends at `last_offset`."""
+    if not 0 <= position <= segment.size - HEADER_SIZE:
+        return None
+    with OwnAccess(files) as access:
+        header = read_header(access.read(segment.path, HEADER_SIZE, position))
+        if header.length < MIN_LENGTH or header.last_offset != last_offset or position + header.size > segment.size:
+            return None
+        data = memoryview(access.read(segment.path, header.size, position))
+    return header.base_offset if crc32c(data[CRC_START:]) == header.crc else None
+
+
+def is_good_batch_at(files: FileSystem, segment: Segment, position: int) -> bool:
+    if position > segment.size - HEADER_SIZE:
+        return False
+    with OwnAccess(files) as access:
+        header = read_header(access.read(segment.path, HEADER_SIZE, position))
+    return header.magic == MAGIC and _good_batch(files, segment, position, header.last_offset) is not None
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset
+
+
+def _first(pair: tuple[int, int]) -> int:
+    return pair[0]

@@ -1,0 +1,430 @@
+"""One stretch of a partition's log: a `.log` file of record batches, and the indexes beside it.
+
+A segment knows three things about its bytes:
+
+- `size`: where the log ends in the file. Bytes behind it, if a write failed half-way, do not exist: they are cut off,
+  or overwritten by the next append.
+- which of them are *trusted*. What this process appended (or recovered) it has checked; what it found on disk at a
+  clean start it has not. Untrusted batches have their CRC checked the first time they are read, once: from
+  `trusted_from` on everything is trusted, and `_verified` holds the stretches before it that reads have proved.
+- where batches begin, sparsely, from its offset index.
+
+Handles: the loop's own, for writing, opened with the first append; everything else reads through an `Access`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+from bisect import insort
+from collections.abc import Container
+
+from crc32c import crc32c
+
+from penstock.io.files import Buffer, File, FileSystem
+from penstock.log.handles import Access, OwnAccess
+from penstock.log.index import CorruptIndex, OffsetIndex, TimeIndex
+from penstock.log.transaction_index import TransactionIndex
+from penstock.records.batch import CRC_START, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, MIN_LENGTH, CorruptBatch
+
+logger = logging.getLogger("penstock.log")
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+DELETED_SUFFIX = ".deleted"
+SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+
+MAX_RELATIVE_OFFSET = 0x7FFFFFFF
+MAX_SEGMENT_BYTES = 0x7FFFFFFF
+
+# base offset, length, leader epoch, magic, crc, attributes, last offset delta, base timestamp, max timestamp
+_scan = struct.Struct(">qiibIhiqq").unpack_from
+_SCAN_CHUNK = 8 * 1024
+# Stretches of old data that reads have proved; enough for many readers at different places.
+_MAX_VERIFIED = 64
+
+
+def file_name(base_offset: int, suffix: str) -> str:
+    return f"{base_offset:020d}{suffix}"
+
+
+class Segment:
+    __slots__ = (
+        "_files",
+        "_first_timestamp",
+        "_loaded_timestamps",
+        "_max_timestamp",
+        "_max_timestamp_offset",
+        "_torn",
+        "_verified",
+        "base_offset",
+        "created_ms",
+        "directory",
+        "file",
+        "index",
+        "index_interval",
+        "path",
+        "since_index_entry",
+        "size",
+        "time_index",
+        "transactions",
+        "trusted_from",
+    )
+
+    def __init__(
+        self,
+        files: FileSystem,
+        directory: str,
+        base_offset: int,
+        *,
+        size: int,
+        index_size: int,
+        time_index_size: int,
+        transaction_index_size: int,
+        index_interval: int,
+        created_ms: int,
+    ) -> None:
+        """A segment as it lies on disk, sizes as found there. `trusted_from` is set to its end: nothing is proved."""
+        self._files = files
+        self.directory = directory
+        self.base_offset = base_offset
+        prefix = os.path.join(directory, f"{base_offset:020d}")
+        self.path = prefix + LOG_SUFFIX
+        self.size = size
+        self.index = OffsetIndex(files, prefix + INDEX_SUFFIX, base_offset, index_size)
+        self.time_index = TimeIndex(files, prefix + TIME_INDEX_SUFFIX, base_offset, time_index_size)
+        self.transactions = TransactionIndex(files, prefix + TRANSACTION_INDEX_SUFFIX, transaction_index_size)
+        self.index_interval = index_interval
+        self.created_ms = created_ms
+        self.file: File | None = None
+        self.since_index_entry = 0
+        self.trusted_from = size
+        self._verified: list[tuple[int, int]] = []
+        self._torn = False
+        # Timestamps of what is on disk already are read when someone asks.
+        self._loaded_timestamps = size == 0
+        self._max_timestamp = -1
+        self._max_timestamp_offset = base_offset
+        self._first_timestamp: int | None = None
+
+    @classmethod
+    def create(
+        cls, files: FileSystem, directory: str, base_offset: int, *, index_interval: int, now_ms: int
+    ) -> Segment:
+        segment = cls(
+            files,
+            directory,
+            base_offset,
+            size=0,
+            index_size=0,
+            time_index_size=0,
+            transaction_index_size=0,
+            index_interval=index_interval,
+            created_ms=now_ms,
+        )
+        file = files.open(segment.path, create=True)
+        if file.size():  # left over from a write that failed
+            file.truncate(0)
+        segment.file = file
+        return segment
+
+    @classmethod
+    def found(
+        cls,
+        files: FileSystem,
+        directory: str,
+        base_offset: int,
+        names: Container[str],
+        *,
+        index_interval: int,
+        now_ms: int,
+    ) -> Segment:
+        """One that lies in the directory; `names` are the files there."""
+
+        def size(suffix: str) -> int:
+            name = file_name(base_offset, suffix)
+            return files.size(os.path.join(directory, name)) if name in names else 0
+
+        return cls(
+            files,
+            directory,
+            base_offset,
+            size=size(LOG_SUFFIX),
+            index_size=size(INDEX_SUFFIX),
+            time_index_size=size(TIME_INDEX_SUFFIX),
+            transaction_index_size=size(TRANSACTION_INDEX_SUFFIX),
+            index_interval=index_interval,
+            created_ms=now_ms,
+        )
+
+    def __repr__(self) -> str:
+        return f"Segment(base_offset={self.base_offset}, size={self.size})"
+
+    @property
+    def paths(self) -> list[str]:
+        return [self.path, self.index.path, self.time_index.path, self.transactions.path]
+
+    # -- writing
+
+    def append(self, data: Buffer, size: int, last_offset: int, max_timestamp: int) -> None:
+        """Write one batch at the end. OSError leaves the segment as it was."""
+        file = self.file
+        if file is None or self._torn or not self._loaded_timestamps:
+            file = self._prepare_to_write()
+        position = self.size
+        try:
+            file.pwrite(data, position)
+        except OSError:
+            self._cut_torn_write(file)
+            raise
+        self.size = position + size
+        self.note_batch(position, size, last_offset, max_timestamp)
+
+    def note_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
+        """Keep timestamps and indexes up with a batch that is in the file."""
+        if max_timestamp > self._max_timestamp:
+            self._max_timestamp = max_timestamp
+            self._max_timestamp_offset = last_offset
+        if position == 0:
+            self._first_timestamp = max_timestamp
+        if self.since_index_entry > self.index_interval:
+            self._add_index_entry(position, last_offset)
+            self.since_index_entry = size
+        else:
+            self.since_index_entry += size
+
+    def _add_index_entry(self, position: int, last_offset: int) -> None:
+        self.index.append(last_offset, position)
+        self.time_index.append(self._max_timestamp, self._max_timestamp_offset)
+        if self.index.tail_is_full:
+            self.index.write()
+            self.time_index.write()
+
+    def _prepare_to_write(self) -> File:
+        if self.file is None:
+            self.file = self._files.open(self.path)
+        if self._torn:
+            self.file.truncate(self.size)
+            self._torn = False
+        self.load_timestamps()
+        return self.file
+
+    def _cut_torn_write(self, file: File) -> None:
+        self._torn = True
+        try:
+            file.truncate(self.size)
+            self._torn = False
+        except OSError as error:  # the next append tries again, before it writes
+            logger.warning("%s: a failed write cannot be cut off at %d yet: %s", self.path, self.size, error)
+
+    def seal(self) -> bool:
+        """No more appends: complete the indexes on disk (with the final time entry) and let the file go.
+
+        False if the disk refused part of that; the index will be made again at the next start.
+        """
+        if self._torn:
+            try:
+                self._prepare_to_write()
+            except OSError as error:
+                logger.warning("%s: a failed write cannot be cut off at %d: %s", self.path, self.size, error)
+        complete = self.write_indexes()
+        self.close()
+        return complete
+
+    def write_indexes(self) -> bool:
+        if self.size and self._loaded_timestamps:
+            self.time_index.append(self._max_timestamp, self._max_timestamp_offset)
+        written = self.index.write()
+        return self.time_index.write() and written
+
+    def close(self) -> None:
+        if self.file is not None:
+            self.file.close()
+            self.file = None
+
+    def truncate_to_position(self, position: int, next_offset: int) -> None:
+        """Cut the log at a batch boundary; `next_offset` is the first offset that is gone."""
+        with OwnAccess(self._files) as access:
+            self.index.truncate_to(next_offset, access)
+            self.time_index.truncate_to(next_offset, access)
+        self.transactions.truncate_to(next_offset)
+        if self.file is None:
+            self.file = self._files.open(self.path)
+        self.file.truncate(position)
+        self.size = position
+        self.trusted_from = min(self.trusted_from, position)
+        self._verified = [stretch for stretch in self._verified if stretch[1] <= position]
+        self._torn = False
+        self._note_nothing()
+        self._loaded_timestamps = position == 0
+
+    def forget_indexes(self) -> None:
+        """Before they are made again from the front of the log file."""
+        self.index.reset()
+        self.time_index.reset()
+        self._note_nothing()
+        self._loaded_timestamps = True
+
+    def keep_indexes(self, entries: int, time_entries: int) -> None:
+        """Before what follows these entries is made again from the log file."""
+        self.index.truncate_entries(entries)
+        self.time_index.truncate_entries(time_entries)
+        self._note_nothing()
+        with OwnAccess(self._files) as access:
+            self._max_timestamp, self._max_timestamp_offset = self.time_index.last(access)
+        self._loaded_timestamps = True
+
+    def _note_nothing(self) -> None:
+        self.since_index_entry = 0
+        self._max_timestamp, self._max_timestamp_offset = -1, self.base_offset
+        self._first_timestamp = None
+
+    # -- timestamps
+
+    def load_timestamps(self) -> None:
+        """The largest timestamp and its offset: the last time index entry, and the batches that follow it."""
+        if self._loaded_timestamps:
+            return
+        with OwnAccess(self._files) as access:
+            timestamp, offset = self.time_index.last(access)
+            position = self.index.floor(offset, access) if timestamp >= 0 else 0
+            while position < self.size:
+                data = access.read(self.path, HEADER_SIZE, position)
+                base_offset, length, _, _, _, _, delta, _, max_timestamp = self._checked_scan(data, 0, position)
+                if max_timestamp > timestamp:
+                    timestamp, offset = max_timestamp, base_offset + delta
+                position += length + LENGTH_OVERHEAD
+        self._max_timestamp, self._max_timestamp_offset = timestamp, offset
+        self._loaded_timestamps = True
+
+    @property
+    def max_timestamp(self) -> int:
+        """-1 if no record has one."""
+        self.load_timestamps()
+        return self._max_timestamp
+
+    @property
+    def max_timestamp_offset(self) -> int:
+        self.load_timestamps()
+        return self._max_timestamp_offset
+
+    def largest_timestamp(self) -> int:
+        """What retention by time goes by: the newest record, or the file's age if records have no timestamps."""
+        timestamp = self.max_timestamp
+        return timestamp if timestamp >= 0 else self._files.modified_ms(self.path)
+
+    @property
+    def first_timestamp(self) -> int | None:
+        """The first batch's timestamp, on which rolling by time is based; None while the segment is empty."""
+        if self._first_timestamp is None and self.size:
+            with OwnAccess(self._files) as access:
+                self._first_timestamp = self._checked_scan(access.read(self.path, HEADER_SIZE, 0), 0, 0)[8]
+        return self._first_timestamp
+
+    # -- reading
+
+    def find(self, offset: int, access: Access, start: int = 0) -> tuple[int, int]:
+        """(position, next offset) of the first batch that ends at or after `offset`; (size, -1) if there is none."""
+        size = self.size
+        position = max(self.index.floor(offset, access), start)
+        while position < size:
+            chunk = access.read(self.path, min(_SCAN_CHUNK, size - position), position)
+            end = len(chunk) - HEADER_SIZE
+            at = 0
+            if end < 0:
+                self._checked_scan(chunk, 0, position)
+            while at <= end:
+                base_offset, length, _, _, _, _, delta, _, _ = self._checked_scan(chunk, at, position + at)
+                if base_offset + delta >= offset:
+                    return position + at, base_offset + delta + 1
+                at += length + LENGTH_OVERHEAD
+            position += at
+        return size, -1
+
+    def next_offset(self, access: Access) -> int:
+        """The offset after the last batch, by reading on from the last index entry; CorruptBatch if batches do not end
+        where the file does."""
+        position = self.index.last_position(access)
+        next_offset = self.base_offset
+        if not 0 <= position < max(self.size, 1):
+            raise CorruptIndex(f"{self.index.path} ends with position {position} in a log of {self.size} bytes")
+        while position < self.size:
+            data = access.read(self.path, HEADER_SIZE, position)
+            offset, length, _, _, _, _, delta, _, _ = self._checked_scan(data, 0, position)
+            next_offset = offset + delta + 1
+            position += length + LENGTH_OVERHEAD
+        if position > self.size:
+            raise self._corrupt(position, "the file ends in a batch")
+        return next_offset
+
+    def whole_batches(self, data: Buffer, position: int, access: Access) -> tuple[int, int]:
+        """How many bytes of `data`, read from `position`, are whole batches, and the offset after them (-1: unknown).
+
+        The index knows a batch near the end, so that only the last few headers are looked at.
+        """
+        end = len(data)
+        at = max(self.index.floor_of_position(position + end - 1, access) - position, 0)
+        next_offset = -1
+        while at + HEADER_SIZE <= end:
+            base_offset, length, _, _, _, _, delta, _, _ = self._checked_scan(data, at, position + at)
+            following = at + length + LENGTH_OVERHEAD
+            if following > end:
+                return at, base_offset
+            at, next_offset = following, base_offset + delta + 1
+        return at, next_offset
+
+    # -- trust
+
+    def trust_everything_from(self, position: int) -> None:
+        self.trusted_from = min(self.trusted_from, position)
+
+    def verify(self, data: Buffer, position: int) -> None:
+        """Check the CRCs of the whole batches in `data`, read from `position`, unless that was done before."""
+        end = min(position + len(data), self.trusted_from)
+        if position >= end or self._is_verified(position, end):
+            return
+        view = memoryview(data)
+        at = 0
+        while position + at < end and at + HEADER_SIZE <= len(data):
+            _, length, _, _, crc, _, _, _, _ = self._checked_scan(data, at, position + at)
+            following = at + length + LENGTH_OVERHEAD
+            if following > len(data):
+                break
+            if crc32c(view[at + CRC_START : following]) != crc:
+                raise self._corrupt(position + at, "the CRC does not match")
+            at = following
+        self._add_verified(position, position + at)
+
+    def _is_verified(self, start: int, end: int) -> bool:
+        return any(first <= start and end <= last for first, last in self._verified)
+
+    def _add_verified(self, start: int, end: int) -> None:
+        merged = []
+        for first, last in self._verified:
+            if last < start or first > end:
+                merged.append((first, last))
+            else:
+                start, end = min(start, first), max(end, last)
+        if end >= self.trusted_from:
+            self.trusted_from = start
+        else:
+            insort(merged, (start, end))
+        self._verified = merged[-_MAX_VERIFIED:]
+
+    def _checked_scan(self, data: Buffer, at: int, position: int) -> tuple[int, int, int, int, int, int, int, int, int]:
+        """Header fields at `at`, or CorruptBatch if no batch can begin there."""
+        try:
+            fields = _scan(data, at)
+        except struct.error:
+            raise self._corrupt(position, "the file ends in a batch header") from None
+        if fields[1] < MIN_LENGTH or fields[3] != MAGIC or fields[6] < 0 or fields[0] < self.base_offset:
+            raise self._corrupt(position, f"no batch begins there (length {fields[1]}, magic {fields[3]})")
+        return fields
+
+    def _corrupt(self, position: int, why: str) -> CorruptBatch:
+        logger.error("%s is corrupt at position %d: %s", self.path, position, why)
+        return CorruptBatch(f"{self.path} is corrupt at position {position}: {why}")

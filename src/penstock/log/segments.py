@@ -1,0 +1,281 @@
+"""The segments of a log in order: finding offsets, timestamps and aborted transactions in them, and reading.
+
+Where one read ends is where the next read of the same reader begins. The ends of recent reads are remembered (offset to
+segment and position), so that readers who follow the log, at its tail or through its history, do not search again.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from penstock.io.files import Buffer, FileSystem
+from penstock.log.handles import Access, LoopAccess, NotCached, OwnAccess
+from penstock.log.index import CorruptIndex
+from penstock.log.recovery import rebuild_indexes
+from penstock.log.segment import Segment
+from penstock.log.transaction_index import AbortedTransaction, CorruptTransactionIndex
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, BatchHeader, CorruptBatch, read_header
+from penstock.records.record import Record, iterate_records
+
+logger = logging.getLogger("penstock.log")
+
+# Ends of recent reads whose positions are remembered.
+_MAX_BOUNDARIES = 64
+# Reads this close to the end of the log are in the page cache: they were written a moment ago.
+_TAIL_BYTES = 4 * 1024 * 1024
+# What one batch may grow to when its records are looked at for their timestamps.
+_MAX_DECOMPRESSED = 1 << 30
+
+
+class Slice(NamedTuple):
+    data: Buffer
+    """Whole batches; empty at the end of the log."""
+    first_offset: int
+    """Base offset of the first batch, which may be below the offset asked for."""
+
+
+class TimestampedOffset(NamedTuple):
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class LogEnd(NamedTuple):
+    """The end of the log at one moment."""
+
+    active: Segment
+    position: int
+    offset: int
+
+
+class Segments:
+    """The list, and the ends of recent reads, which only the event loop's thread remembers."""
+
+    __slots__ = ("_bases", "_boundaries", "_files", "_list")
+
+    def __init__(self, files: FileSystem, segments: list[Segment]) -> None:
+        self._files = files
+        self._list = segments
+        self._bases = [segment.base_offset for segment in segments]
+        self._boundaries: dict[int, tuple[Segment, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._list)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._list)
+
+    def __getitem__(self, number: int) -> Segment:
+        return self._list[number]
+
+    def copy(self) -> list[Segment]:
+        return self._list.copy()
+
+    @property
+    def size(self) -> int:
+        return sum(segment.size for segment in self._list)
+
+    # -- changing the list; the lists are replaced, so that a reader on another thread keeps a consistent pair
+
+    def append(self, segment: Segment) -> None:
+        self._replace([*self._list, segment])
+
+    def remove(self, removed: list[Segment]) -> None:
+        self._boundaries = {}
+        self._replace([segment for segment in self._list if segment not in removed])
+
+    def replace(self, old: list[Segment], new: list[Segment]) -> None:
+        self._boundaries = {}
+        self._replace(sorted([*(segment for segment in self._list if segment not in old), *new], key=_base_offset))
+
+    def forget_boundaries(self) -> None:
+        self._boundaries = {}
+
+    def _replace(self, segments: list[Segment]) -> None:
+        self._bases = [segment.base_offset for segment in segments]
+        self._list = segments
+
+    def number_of(self, offset: int) -> int:
+        """The segment that `offset` falls into, or the first if it is older than that."""
+        return max(bisect_right(self._bases, offset) - 1, 0)
+
+    # -- reading
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        max_offset: int,
+        end: LogEnd,
+        at_least_one: bool,
+        access: Access,
+    ) -> Slice:
+        """Whole batches from the one that holds `offset` (or the next there is), none of them at or above `max_offset`,
+        which is above `offset` and not above `end`."""
+        boundary = self._boundaries.get(offset)
+        if boundary is None:
+            segment, position = self._locate(offset, access)
+        else:
+            segment, position = boundary
+        active, end_position, end_offset = end
+        if segment is active and max_offset == end_offset:
+            limit, limit_offset = end_position, end_offset
+        else:
+            limit, limit_offset = self._limit(segment, position, max_offset, end_offset, access)
+        size = limit - position
+        if size > max_bytes:
+            size = max(max_bytes, HEADER_SIZE)
+        elif size <= 0:
+            return Slice(b"", offset)
+        data = self._read_bytes(segment, active, size, position, access)
+        if position + size < limit:
+            whole, limit_offset = segment.whole_batches(data, position, access)
+            if whole == 0:
+                if not at_least_one:
+                    return Slice(b"", offset)
+                header = read_header(data)
+                whole, limit_offset = header.size, header.next_offset
+                if whole > limit - position:
+                    raise CorruptBatch(f"{segment.path} is corrupt at position {position}: it ends in a batch")
+                data = self._read_bytes(segment, active, whole, position, access)
+            size = whole
+            if size < len(data):
+                data = memoryview(data)[:size]
+        if position < segment.trusted_from:
+            segment.verify(data, position)
+        if limit_offset >= 0 and type(access) is LoopAccess:
+            self._remember(limit_offset, segment, position + size)
+        return Slice(data, int.from_bytes(data[:8], "big"))
+
+    def _read_bytes(self, segment: Segment, active: Segment, size: int, position: int, access: Access) -> Buffer:
+        file = segment.file
+        data: Buffer
+        if (
+            segment is active
+            and file is not None
+            and type(access) is LoopAccess
+            and segment.size - position <= _TAIL_BYTES
+        ):
+            data = file.pread(size, position)
+        else:
+            data = access.read(segment.path, size, position)
+        if len(data) != size:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{segment.path} has {len(data)} bytes at position {position} where {size} were written",
+            )
+        return data
+
+    def _locate(self, offset: int, access: Access) -> tuple[Segment, int]:
+        """Where the first batch that ends at or after `offset` begins."""
+        segments = self._list
+        for segment in segments[self.number_of(offset) :]:
+            try:
+                position, _ = segment.find(offset, access)
+            except (CorruptIndex, CorruptBatch) as error:
+                position = self._locate_again(segment, offset, access, error)
+            if position < segment.size:
+                return segment, position
+        return segments[-1], segments[-1].size
+
+    def _locate_again(self, segment: Segment, offset: int, access: Access, error: Exception) -> int:
+        """An index led nowhere. For a closed segment it is made again, once, off the event loop."""
+        if segment is self._list[-1]:
+            raise error
+        if isinstance(access, LoopAccess):
+            raise NotCached(segment.index.path)
+        logger.warning("%s: the index of %s is made again", error, segment.path)
+        rebuild_indexes(self._files, segment, 0)
+        return segment.find(offset, access)[0]
+
+    def _limit(
+        self, segment: Segment, position: int, max_offset: int, end_offset: int, access: Access
+    ) -> tuple[int, int]:
+        """How far a read in `segment` may go, and the offset there."""
+        following = bisect_right(self._bases, segment.base_offset)
+        next_base = self._bases[following] if following < len(self._bases) else end_offset
+        if max_offset >= next_base:
+            return segment.size, next_base
+        boundary = self._boundaries.get(max_offset)
+        if boundary is not None and boundary[0] is segment:
+            return boundary[1], max_offset
+        limit, _ = segment.find(max_offset, access, position)
+        if type(access) is LoopAccess:
+            self._remember(max_offset, segment, limit)
+        return limit, max_offset
+
+    def _remember(self, offset: int, segment: Segment, position: int) -> None:
+        boundaries = self._boundaries
+        if position >= segment.size and segment is not self._list[-1]:
+            return  # the next segment's base finds itself
+        if offset not in boundaries and len(boundaries) >= _MAX_BOUNDARIES:
+            del boundaries[next(iter(boundaries))]
+        boundaries[offset] = (segment, position)
+
+    def headers(self, offset: int, access: Access) -> Iterator[tuple[Segment, int, BatchHeader]]:
+        """Every batch from the one that holds `offset`, by its header."""
+        first, position = self._locate(offset, access)
+        for segment in self._list[self.number_of(first.base_offset) :]:
+            at = position if segment is first else 0
+            while at < segment.size:
+                header = read_header(access.read(segment.path, HEADER_SIZE, at))
+                yield segment, at, header
+                at += header.length + LENGTH_OVERHEAD
+
+    # -- timestamps
+
+    def offset_for_timestamp(self, timestamp: int, log_start_offset: int) -> TimestampedOffset | None:
+        """The first record whose timestamp is at least `timestamp`."""
+        with OwnAccess(self._files) as access:
+            for segment in self._list:
+                if segment.max_timestamp < timestamp:
+                    continue
+                start = max(segment.time_index.floor(timestamp, access), log_start_offset)
+                position, _ = segment.find(start, access)
+                while position < segment.size:
+                    header = read_header(access.read(segment.path, HEADER_SIZE, position))
+                    if header.max_timestamp >= timestamp:
+                        for record in self._records(segment, position, header, access):
+                            if record.timestamp >= timestamp and record.offset >= log_start_offset:
+                                return TimestampedOffset(record.offset, record.timestamp, header.leader_epoch)
+                    position += header.length + LENGTH_OVERHEAD
+        return None
+
+    def offset_of_max_timestamp(self) -> TimestampedOffset | None:
+        """The first record that has the largest timestamp."""
+        newest = max(self._list, key=lambda segment: segment.max_timestamp)
+        if newest.max_timestamp < 0:
+            return None
+        with OwnAccess(self._files) as access:
+            position, _ = newest.find(newest.max_timestamp_offset, access)
+            header = read_header(access.read(newest.path, HEADER_SIZE, position))
+            for record in self._records(newest, position, header, access):
+                if record.timestamp == newest.max_timestamp:
+                    return TimestampedOffset(record.offset, record.timestamp, header.leader_epoch)
+        return None
+
+    def _records(self, segment: Segment, position: int, header: BatchHeader, access: Access) -> Iterator[Record]:
+        data = access.read(segment.path, header.size, position)
+        segment.verify(data, position)
+        return iterate_records(data, 0, header, max_size=_MAX_DECOMPRESSED)
+
+    # -- transactions
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        """Those that overlap [start, end)."""
+        found: list[AbortedTransaction] = []
+        for segment in self._list[self.number_of(start) :]:
+            try:
+                if segment.transactions.collect(start, end, found):
+                    break
+            except CorruptTransactionIndex as error:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        return found
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset

@@ -1,0 +1,93 @@
+"""The `.txnindex` file: aborted transactions whose markers lie in one segment.
+
+Each entry of 34 bytes: version (i16 = 0), producer id, first and last offset of the transaction, and the last stable
+offset once it was over. A reader of committed data collects the entries that overlap what it fetches, going on through
+later segments until one has a last stable offset at or above its upper end: every later transaction began later, too.
+The file exists only where a transaction was aborted.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from penstock.io.files import FileSystem, read_file
+
+_ENTRY = struct.Struct(">hqqqq")
+ENTRY_SIZE = _ENTRY.size
+VERSION = 0
+
+
+class AbortedTransaction(NamedTuple):
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class CorruptTransactionIndex(ValueError):
+    pass
+
+
+class TransactionIndex:
+    __slots__ = ("_files", "_size", "path")
+
+    def __init__(self, files: FileSystem, path: str, size: int | None = None) -> None:
+        """`size` is that of the file, 0 if there is none; the disk is asked if it is not given."""
+        self._files = files
+        self.path = path
+        if size is None:
+            size = files.size(path) if files.exists(path) else 0
+        self._size = size - size % ENTRY_SIZE
+
+    def __len__(self) -> int:
+        return self._size // ENTRY_SIZE
+
+    def append(self, transaction: AbortedTransaction) -> None:
+        file = self._files.open(self.path, create=True)
+        try:
+            file.pwrite(_ENTRY.pack(VERSION, *transaction), self._size)
+        finally:
+            file.close()
+        self._size += ENTRY_SIZE
+
+    def entries(self) -> list[AbortedTransaction]:
+        if not self._size:
+            return []
+        data = read_file(self._files, self.path)[: self._size]
+        if len(data) < self._size:
+            raise CorruptTransactionIndex(f"{self.path} has {len(data)} bytes, not {self._size}")
+        entries = []
+        for version, *fields in _ENTRY.iter_unpack(data):
+            if version != VERSION:
+                raise CorruptTransactionIndex(f"{self.path}: version {version} of an entry is not known")
+            entries.append(AbortedTransaction(*fields))
+        return entries
+
+    def collect(self, start: int, end: int, into: list[AbortedTransaction]) -> bool:
+        """Add what overlaps [start, end) to `into`; true if no later segment can have more."""
+        for transaction in self.entries():
+            if transaction.last_offset >= start and transaction.first_offset < end:
+                into.append(transaction)
+            if transaction.last_stable_offset >= end:
+                return True
+        return False
+
+    def truncate_to(self, offset: int) -> None:
+        """Forget transactions whose marker is at or after `offset`."""
+        entries = self.entries()
+        kept = sum(entry.last_offset < offset for entry in entries)
+        if kept < len(entries):
+            self._truncate(kept * ENTRY_SIZE)
+
+    def reset(self) -> None:
+        if self._size:
+            self._truncate(0)
+
+    def _truncate(self, size: int) -> None:
+        file = self._files.open(self.path, create=True)
+        try:
+            file.truncate(size)
+        finally:
+            file.close()
+        self._size = size

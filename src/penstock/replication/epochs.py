@@ -1,0 +1,100 @@
+"""Which leader wrote what: the start offset of every leader epoch of one partition.
+
+A leader stamps its epoch on every batch. The list of (epoch, start offset), ascending in both, answers the question a
+replica asks after a change of leader: "where did epoch E end in your log?" (KIP-101, KIP-279). An epoch ends at the
+start of the next known one, or the log end for the latest.
+
+Laws: epochs and start offsets both strictly ascend; a newer assignment that contradicts older entries removes them.
+The entries are pure state: the log writes them to `leader-epoch-checkpoint` and rebuilds what a crash lost from the
+batches themselves.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+UNDEFINED_EPOCH = -1
+UNDEFINED_OFFSET = -1
+
+
+class EpochEntry(NamedTuple):
+    epoch: int
+    start_offset: int
+
+
+class LeaderEpochs:
+    __slots__ = ("_entries",)
+
+    def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
+        self._entries: list[EpochEntry] = []
+        for epoch, start_offset in entries:
+            self.assign(epoch, start_offset)
+
+    @property
+    def entries(self) -> Sequence[EpochEntry]:
+        return self._entries
+
+    @property
+    def latest(self) -> int:
+        """The latest epoch, or -1."""
+        return self._entries[-1].epoch if self._entries else UNDEFINED_EPOCH
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """Record that `epoch` begins at `start_offset`; true if that changed anything.
+
+        The epoch being written keeps the start it has: only an earlier start replaces it.
+        """
+        if epoch < 0 or start_offset < 0:
+            raise ValueError(f"leader epoch {epoch} cannot start at offset {start_offset}")
+        entries = self._entries
+        if entries and entries[-1].epoch == epoch and entries[-1].start_offset <= start_offset:
+            return False
+        while entries and (entries[-1].epoch >= epoch or entries[-1].start_offset >= start_offset):
+            entries.pop()
+        entries.append(EpochEntry(epoch, start_offset))
+        return True
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """The largest known epoch not above `epoch`, and where it ended; (-1, -1) if that cannot be said."""
+        entries = self._entries
+        if not entries or epoch < 0 or epoch > entries[-1].epoch:
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        if epoch == entries[-1].epoch:
+            return epoch, log_end_offset
+        following = bisect_right(entries, epoch, key=_epoch)
+        # Older than anything known: its data is gone, and what is left begins where the first known epoch does.
+        found = entries[following - 1].epoch if following else epoch
+        return found, entries[following].start_offset
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """The epoch `offset` was (or would be) written under, or -1."""
+        index = bisect_right(self._entries, offset, key=_start_offset)
+        return self._entries[index - 1].epoch if index else UNDEFINED_EPOCH
+
+    def truncate_from_end(self, end_offset: int) -> bool:
+        """Forget epochs that start at or after `end_offset`."""
+        index = bisect_left(self._entries, end_offset, key=_start_offset)
+        changed = index < len(self._entries)
+        del self._entries[index:]
+        return changed
+
+    def truncate_from_start(self, start_offset: int) -> bool:
+        """Forget epochs that ended at or before `start_offset`; the one it falls into now starts there."""
+        index = bisect_right(self._entries, start_offset, key=_start_offset)
+        if index == 0 or (index == 1 and self._entries[0].start_offset == start_offset):
+            return False
+        self._entries[:index] = [EpochEntry(self._entries[index - 1].epoch, start_offset)]
+        return True
+
+    def clear(self) -> None:
+        self._entries.clear()
+
+
+def _epoch(entry: EpochEntry) -> int:
+    return entry.epoch
+
+
+def _start_offset(entry: EpochEntry) -> int:
+    return entry.start_offset

@@ -1,0 +1,271 @@
+"""What a partition remembers about its producers: sequences, epochs, open transactions.
+
+Idempotence. An idempotent producer numbers the records of each partition. For every producer id the partition keeps the
+producer's epoch and its last five batches. A batch is accepted if it continues the sequence, answered with the offsets
+of the first time if it repeats one of the five, and refused otherwise. Laws:
+
+- sequences wrap from 2^31-1 to 0;
+- a higher epoch starts over at sequence 0, a lower one is refused (INVALID_PRODUCER_EPOCH);
+- a producer nothing is known of may start anywhere: its state may have expired, or gone with deleted segments;
+- the state changes only after the batch was written (`check` before the write, `append` after it).
+
+Transactions. The first transactional batch of a producer opens a transaction, a marker ends it. Readers of committed
+data see nothing at or above the *last stable offset*: the first offset of the oldest transaction that is open, or whose
+marker is not below the high watermark yet.
+
+Followers and recovery call `append` and `append_marker` without checking: what is in the log was checked by the leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.records.batch import MAX_SEQUENCE, NO_SEQUENCE, BatchHeader
+
+BATCHES_KEPT = 5
+NO_OFFSET = -1
+MAX_EPOCH = 0x7FFF
+DAY_MS = 86_400_000
+
+
+class ProducedBatch(NamedTuple):
+    first_sequence: int
+    last_sequence: int
+    first_offset: int
+    last_offset: int
+    timestamp: int
+
+
+class CompletedTransaction(NamedTuple):
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    """Of the marker."""
+    last_stable_offset: int
+    """As it is once this transaction is out of the way: what the transaction index stores."""
+    aborted: bool
+
+
+class ProducerEntry:
+    """One producer's state. `batches` is ascending, at most five, all of the current epoch."""
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "last_seen_ms",
+        "last_timestamp",
+        "producer_id",
+        "transaction_first_offset",
+    )
+
+    def __init__(self, producer_id: int, epoch: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.batches: list[ProducedBatch] = []
+        self.coordinator_epoch = -1
+        self.last_timestamp = -1
+        self.last_seen_ms = -1
+        self.transaction_first_offset = NO_OFFSET
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+
+class ProducerStates:
+    """The producers of one partition."""
+
+    __slots__ = ("_completed", "_entries", "_expiration_ms", "_ongoing", "_partition")
+
+    def __init__(self, partition: object = "", expiration_ms: int = DAY_MS) -> None:
+        self._partition = partition
+        self._expiration_ms = expiration_ms
+        self._entries: dict[int, ProducerEntry] = {}
+        # First offset -> producer id, ascending; insertion keeps it so, as offsets only grow.
+        self._ongoing: dict[int, int] = {}
+        # First offset -> offset of the marker, for transactions whose marker may not be replicated yet.
+        self._completed: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def entries(self) -> Iterable[ProducerEntry]:
+        return self._entries.values()
+
+    def get(self, producer_id: int) -> ProducerEntry | None:
+        return self._entries.get(producer_id)
+
+    # -- idempotence
+
+    def check(self, header: BatchHeader) -> ProducedBatch | None:
+        """None if the batch may be appended; the earlier batch if it is a duplicate of that; KafkaError otherwise.
+
+        Records of the group coordinator inside a transaction have no sequence (-1): only their epoch is checked.
+        """
+        entry = self._entries.get(header.producer_id)
+        if entry is None:
+            return None
+        epoch = header.producer_epoch
+        first = header.base_sequence
+        if epoch == entry.epoch:
+            if first >= 0:
+                last = entry.batches[-1].last_sequence if entry.batches else NO_SEQUENCE
+                if first != last + 1 and not (first == 0 and last == MAX_SEQUENCE):
+                    for batch in entry.batches:
+                        if batch.first_sequence == first and batch.last_sequence == header.last_sequence:
+                            return batch
+                    raise self._refusal(
+                        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                        header,
+                        f"sequence {first} does not follow {last}",
+                    )
+        elif epoch < entry.epoch:
+            raise self._refusal(
+                ErrorCode.INVALID_PRODUCER_EPOCH, header, f"epoch {epoch} is older than {entry.epoch}, the last seen"
+            )
+        elif first > 0:
+            raise self._refusal(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                header,
+                f"the new epoch {epoch} starts at sequence {first}, not 0",
+            )
+        if entry.transaction_first_offset >= 0 and not header.is_transactional:
+            raise self._refusal(
+                ErrorCode.INVALID_TXN_STATE,
+                header,
+                f"a write outside the transaction that is open since offset {entry.transaction_first_offset}",
+            )
+        return None
+
+    def append(self, header: BatchHeader, base_offset: int, now_ms: int, timestamp: int | None = None) -> None:
+        """Remember a batch of data that now is in the log at `base_offset`; `timestamp` if the log stamped its own."""
+        producer_id = header.producer_id
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            entry = self._entries[producer_id] = ProducerEntry(producer_id, header.producer_epoch)
+        elif entry.epoch != header.producer_epoch:
+            entry.epoch = header.producer_epoch
+            entry.batches.clear()
+        if timestamp is None:
+            timestamp = header.max_timestamp
+        batches = entry.batches
+        if len(batches) == BATCHES_KEPT:
+            del batches[0]
+        delta = header.last_offset_delta
+        first = header.base_sequence
+        last = NO_SEQUENCE if first < 0 else (first + delta) & MAX_SEQUENCE
+        batches.append(ProducedBatch(first, last, base_offset, base_offset + delta, timestamp))
+        entry.last_timestamp = timestamp
+        entry.last_seen_ms = now_ms
+        if header.is_transactional and entry.transaction_first_offset < 0:
+            entry.transaction_first_offset = base_offset
+            self._ongoing[base_offset] = producer_id
+
+    # -- transactions
+
+    def check_marker(self, header: BatchHeader, coordinator_epoch: int, transaction_version: int) -> None:
+        """May the coordinator end this producer's transaction now? KafkaError if the marker is late or from a zombie.
+
+        From transaction version 2 on the coordinator raises the producer's epoch for every marker, so that one that is
+        not above the current epoch is late, unless it is the retry of a marker that already ended the transaction.
+        """
+        entry = self._entries.get(header.producer_id)
+        if entry is None:
+            return
+        epoch = header.producer_epoch
+        if epoch < entry.epoch or (epoch == entry.epoch and transaction_version >= 2):
+            retried = epoch == entry.epoch and (entry.transaction_first_offset < 0 or epoch == MAX_EPOCH)
+            if not retried:
+                raise self._refusal(
+                    ErrorCode.INVALID_PRODUCER_EPOCH, header, f"the marker's epoch {epoch} is late, after {entry.epoch}"
+                )
+        if coordinator_epoch < entry.coordinator_epoch:
+            raise self._refusal(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                header,
+                f"coordinator epoch {coordinator_epoch} is older than {entry.coordinator_epoch}",
+            )
+
+    def append_marker(
+        self, header: BatchHeader, offset: int, now_ms: int, *, aborted: bool, coordinator_epoch: int
+    ) -> CompletedTransaction | None:
+        """A marker now is in the log at `offset`; the transaction it ended, if there was data in it."""
+        producer_id = header.producer_id
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            entry = self._entries[producer_id] = ProducerEntry(producer_id, header.producer_epoch)
+        elif entry.epoch != header.producer_epoch:
+            entry.epoch = header.producer_epoch
+            entry.batches.clear()
+        entry.coordinator_epoch = coordinator_epoch
+        entry.last_timestamp = header.max_timestamp
+        entry.last_seen_ms = now_ms
+        first_offset = entry.transaction_first_offset
+        if first_offset < 0:
+            return None
+        entry.transaction_first_offset = NO_OFFSET
+        del self._ongoing[first_offset]
+        self._completed[first_offset] = offset
+        last_stable_offset = next(iter(self._ongoing), offset + 1)
+        return CompletedTransaction(producer_id, first_offset, offset, last_stable_offset, aborted)
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Exclusive; everything below it is decided and replicated."""
+        if self._completed:
+            replicated = [first for first, marker in self._completed.items() if marker < high_watermark]
+            for first in replicated:
+                del self._completed[first]
+        elif not self._ongoing:
+            return high_watermark
+        return min(high_watermark, next(iter(self._ongoing), high_watermark), *self._completed)
+
+    @property
+    def first_undecided_offset(self) -> int | None:
+        """Where the oldest open transaction began."""
+        return next(iter(self._ongoing), None)
+
+    # -- lifetime
+
+    def expire(self, now_ms: int) -> list[int]:
+        """Forget producers that were idle too long; one that comes back is welcome with any sequence.
+
+        What counts is when the broker last heard of a producer, not the timestamps it puts on its records.
+        """
+        expired = [
+            entry.producer_id
+            for entry in self._entries.values()
+            if entry.transaction_first_offset < 0 and now_ms - entry.last_seen_ms >= self._expiration_ms
+        ]
+        for producer_id in expired:
+            del self._entries[producer_id]
+        return expired
+
+    def load(self, entries: Iterable[ProducerEntry], now_ms: int) -> None:
+        """Start from a snapshot, forgetting everything else.
+
+        A snapshot has no time of last contact, only a record timestamp. Where that alone would expire a producer at
+        once, it gets one more full term: replayed history carries old timestamps while its producer is alive.
+        """
+        self.clear()
+        for entry in entries:
+            age_ms = now_ms - entry.last_timestamp
+            entry.last_seen_ms = entry.last_timestamp if 0 <= age_ms < self._expiration_ms else now_ms
+            self._entries[entry.producer_id] = entry
+        open_transactions = sorted(
+            (entry.transaction_first_offset, entry.producer_id)
+            for entry in self._entries.values()
+            if entry.transaction_first_offset >= 0
+        )
+        self._ongoing.update(open_transactions)
+
+    def clear(self) -> None:
+        self._entries.clear()
+        self._ongoing.clear()
+        self._completed.clear()
+
+    def _refusal(self, code: ErrorCode, header: BatchHeader, why: str) -> KafkaError:
+        return KafkaError(code, f"producer {header.producer_id} on {self._partition}: {why}")
