@@ -1,0 +1,37 @@
+"""Every message, in every version: what was encoded is what is decoded."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from protocol_strategies import all_messages, message, versions_of
+
+from penstock.protocol.codec import decode, decode_from, encode, encode_parts
+from penstock.protocol.declaration import Message
+
+few = settings(
+    max_examples=4,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
+)
+
+
+@pytest.mark.parametrize("cls", all_messages(), ids=lambda cls: cls.__name__)
+@few
+@given(data=st.data())
+def test_round_trip(cls: type[Message], data: st.DataObject) -> None:
+    for version in versions_of(cls):
+        original = data.draw(message(cls, version))
+        encoded = encode(original, version)
+
+        assert decode(cls, encoded, version) == original
+        assert decode(cls, bytearray(b"??" + encoded), version, 2) == original
+        again, position = decode_from(cls, memoryview(b"??" + encoded + b"!"), version, 2)
+        assert again == original
+        assert position == 2 + len(encoded)
+
+        parts: list[bytes | bytearray | memoryview] = []
+        encode_parts(original, version, parts)
+        assert b"".join(parts) == encoded
