@@ -13,10 +13,11 @@ from types import TracebackType
 from typing import TypeVar
 
 from penstock.client.connection import DEFAULT_TIMEOUT_SECONDS, Connection
-from penstock.client.errors import ClientError, TimedOut, Unreachable
+from penstock.client.errors import ClientError, TimedOut, Unreachable, raise_for
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
 from penstock.protocol.apis import ApiKey
+from penstock.protocol.declaration import Message
 from penstock.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -24,7 +25,7 @@ from penstock.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 
-Response = TypeVar("Response")
+Response = TypeVar("Response", bound=Message)
 Result = TypeVar("Result")
 
 DEFAULT_PORT = 9092
@@ -81,17 +82,16 @@ class Cluster:
         self._brokers.clear()
         self._any = None
 
-    def request(self, message: object, response: type[Response], *, timeout: float | None = None) -> Response:
+    def request(self, message: Message, response: type[Response], *, timeout: float | None = None) -> Response:
         """To any broker. Brokers forward what only the controller can do, so this serves changes, too."""
-        if self._any is None:
-            self._any = self._connect_anywhere()
+        connection = self._somewhere()
         try:
-            return self._any.request(message, response, timeout=timeout)
+            return connection.request(message, response, timeout=timeout)
         except (Unreachable, TimedOut):
             self._any = None
             raise
 
-    def request_broker(self, broker_id: int, message: object, response: type[Response]) -> Response:
+    def request_broker(self, broker_id: int, message: Message, response: type[Response]) -> Response:
         connection = self._brokers.get(broker_id)
         if connection is None:
             host, port = self._address_of(broker_id)
@@ -103,18 +103,21 @@ class Cluster:
             raise
 
     def supports(self, key: ApiKey) -> bool:
-        if self._any is None:
-            self._any = self._connect_anywhere()
-        return self._any.supports(key)
+        return self._somewhere().supports(key)
 
-    def metadata(self, topics: Iterable[str] | None = None) -> MetadataResponse:
-        """Of the named topics, of all (None), or of the brokers alone (no names). Never creates a topic."""
-        if self._any is None:
-            self._any = self._connect_anywhere()
+    def version(self, key: ApiKey) -> int:
+        """The version that `request` sends; for requests that say the same in different fields."""
+        return self._somewhere().version(key)
+
+    def metadata(self, topics: Iterable[str] | None = None, *, create: bool = False) -> MetadataResponse:
+        """Of the named topics, of all (None), or of the brokers alone (no names).
+
+        With `create`, topics that are not there are created if the cluster does that (auto.create.topics.enable).
+        """
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
-        if wanted is None and self._any.version(ApiKey.METADATA) == 0:
+        if wanted is None and self.version(ApiKey.METADATA) == 0:
             wanted = []  # how version 0 says "all"
-        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
         return self.request(request, MetadataResponse)
 
     def topics(self, names: Iterable[str] | None = None) -> list[MetadataResponseTopic]:
@@ -158,18 +161,15 @@ class Cluster:
                 return broker.host, broker.port
         raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not alive")
 
-    def _connect_anywhere(self) -> Connection:
+    def _somewhere(self) -> Connection:
+        """The connection that is open, or one to the first bootstrap address that takes it."""
+        if self._any is not None:
+            return self._any
         failures: list[str] = []
         for host, port in self.bootstrap:
             try:
-                return Connection(host, port, timeout=self.timeout)
+                self._any = Connection(host, port, timeout=self.timeout)
+                return self._any
             except ClientError as error:
                 failures.append(str(error))
         raise Unreachable("; ".join(failures))
-
-
-def raise_for(code: int, message: str | None, about: str) -> None:
-    """A KafkaError if the code is one: what it is about, then what the broker says, or else what the code means."""
-    if code:
-        error = ErrorCode(code)
-        raise KafkaError(error, f"{about}: {message or KafkaError(error).message}")

@@ -14,14 +14,16 @@ import time
 from types import TracebackType
 from typing import Any, TypeVar
 
-from penstock.client.errors import BadResponse, TimedOut, Unreachable, UnsupportedApi
-from penstock.model.errors import ErrorCode, KafkaError
+from penstock.client.errors import BadResponse, TimedOut, Unreachable, UnsupportedApi, raise_for
+from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import API, ApiKey, ApiSpec
-from penstock.protocol.codec import MalformedMessage, decode_from
+from penstock.protocol.codec import MalformedMessage, decode, decode_from
+from penstock.protocol.declaration import Message
 from penstock.protocol.frames import encode_request, response_header_version
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.protocol.messages.header import ResponseHeader
 
-Response = TypeVar("Response")
+Response = TypeVar("Response", bound=Message)
 
 CLIENT_ID = "penstock"
 RESPONSE_BYTES_MAX = 256 * 1024 * 1024
@@ -79,7 +81,7 @@ class Connection:
             raise UnsupportedApi(f"{self.address} does not serve {spec.name}")
         return common
 
-    def request(self, message: object, response: type[Response], *, timeout: float | None = None) -> Response:
+    def request(self, message: Message, response: type[Response], *, timeout: float | None = None) -> Response:
         """Send and wait for the answer. The error codes in it are the caller's to look at."""
         spec = _SPECS[type(message)]
         if spec.response is not response:
@@ -94,8 +96,7 @@ class Connection:
         answer: ApiVersionsResponse = self._exchange(spec, request, spec.max_version, None)
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
             answer = self._exchange(spec, ApiVersionsRequest(), 0, None)
-        if answer.error_code:
-            raise KafkaError(ErrorCode(answer.error_code), f"{self.address} refuses ApiVersions")
+        raise_for(answer.error_code, None, f"{self.address} refuses ApiVersions")
         self.versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
 
     def _common(self, spec: ApiSpec) -> int | None:
@@ -103,7 +104,7 @@ class Connection:
         version = min(high, spec.max_version)
         return version if version >= max(low, spec.min_version) else None
 
-    def _exchange(self, spec: ApiSpec, message: object, version: int, timeout: float | None) -> Any:
+    def _exchange(self, spec: ApiSpec, message: Message, version: int, timeout: float | None) -> Any:
         correlation_id = next(self._correlation_ids) & 0x7FFFFFFF
         seconds = self.timeout if timeout is None else timeout
         deadline = time.monotonic() + seconds
@@ -119,23 +120,17 @@ class Connection:
             raise Unreachable(f"lost the connection to {self.address}: {error.strerror or error}") from error
         try:
             return self._decode(spec, version, correlation_id, frame)
-        except (MalformedMessage, struct.error) as error:
+        except MalformedMessage as error:
             self.close()
             raise BadResponse(f"{self.address} answers {spec.name} with bytes that are no Kafka response") from error
 
     def _decode(self, spec: ApiSpec, version: int, correlation_id: int, frame: bytes) -> Any:
-        (answered,) = struct.unpack_from(">i", frame)
-        if answered != correlation_id:
-            raise MalformedMessage(f"correlation id {answered} instead of {correlation_id}")
-        position = 4
-        if response_header_version(spec.key, version) >= 1:
-            position = skip_tagged_fields(frame, position)
-        if spec.key == ApiKey.API_VERSIONS and version > 0:
-            (error_code,) = struct.unpack_from(">h", frame, position)
-            if error_code == ErrorCode.UNSUPPORTED_VERSION:
-                version = 0
-        message, _ = decode_from(spec.response, frame, version, position)
-        return message
+        header, position = decode_from(ResponseHeader, frame, response_header_version(spec.key, version), 0)
+        if header.correlation_id != correlation_id:
+            raise MalformedMessage(f"correlation id {header.correlation_id} instead of {correlation_id}")
+        if spec.key == ApiKey.API_VERSIONS and _error_code(frame, position) == ErrorCode.UNSUPPORTED_VERSION:
+            version = 0
+        return decode(spec.response, frame, version, position)
 
     def _receive_frame(self, deadline: float) -> bytes:
         (size,) = struct.unpack(">i", self._receive(4, deadline))
@@ -157,23 +152,5 @@ class Connection:
         return bytes(buffer)
 
 
-def skip_tagged_fields(frame: bytes, position: int) -> int:
-    """The end of the tagged fields of a response header; there are none so far, so this is one zero byte."""
-    count, position = _unsigned_varint(frame, position)
-    for _ in range(count):
-        _, position = _unsigned_varint(frame, position)
-        size, position = _unsigned_varint(frame, position)
-        position += size
-    return position
-
-
-def _unsigned_varint(frame: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while position < len(frame):
-        byte = frame[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-    raise MalformedMessage("a response header that does not end")
+def _error_code(frame: bytes, position: int) -> int:
+    return int.from_bytes(frame[position : position + 2], signed=True)

@@ -5,6 +5,10 @@ Errors a broker answers with are `KafkaError`s with Kafka's code; these are the 
 
 from __future__ import annotations
 
+from penstock.model.errors import ErrorCode, KafkaError
+
+_CODES = {int(code): code for code in ErrorCode}
+
 
 class ClientError(Exception):
     """The base of all below."""
@@ -24,3 +28,10 @@ class UnsupportedApi(ClientError):
 
 class BadResponse(ClientError):
     """Bytes that are no Kafka response; most likely the peer is not a Kafka broker."""
+
+
+def raise_for(code: int, message: str | None, about: str) -> None:
+    """A KafkaError if the code is one: what it is about, then what the broker says, or else what the code means."""
+    if code:
+        error = _CODES.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
+        raise KafkaError(error, f"{about}: {message or error.text}")

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.client.cluster import Cluster, raise_for
+from penstock.client.cluster import Cluster
+from penstock.client.errors import raise_for
 from penstock.model.ids import METADATA_TOPIC, TopicPartition
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from penstock.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
-from penstock.protocol.messages.describe_quorum import PartitionData as QuorumPartition
-from penstock.protocol.messages.describe_quorum import TopicData as QuorumTopic
+from penstock.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+    DescribeQuorumResponse,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,9 @@ class ClusterGroup:
     def _quorum(self) -> QuorumDescription | None:
         if not self._cluster.supports(ApiKey.DESCRIBE_QUORUM):
             return None
-        topic = QuorumTopic(topic_name=METADATA_TOPIC, partitions=[QuorumPartition(partition_index=0)])
+        topic = DescribeQuorumRequestTopicData(
+            topic_name=METADATA_TOPIC, partitions=[DescribeQuorumRequestPartitionData(partition_index=0)]
+        )
         response = self._cluster.request(DescribeQuorumRequest(topics=[topic]), DescribeQuorumResponse)
         raise_for(response.error_code, response.error_message, "cannot describe the quorum")
         (partition,) = response.topics[0].partitions

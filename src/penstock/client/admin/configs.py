@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from penstock.client.cluster import Cluster, raise_for
+from penstock.client.cluster import Cluster
+from penstock.client.errors import raise_for
 from penstock.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -48,10 +49,6 @@ class ConfigEntry:
     source: str
     read_only: bool
     sensitive: bool
-
-    @property
-    def is_default(self) -> bool:
-        return self.source in (ConfigSource.DEFAULT_CONFIG.name, ConfigSource.STATIC_BROKER_CONFIG.name)
 
 
 class Configs:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from penstock.client.cluster import Cluster, raise_for
+from penstock.client.cluster import Cluster
+from penstock.client.errors import raise_for
 from penstock.model.ids import ZERO_UUID, TopicPartition, uuid_text
+from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -72,6 +74,9 @@ class TopicDescription:
         return max((len(partition.replicas) for partition in self.partitions), default=0)
 
 
+Descriptions = list[TopicDescription]  # `list` has another meaning inside the class
+
+
 class Topics:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -102,12 +107,12 @@ class Topics:
         raise_for(result.error_code, result.error_message, f"cannot create topic {name!r}")
         return CreatedTopic(name, _id_text(result.topic_id), result.num_partitions, result.replication_factor)
 
-    def list(self, *, internal: bool = False) -> list[TopicDescription]:
+    def list(self, *, internal: bool = False) -> Descriptions:
         """All topics, by name; the internal ones only if asked."""
         topics = [_described(topic) for topic in self._cluster.topics()]
         return [topic for topic in topics if internal or not topic.internal]
 
-    def describe(self, names: Iterable[str]) -> list[TopicDescription]:
+    def describe(self, names: Iterable[str]) -> Descriptions:
         wanted = list(names)
         return [_described(topic) for topic in self._cluster.topics(wanted)] if wanted else []
 
@@ -119,9 +124,11 @@ class Topics:
         raise_for(result.error_code, result.error_message, f"cannot add partitions to topic {name!r}")
 
     def delete(self, name: str) -> None:
-        request = DeleteTopicsRequest(
-            topics=[DeleteTopicState(name=name)], topic_names=[name], timeout_ms=self._timeout_ms
-        )
+        request = DeleteTopicsRequest(timeout_ms=self._timeout_ms)
+        if self._cluster.version(ApiKey.DELETE_TOPICS) >= 6:
+            request.topics = [DeleteTopicState(name=name)]
+        else:
+            request.topic_names = [name]
         (result,) = self._cluster.request(request, DeleteTopicsResponse).responses
         raise_for(result.error_code, result.error_message, f"cannot delete topic {name!r}")
 

@@ -1,0 +1,69 @@
+"""All commands in one tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from penstock import __version__
+from penstock.cli import bench, cluster, consume, demo, log, produce, server, topics, up
+
+# Wrong usage; typer keeps the class to itself.
+UsageError: type[Exception] = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "UsageError")
+
+_HELP = """Kafka in Python: run brokers, and work with any Kafka-compatible cluster.
+
+A first look, in two terminals:
+
+    [bold]penstock up[/bold]
+
+    [bold]echo hello | penstock produce greetings[/bold]
+
+    [bold]penstock consume greetings --from-beginning[/bold]
+
+Commands that talk to a cluster take [bold]--bootstrap-server[/bold] (or PENSTOCK_BOOTSTRAP; default 127.0.0.1:9092)
+and [bold]--json[/bold].
+"""
+
+
+def application() -> Callable[..., Any]:
+    app = typer.Typer(
+        name="penstock",
+        help=_HELP,
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_common)
+    app.command("up", rich_help_panel="Run")(up.up)
+    app.command(
+        server.NAME,
+        help=server.SUMMARY,
+        rich_help_panel="Run",
+        add_help_option=False,
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    )(_server)
+    app.command("demo", rich_help_panel="Run")(demo.demo)
+    app.add_typer(topics.app, name="topics", rich_help_panel="Use")
+    app.command("produce", rich_help_panel="Use")(produce.produce)
+    app.command("consume", rich_help_panel="Use")(consume.consume)
+    app.add_typer(cluster.app, name="cluster", rich_help_panel="Look")
+    app.add_typer(log.app, name="log", rich_help_panel="Look")
+    app.add_typer(bench.app, name="bench", rich_help_panel="Look")
+    return typer.main.get_command(app)
+
+
+def _common(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+) -> None:
+    if version:
+        print(f"penstock {__version__}")
+        raise typer.Exit
+
+
+def _server(context: typer.Context) -> int:
+    return server.main(context.args)

@@ -1,0 +1,59 @@
+"""`penstock cluster`."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, command_group, print_json, print_table
+
+app = command_group("Look at a cluster as a whole.")
+
+
+@app.callback()
+def group() -> None:
+    pass
+
+
+@app.command()
+def describe(bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
+    """Show brokers, the controller quorum and under-replicated partitions.
+
+    Example: [bold]penstock cluster describe --json | jq .under_replicated[/bold]
+    """
+    from penstock.client.admin import Admin
+
+    with Admin(bootstrap_server) as admin:
+        cluster = admin.cluster.describe()
+    if json:
+        described = dataclasses.asdict(cluster)
+        for name in ("under_replicated", "offline"):
+            described[name] = [{"topic": topic, "partition": partition} for topic, partition in getattr(cluster, name)]
+        print_json(described)
+        return
+    print(f"cluster {cluster.cluster_id}: {cluster.topics} topics, {cluster.partitions} partitions")
+    print()
+    print_table(
+        ["BROKER", "HOST", "PORT", "RACK", "STATE"],
+        [
+            [broker.broker_id, broker.host, broker.port, broker.rack, "fenced" if broker.fenced else "active"]
+            for broker in cluster.brokers
+        ],
+    )
+    if cluster.quorum is not None:
+        quorum = cluster.quorum
+        print()
+        print(
+            f"controller quorum: leader {quorum.leader_id}, epoch {quorum.leader_epoch}, "
+            f"high watermark {quorum.high_watermark}"
+        )
+        print_table(
+            ["NODE", "ROLE", "LOG END", "LAG"],
+            [
+                [replica.node_id, role, replica.log_end_offset, max(0, quorum.high_watermark - replica.log_end_offset)]
+                for role, replicas in (("voter", quorum.voters), ("observer", quorum.observers))
+                for replica in replicas
+            ],
+        )
+    print()
+    print(f"under-replicated partitions: {', '.join(map(str, cluster.under_replicated)) or 'none'}")
+    print(f"partitions without a leader: {', '.join(map(str, cluster.offline)) or 'none'}")

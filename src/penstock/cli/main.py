@@ -1,0 +1,77 @@
+"""`penstock`: the command line.
+
+Each command group is a module beside this one and imports what it needs when it runs, so that `--help` is quick. A
+command ends in one of three ways: it returns (exit status 0), it raises something with a one-line message (status 1;
+2 for wrong usage), or it is interrupted (130). Tracebacks are for bugs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+from penstock.cli import server
+
+
+def main() -> NoReturn:
+    arguments = sys.argv[1:]
+    if arguments[:1] == [server.NAME]:
+        # A node starts in a fraction of the time that the machinery of the other commands takes to load.
+        sys.exit(server.main(arguments[1:]))
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str]) -> int:
+    """One command; the exit status."""
+    import typer
+
+    from penstock.cli.app import UsageError, application
+    from penstock.cli.output import CommandFailed
+
+    try:
+        status = application()(args=arguments, prog_name="penstock", standalone_mode=False)
+        sys.stdout.flush()
+        return status if isinstance(status, int) else 0
+    except UsageError as error:
+        return _refuse_usage(error)
+    except typer.Exit as ended:
+        return int(ended.exit_code)
+    except CommandFailed as failure:
+        return _say(str(failure))
+    except BrokenPipeError:
+        # Whoever read our output has enough of it. Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    except OSError as error:
+        return _say(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except Exception as error:
+        if isinstance(error, _failures()):
+            return _say(str(error))
+        raise
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """What clients, brokers and nodes raise with a message that is meant for people."""
+    from penstock.client.errors import ClientError
+    from penstock.local.node import NodeFailed
+    from penstock.model.errors import KafkaError
+
+    return (ClientError, KafkaError, NodeFailed)
+
+
+def _say(message: str, status: int = 1) -> int:
+    sys.stdout.flush()
+    print(f"penstock: {' '.join(message.split())}", file=sys.stderr)
+    return status
+
+
+def _refuse_usage(error: Exception) -> int:
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return 2  # the help that typer has printed says enough
+    command = context.command_path if context is not None else "penstock"
+    message = getattr(error, "format_message", error.__str__)()
+    return _say(f"{message.rstrip('.')} (see {command} --help)", status=2)

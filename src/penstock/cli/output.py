@@ -1,0 +1,115 @@
+"""How commands speak: tables for people, JSON for machines, one line for what went wrong.
+
+Results go to stdout, everything said about them to stderr, so that a pipe carries only results.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+
+Bootstrap = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap-server",
+        "-b",
+        envvar="PENSTOCK_BOOTSTRAP",
+        metavar="HOST:PORT,...",
+        help="Any broker of the cluster.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+
+
+class CommandFailed(Exception):
+    """Ends a command with one line on stderr."""
+
+
+def command_group(help_text: str) -> typer.Typer:
+    return typer.Typer(help=help_text, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
+
+
+def fail(message: str) -> NoReturn:
+    raise CommandFailed(message)
+
+
+def note(message: str) -> None:
+    """A line for people, beside the results."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, default=_plain, ensure_ascii=False))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Aligned columns; numbers to the right. Plain text, so that it survives pipes and narrow terminals."""
+    table = [[_cell(cell) for cell in row] for row in rows]
+    if not table:
+        return
+    numeric = [
+        all(row[index].lstrip("-").isdecimal() or row[index] == "-" for row in table) for index in range(len(columns))
+    ]
+    widths = [max(len(columns[index]), *(len(row[index]) for row in table)) for index in range(len(columns))]
+
+    def line(cells: Sequence[str]) -> str:
+        aligned = (
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(cells, widths, numeric, strict=True)
+        )
+        return "  ".join(aligned).rstrip()
+
+    header = line(columns)
+    print(f"\x1b[1m{header}\x1b[0m" if coloured() else header)
+    for row in table:
+        print(line(row))
+
+
+def coloured() -> bool:
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ
+
+
+def size_text(size: float) -> str:
+    """Bytes in a unit people read: 1.5 MiB."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(size) < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def parse_pairs(option: str, pairs: Iterable[str]) -> dict[str, str]:
+    """`key=value` options as a dict."""
+    parsed: dict[str, str] = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not separator or not key.strip():
+            fail(f"{option} {pair!r} is not KEY=VALUE")
+        parsed[key.strip()] = value
+    return parsed
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
+    return str(value)
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value).hex()
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")

@@ -1,0 +1,92 @@
+"""`penstock server`: one node from a `server.properties`.
+
+It has a parser of its own, from the standard library: nodes are started often, and `main` brings them here without
+loading what the other commands need.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+NAME = "server"
+SUMMARY = "Run one node from a server.properties."
+
+_EPILOG = """\
+examples:
+  penstock server server.properties
+  penstock server server.properties -o listeners=PLAINTEXT://:9192 -o log.dirs=/var/lib/penstock
+
+A minimal server.properties, for a cluster of one:
+  process.roles=broker,controller
+  node.id=1
+  listeners=PLAINTEXT://127.0.0.1:9092
+  log.dirs=/var/lib/penstock
+
+The log directory is formatted on the first start. SIGTERM and Ctrl-C stop the node cleanly.
+"""
+
+
+def main(arguments: list[str]) -> int:
+    options = _parser().parse_args(arguments)
+    from penstock.model.errors import KafkaError
+    from penstock.settings.node import NodeSettings, parse_properties
+
+    try:
+        with open(options.file, encoding="utf-8") as file:
+            properties = parse_properties(file.read())
+        for override in options.override:
+            name, separator, value = override.partition("=")
+            if not separator or not name.strip():
+                return _say(f"-o {override!r} is not KEY=VALUE")
+            properties[name.strip()] = value.strip()
+        settings = NodeSettings.from_properties(properties)
+    except OSError as error:
+        return _say(f"{options.file}: {error.strerror}")
+    except UnicodeDecodeError:
+        return _say(f"{options.file}: not a text file in UTF-8")
+    except KafkaError as error:
+        return _say(f"{options.file}: {error.message}")
+
+    if options.lifeline is not None:
+        from penstock.local.lifeline import stop_with_parent
+
+        stop_with_parent(options.lifeline)
+
+    from penstock.broker.node import run
+
+    try:
+        run(settings)
+    except KeyboardInterrupt:
+        return 130
+    except KafkaError as error:
+        return _say(error.message)
+    except OSError as error:
+        return _say(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="penstock server",
+        description=SUMMARY,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("file", metavar="FILE", help="settings by Kafka's names")
+    parser.add_argument(
+        "-o",
+        "--override",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="a setting that goes before the file's",
+    )
+    parser.add_argument("--lifeline", type=int, metavar="FD", help=argparse.SUPPRESS)
+    return parser
+
+
+def _say(message: str) -> int:
+    print(f"penstock server: {' '.join(message.split())}", file=sys.stderr)
+    return 1

@@ -1,0 +1,100 @@
+"""`penstock up`: a local cluster of real processes, in the foreground."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.output import Json, fail, note, print_json
+
+if TYPE_CHECKING:
+    from penstock.local.node import LocalNode
+
+DEFAULT_DIRECTORY = "penstock-data"
+
+
+def up(
+    brokers: Annotated[int, typer.Option(min=1, metavar="N", help="How many brokers.")] = 1,
+    port: Annotated[int, typer.Option(min=1, max=65535, metavar="P", help="The first broker's port.")] = 9092,
+    data: Annotated[str, typer.Option(metavar="DIR", help="Where everything is kept.")] = DEFAULT_DIRECTORY,
+    no_restart: Annotated[bool, typer.Option("--no-restart", help="Leave a node that dies dead.")] = False,
+    host: Annotated[str, typer.Option(metavar="HOST", help="The address to listen on.")] = "127.0.0.1",
+    override: Annotated[
+        list[str] | None,
+        typer.Option("--override", "-o", metavar="KEY=VALUE", help="A setting for server.properties; repeatable."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Run a local cluster in the foreground; Ctrl-C stops it, the data stays.
+
+    Prints one line, [bold]ready HOST:PORT[/bold], when clients can connect. The first start formats DIR by itself; a
+    node that dies is started again.
+
+    Each node has a directory: [bold]DIR/node-1/server.properties[/bold] (add settings to it by Kafka's names; they are
+    kept), [bold]server.log[/bold], [bold]pid[/bold] and [bold]data/[/bold].
+
+    Examples: [bold]penstock up[/bold],
+    [bold]penstock up --port 19092 --data /tmp/scratch -o log.retention.hours=1[/bold]
+    """
+    from penstock.cli.output import parse_pairs
+    from penstock.local.supervisor import Supervisor
+
+    if brokers > 1:
+        fail("clusters of several brokers are not available yet; --brokers must be 1")
+    properties = parse_pairs("--override", override or ())
+    with _exclusive(data):
+        nodes = _plan(data, host, port, brokers, properties)
+        _check_ports(nodes)
+
+        def ready() -> None:
+            addresses = [node.address for node in nodes]
+            if json:
+                print_json({"ready": addresses})
+            else:
+                print(f"ready {','.join(addresses)}", flush=True)
+
+        stopped = Supervisor(nodes, restart=not no_restart, log=lambda line: note(f"penstock up: {line}")).run(ready)
+    if not stopped:
+        fail("every node has ended")
+
+
+def _plan(data: str, host: str, port: int, brokers: int, properties: dict[str, str]) -> list[LocalNode]:
+    from penstock.local.node import LocalNode
+
+    return [
+        LocalNode(
+            node_id, os.path.join(data, f"node-{node_id}"), host=host, port=port + node_id - 1, properties=properties
+        )
+        for node_id in range(1, brokers + 1)
+    ]
+
+
+def _check_ports(nodes: list[LocalNode]) -> None:
+    from penstock.local.ports import is_free
+
+    for node in nodes:
+        if not is_free(node.port, node.host):
+            fail(f"{node.address} is in use by another program; choose another port with --port")
+
+
+@contextlib.contextmanager
+def _exclusive(data: str) -> Iterator[None]:
+    """One `penstock up` a directory. The lock goes with the process, however it ends."""
+    os.makedirs(data, exist_ok=True)
+    descriptor = os.open(os.path.join(data, ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
+            fail(f"{data} is in use by another penstock up (process {owner}); choose another directory with --data")
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,127 @@
+"""Keeps the nodes of a local cluster running.
+
+One loop waits for what can happen: a node ends, a back-off has passed, somebody asks us to stop. Signals only write to
+a pipe that the loop waits on, so nothing is decided inside a signal handler.
+
+A node that dies is started again after a pause that doubles from death to death, and is short again once the node has
+stayed up for a while.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from penstock.local.node import LocalNode
+
+BACKOFF_FIRST_SECONDS = 0.2
+BACKOFF_LONGEST_SECONDS = 10.0
+STABLE_SECONDS = 10.0
+GRACE_SECONDS = 30.0
+
+
+@dataclass(slots=True)
+class _Watched:
+    node: LocalNode
+    started: float
+    backoff: float = BACKOFF_FIRST_SECONDS
+    restart_at: float | None = None  # None while it runs, and for good once it is given up
+
+
+class Supervisor:
+    def __init__(self, nodes: Sequence[LocalNode], *, restart: bool, log: Callable[[str], None]) -> None:
+        self._nodes = nodes
+        self._restart = restart
+        self._log = log
+        self._stop_requested = False
+
+    def run(self, ready: Callable[[], None]) -> bool:
+        """Start all, call `ready` when clients can connect, watch until told to stop or until no node is left.
+
+        True for a stop that was asked for. Whatever happens, no node runs when this returns.
+        """
+        with self._signals() as wakeup:
+            try:
+                for node in self._nodes:
+                    node.start()
+                for node in self._nodes:
+                    self._wait_ready(node)
+                if not self._stop_requested:
+                    ready()
+                    self._watch(wakeup)
+            finally:
+                self._stop_all()
+        return self._stop_requested
+
+    def _wait_ready(self, node: LocalNode) -> None:
+        try:
+            node.wait_ready()
+        except Exception:
+            if not self._stop_requested:  # a node that we are told to stop need not become ready
+                raise
+
+    def _watch(self, wakeup: int) -> None:
+        watched = [_Watched(node, time.monotonic()) for node in self._nodes]
+        while not self._stop_requested:
+            for each in watched:
+                if each.restart_at is None and not each.node.running:
+                    self._died(each)
+                elif each.restart_at is not None and each.restart_at <= time.monotonic():
+                    each.node.start()
+                    each.started, each.restart_at = time.monotonic(), None
+            if not self._restart and not any(each.node.running for each in watched):
+                return
+            due = min((each.restart_at for each in watched if each.restart_at is not None), default=None)
+            readable, _, _ = select.select([wakeup], [], [], None if due is None else max(0, due - time.monotonic()))
+            if readable:
+                os.read(wakeup, 4096)
+
+    def _died(self, each: _Watched) -> None:
+        node = each.node
+        if node.process is None:
+            return  # said already
+        status = node.stop()
+        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        if not self._restart:
+            self._log(f"node {node.node_id} {how}: {node.last_words()}")
+            return
+        now = time.monotonic()
+        if now - each.started > STABLE_SECONDS:
+            each.backoff = BACKOFF_FIRST_SECONDS
+        each.restart_at = now + each.backoff
+        self._log(f"node {node.node_id} {how}, starting it again in {each.backoff:g} s: {node.last_words()}")
+        each.backoff = min(each.backoff * 2, BACKOFF_LONGEST_SECONDS)
+
+    def _stop_all(self) -> None:
+        """All at once, so that the slowest decides how long it takes."""
+        for node in self._nodes:
+            node.signal(signal.SIGTERM)
+        deadline = time.monotonic() + GRACE_SECONDS
+        for node in self._nodes:
+            node.stop(grace_seconds=max(0.1, deadline - time.monotonic()))
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[int]:
+        """SIGINT and SIGTERM ask us to stop, SIGCHLD wakes us; a file descriptor to wait on."""
+        wakeup, writer = os.pipe()
+        os.set_blocking(writer, False)
+
+        def request_stop(number: int, frame: object) -> None:
+            self._stop_requested = True
+
+        previous_fd = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        previous = {number: signal.signal(number, request_stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        previous[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        try:
+            yield wakeup
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(previous_fd)
+            os.close(wakeup)
+            os.close(writer)
