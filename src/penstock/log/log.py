@@ -69,6 +69,8 @@ from penstock.replication.epochs import LeaderEpochs
 from penstock.replication.producers import DAY_MS, ProducerStates
 from penstock.settings.topic import TopicSettings
 
+__all__ = ["Appended", "Log", "Slice", "TimestampedOffset"]
+
 logger = logging.getLogger("penstock.log")
 
 _NEVER = 1 << 62
@@ -200,6 +202,10 @@ class Log:
     def segments(self) -> list[Segment]:
         """Oldest first; the last one is active."""
         return self._segments.copy()
+
+    @property
+    def first_base_offset(self) -> int:
+        return self._segments[0].base_offset
 
     @property
     def active_segment(self) -> Segment:

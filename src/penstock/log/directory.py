@@ -1,0 +1,202 @@
+"""A log directory: the partitions below it, and what is remembered about all of them together.
+
+Three checkpoints say, for each partition, up to which offset it is synced (recovery point), where it starts (only where
+that is not the base of its first segment) and what was committed (high watermark). They are written from time to time
+and on a clean stop; values that are out of date cost time, never records. `.kafka_cleanshutdown` is there exactly from
+a clean stop to the next start: it is removed, durably, before the first log is opened.
+
+A partition that is deleted is renamed first, which is quick, atomic and survives a crash (`-delete`); removing the files
+is left to a worker thread. One that the cluster knows nothing about is set aside as `-stray`, and never removed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from penstock.io.files import FileSystem, read_file, write_file_atomically
+from penstock.log.checkpoints import (
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_CHECKPOINT,
+    MalformedCheckpoint,
+    read_offset_checkpoint,
+    write_offset_checkpoint,
+)
+from penstock.log.handles import Handles
+from penstock.log.log import Log
+from penstock.model.ids import METADATA_TOPIC, TopicPartition, Uuid
+from penstock.replication.producers import DAY_MS
+from penstock.settings.topic import TopicSettings
+
+logger = logging.getLogger("penstock.log")
+
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+DELETE_SUFFIX = "-delete"
+STRAY_SUFFIX = "-stray"
+FUTURE_SUFFIX = "-future"
+_TRANSIENT = (DELETE_SUFFIX, STRAY_SUFFIX, FUTURE_SUFFIX)
+_PARTITION = re.compile(r"(.+)-(\d+)")
+_MAX_NAME = 255
+
+
+class Checkpoint(NamedTuple):
+    """Offsets as of one moment, to be written on a worker thread."""
+
+    recovery_points: dict[TopicPartition, int]
+    log_start_offsets: dict[TopicPartition, int]
+    high_watermarks: dict[TopicPartition, int]
+
+
+class LogDirectory:
+    def __init__(
+        self,
+        files: FileSystem,
+        path: str,
+        *,
+        producer_expiration_ms: int = DAY_MS,
+        open_files: int | None = None,
+    ) -> None:
+        """Makes the directory if need be, reads what it remembers, and takes the clean-shutdown marker away."""
+        self.path = path
+        self.logs: dict[TopicPartition, Log] = {}
+        self._files = files
+        self._handles = Handles(files) if open_files is None else Handles(files, open_files)
+        self._producer_expiration_ms = producer_expiration_ms
+        files.make_directories(path)
+        self.clean_shutdown, self.previous_broker_epoch = self._take_clean_shutdown_marker()
+        self._recovery_points = self._read(RECOVERY_POINT_CHECKPOINT)
+        self._log_start_offsets = self._read(LOG_START_CHECKPOINT)
+        self.high_watermarks = self._read(REPLICATION_CHECKPOINT)
+
+    # -- start
+
+    def _take_clean_shutdown_marker(self) -> tuple[bool, int]:
+        """Whether the last stop was clean, and the broker epoch then (-1 if it is not known)."""
+        path = os.path.join(self.path, CLEAN_SHUTDOWN)
+        if not self._files.exists(path):
+            return False, -1
+        try:
+            epoch = int(json.loads(read_file(self._files, path))["brokerEpoch"])
+        except (ValueError, KeyError, TypeError):  # Kafka before 3.7 left it empty
+            epoch = -1
+        self._files.remove(path)
+        self._files.sync_directory(self.path)
+        return True, epoch
+
+    def _read(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return read_offset_checkpoint(self._files, os.path.join(self.path, name))
+        except MalformedCheckpoint as error:
+            logger.error("%s; going on without", error)
+            if name == RECOVERY_POINT_CHECKPOINT:
+                self.clean_shutdown = False
+            return {}
+
+    def partitions(self) -> list[TopicPartition]:
+        """Those with a directory here, but for the metadata log's."""
+        found = [parse_partition_directory(name) for name in self._files.list(self.path)]
+        return [partition for partition in found if partition is not None and partition.topic != METADATA_TOPIC]
+
+    def leftovers(self) -> list[str]:
+        """Directories of deleted partitions that are still there, to be removed on a worker thread."""
+        return [os.path.join(self.path, name) for name in self._files.list(self.path) if name.endswith(DELETE_SUFFIX)]
+
+    # -- partitions
+
+    def open(
+        self,
+        topic_partition: TopicPartition,
+        settings: TopicSettings,
+        *,
+        now_ms: int,
+        topic_id: Uuid | None = None,
+    ) -> Log:
+        """The log of a partition, made if it is not there yet."""
+        log = Log.open(
+            self._files,
+            self.directory_of(topic_partition),
+            topic_partition,
+            settings,
+            clean_shutdown=self.clean_shutdown,
+            recovery_point=self._recovery_points.get(topic_partition, 0),
+            log_start_offset=self._log_start_offsets.get(topic_partition, 0),
+            now_ms=now_ms,
+            topic_id=topic_id,
+            producer_expiration_ms=self._producer_expiration_ms,
+            handles=self._handles,
+        )
+        self.logs[topic_partition] = log
+        return log
+
+    def directory_of(self, topic_partition: TopicPartition) -> str:
+        return os.path.join(self.path, str(topic_partition))
+
+    def delete(self, topic_partition: TopicPartition, unique: str) -> str:
+        """Forget a partition; the path of what is to be removed on a worker thread. `unique` makes its name unique."""
+        return self._set_aside(topic_partition, unique, DELETE_SUFFIX)
+
+    def set_aside_stray(self, topic_partition: TopicPartition, unique: str) -> str:
+        """Forget a partition that the cluster does not know, but keep its files."""
+        return self._set_aside(topic_partition, unique, STRAY_SUFFIX)
+
+    def _set_aside(self, topic_partition: TopicPartition, unique: str, suffix: str) -> str:
+        log = self.logs.pop(topic_partition, None)
+        if log is not None:
+            log.close(clean=False)
+        for offsets in (self._recovery_points, self._log_start_offsets, self.high_watermarks):
+            offsets.pop(topic_partition, None)
+        source = self.directory_of(topic_partition)
+        ending = f"-{topic_partition.partition}.{unique}{suffix}"
+        target = os.path.join(self.path, topic_partition.topic[: _MAX_NAME - len(ending)] + ending)
+        self._files.rename(source, target)
+        return target
+
+    # -- checkpoints
+
+    def checkpoint(self, high_watermarks: Mapping[TopicPartition, int]) -> Checkpoint:
+        """What `write_checkpoint` should write; partitions that are not open keep what was read at the start."""
+        recovery_points = dict(self._recovery_points)
+        log_start_offsets = dict(self._log_start_offsets)
+        for topic_partition, log in self.logs.items():
+            recovery_points[topic_partition] = log.recovery_point
+            if log.log_start_offset > log.first_base_offset:
+                log_start_offsets[topic_partition] = log.log_start_offset
+            else:
+                log_start_offsets.pop(topic_partition, None)
+        return Checkpoint(recovery_points, log_start_offsets, {**self.high_watermarks, **high_watermarks})
+
+    def write_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """On any thread."""
+        for name, offsets in (
+            (RECOVERY_POINT_CHECKPOINT, checkpoint.recovery_points),
+            (LOG_START_CHECKPOINT, checkpoint.log_start_offsets),
+            (REPLICATION_CHECKPOINT, checkpoint.high_watermarks),
+        ):
+            write_offset_checkpoint(self._files, os.path.join(self.path, name), offsets)
+
+    # -- stop
+
+    def close(
+        self, high_watermarks: Mapping[TopicPartition, int] | None = None, *, clean: bool = True, broker_epoch: int = -1
+    ) -> None:
+        """With `clean` every log is synced and marked so that the next start checks nothing."""
+        for log in self.logs.values():
+            log.close(clean=clean)
+        self._handles.close()
+        if clean:
+            self.write_checkpoint(self.checkpoint(high_watermarks or {}))
+            content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}).encode()
+            write_file_atomically(self._files, os.path.join(self.path, CLEAN_SHUTDOWN), content)
+
+
+def parse_partition_directory(name: str) -> TopicPartition | None:
+    """None for what is no partition's directory, or one that is transient."""
+    if name.endswith(_TRANSIENT):
+        return None
+    match = _PARTITION.fullmatch(name)
+    return TopicPartition(match[1], int(match[2])) if match else None
