@@ -5,8 +5,10 @@ that is not the base of its first segment) and what was committed (high watermar
 and on a clean stop; values that are out of date cost time, never records. `.kafka_cleanshutdown` is there exactly from
 a clean stop to the next start: it is removed, durably, before the first log is opened.
 
-A partition that is deleted is renamed first, which is quick, atomic and survives a crash (`-delete`); removing the files
-is left to a worker thread. One that the cluster knows nothing about is set aside as `-stray`, and never removed.
+A partition that is deleted is renamed first (`-delete`), which is quick, atomic and survives a crash; removing the
+files is left to a worker thread. One that the cluster knows nothing about is set aside as `-stray`, and never removed.
+Either way its start offset leaves the checkpoint before its name is free again: the offset of a deleted topic must not
+be taken for that of a new one of the same name, which would seem to have lost everything.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import json
 import logging
 import os
 import re
+import threading
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -66,11 +69,13 @@ class LogDirectory:
         self.logs: dict[TopicPartition, Log] = {}
         self._files = files
         self._handles = Handles(files) if open_files is None else Handles(files, open_files)
+        self._checkpointing = threading.Lock()
         self._producer_expiration_ms = producer_expiration_ms
         files.make_directories(path)
         self.clean_shutdown, self.previous_broker_epoch = self._take_clean_shutdown_marker()
         self._recovery_points = self._read(RECOVERY_POINT_CHECKPOINT)
         self._log_start_offsets = self._read(LOG_START_CHECKPOINT)
+        self._checkpointed_starts = dict(self._log_start_offsets)
         self.high_watermarks = self._read(REPLICATION_CHECKPOINT)
 
     # -- start
@@ -148,8 +153,11 @@ class LogDirectory:
         log = self.logs.pop(topic_partition, None)
         if log is not None:
             log.close(clean=False)
-        for offsets in (self._recovery_points, self._log_start_offsets, self.high_watermarks):
-            offsets.pop(topic_partition, None)
+        with self._checkpointing:
+            for offsets in (self._recovery_points, self._log_start_offsets, self.high_watermarks):
+                offsets.pop(topic_partition, None)
+            if self._checkpointed_starts.pop(topic_partition, None) is not None:
+                self._write(LOG_START_CHECKPOINT, self._checkpointed_starts)
         source = self.directory_of(topic_partition)
         ending = f"-{topic_partition.partition}.{unique}{suffix}"
         target = os.path.join(self.path, topic_partition.topic[: _MAX_NAME - len(ending)] + ending)
@@ -171,13 +179,21 @@ class LogDirectory:
         return Checkpoint(recovery_points, log_start_offsets, {**self.high_watermarks, **high_watermarks})
 
     def write_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """On any thread."""
-        for name, offsets in (
-            (RECOVERY_POINT_CHECKPOINT, checkpoint.recovery_points),
-            (LOG_START_CHECKPOINT, checkpoint.log_start_offsets),
-            (REPLICATION_CHECKPOINT, checkpoint.high_watermarks),
-        ):
-            write_offset_checkpoint(self._files, os.path.join(self.path, name), offsets)
+        """On any thread. Partitions that were set aside meanwhile are left out."""
+        with self._checkpointing:
+            known = self.logs.keys() | self._recovery_points.keys() | self._log_start_offsets.keys()
+            for name, offsets in (
+                (RECOVERY_POINT_CHECKPOINT, checkpoint.recovery_points),
+                (LOG_START_CHECKPOINT, checkpoint.log_start_offsets),
+                (REPLICATION_CHECKPOINT, checkpoint.high_watermarks),
+            ):
+                kept = {partition: offset for partition, offset in offsets.items() if partition in known}
+                self._write(name, kept)
+                if name == LOG_START_CHECKPOINT:
+                    self._checkpointed_starts = kept
+
+    def _write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        write_offset_checkpoint(self._files, os.path.join(self.path, name), offsets)
 
     # -- stop
 
