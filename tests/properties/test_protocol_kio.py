@@ -1,4 +1,4 @@
-"""An independent implementation agrees, byte for byte and field by field, on every message and version that it knows."""
+"""An independent implementation agrees, byte for byte and field by field, on all that it knows."""
 
 from __future__ import annotations
 
