@@ -67,6 +67,9 @@ class ConfluentKafka:
         self.common = {"bootstrap.servers": bootstrap, "topic.metadata.refresh.fast.interval.ms": 50}
         self.admin = AdminClient(self.common)
 
+    def close(self) -> None:
+        """The library has nothing to close but consumers."""
+
     def produce(
         self,
         topic: str,
