@@ -35,6 +35,8 @@ CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 
 _VERSION = "0"
+# A decision that was being written.
+_UNDECIDED = SWAP_SUFFIX + ".tmp"
 # The log comes last, when its indexes stand.
 _INDEXES_THEN_LOG = (*(suffix for suffix in SEGMENT_SUFFIXES if suffix != LOG_SUFFIX), LOG_SUFFIX)
 
@@ -103,14 +105,14 @@ def recover_swaps(files: FileSystem, directory: str, names: Iterable[str] | None
     names = files.list(directory) if names is None else list(names)
     cleaned = [name for name in names if name.endswith(CLEANED_SUFFIX)]
     swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
-    if not cleaned and not swaps:
+    if not cleaned and not swaps and not any(name.endswith(_UNDECIDED) for name in names):
         return False
     decided = [_base_offset(name) for name in swaps if _is_decision(name)]
     _adopt_undecided(files, directory, names, cleaned, swaps, decided)
     for base_offset in decided:
         _complete(files, directory, base_offset)
     for name in files.list(directory):
-        if name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)):
+        if name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX, _UNDECIDED)):
             logger.info("%s: %s is of a cleaning that was not finished and is removed", directory, name)
             files.remove(os.path.join(directory, name))
     files.sync_directory(directory)

@@ -1,0 +1,351 @@
+"""The broker's side of compaction: which log, how far, and the swap.
+
+A log with `cleanup.policy=compact` is clean up to the offset in `cleaner-offset-checkpoint`, dirty from there to the
+first segment that must not be touched: the active one, or one that reaches above the last stable offset, or one with
+records younger than `min.compaction.lag.ms`. The dirtiest log is cleaned first, if the dirty share of its bytes exceeds
+`min.cleanable.dirty.ratio` or a record has waited for `max.compaction.lag.ms`.
+
+A cleaning, step by step, of which only the swap's renames run on the event loop without pause:
+
+1. the job is written down, and a child process (`compaction`) makes the cleaned segments;
+2. one after the other, from the front of the log, they are swapped in (`swap`), provided the segments they were made
+   from are still there: retention or a truncation may have been faster;
+3. the checkpoint moves.
+
+Whatever happens in between, the next cleaning starts from a log that is whole: tombstones and markers are removed only
+behind what they delete.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+from penstock.io.clock import Clock
+from penstock.io.files import FileSystem, read_file
+from penstock.io.processes import Processes
+from penstock.log.checkpoints import (
+    CLEANER_CHECKPOINT,
+    MalformedCheckpoint,
+    read_offset_checkpoint,
+    write_offset_checkpoint,
+)
+from penstock.log.compaction_job import (
+    ActiveProducer,
+    CleanedGroup,
+    CompactionFailure,
+    CompactionJob,
+    CompactionResult,
+    SourceSegment,
+    outcome_from_json,
+)
+from penstock.log.log import Log
+from penstock.log.segment import Segment, file_name
+from penstock.log.swap import CLEANED_SUFFIX, abandon_swap, finish_swap, prepare_swap, remove_cleaned
+from penstock.model.errors import KafkaError
+from penstock.model.ids import TopicPartition
+
+logger = logging.getLogger("penstock.cleaner")
+
+COMPACTION_MODULE = "penstock.log.compaction"
+LONG_MAX = 2**63 - 1
+
+Result = TypeVar("Result")
+
+
+class CompactedReplica(Protocol):
+    """A partition as the cleaner wants to know it."""
+
+    @property
+    def log(self) -> Log: ...
+    @property
+    def high_watermark(self) -> int: ...
+    @property
+    def last_stable_offset(self) -> int: ...
+
+
+class CleanerSettings(Protocol):
+    """Those of the node's settings that the cleaner goes by."""
+
+    @property
+    def log_cleaner_backoff_ms(self) -> int: ...
+    @property
+    def log_cleaner_dedupe_buffer_size(self) -> int: ...
+    @property
+    def log_cleaner_io_buffer_load_factor(self) -> float: ...
+    @property
+    def log_cleaner_io_max_bytes_per_second(self) -> float: ...
+    @property
+    def socket_request_max_bytes(self) -> int: ...
+
+
+class LogToClean(NamedTuple):
+    replica: CompactedReplica
+    segments: list[Segment]
+    """All that may be cleaned, from the front of the log."""
+    first_dirty_offset: int
+    end_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    is_overdue: bool
+
+    @property
+    def dirty_ratio(self) -> float:
+        total = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total if total else 0.0
+
+
+def measure(replica: CompactedReplica, checkpoint: int | None, now_ms: int) -> LogToClean:
+    """How dirty a log is, given the offset up to which it was cleaned."""
+    log = replica.log
+    settings = log.settings
+    first_dirty = log.log_start_offset if checkpoint is None else checkpoint
+    if not log.log_start_offset <= first_dirty <= log.log_end_offset:
+        # Retention was faster, or the end of the log was lost: begin anew.
+        first_dirty = log.log_start_offset
+    segments = log.segments
+    bounds = [segment.base_offset for segment in segments]
+    limit = min(replica.last_stable_offset, replica.high_watermark)
+    cleanable: list[Segment] = []
+    clean_bytes = dirty_bytes = 0
+    is_overdue = False
+    for segment, end in zip(segments[:-1], bounds[1:], strict=True):
+        if end > limit:
+            break
+        if end > first_dirty:
+            if (
+                settings.min_compaction_lag_ms > 0
+                and segment.largest_timestamp() > now_ms - settings.min_compaction_lag_ms
+            ):
+                break
+            dirty_bytes += segment.size
+            if settings.max_compaction_lag_ms < LONG_MAX and not is_overdue:
+                first = segment.first_timestamp
+                is_overdue = first is not None and 0 < first < now_ms - settings.max_compaction_lag_ms
+        else:
+            clean_bytes += segment.size
+        cleanable.append(segment)
+    end_offset = bounds[len(cleanable)] if cleanable else bounds[0]
+    return LogToClean(replica, cleanable, first_dirty, end_offset, clean_bytes, dirty_bytes, is_overdue)
+
+
+def dirtiest(candidates: Iterable[LogToClean]) -> LogToClean | None:
+    due = [
+        candidate
+        for candidate in candidates
+        if candidate.dirty_bytes
+        and (candidate.is_overdue or candidate.dirty_ratio > candidate.replica.log.settings.min_cleanable_dirty_ratio)
+    ]
+    return max(due, key=lambda candidate: candidate.dirty_ratio, default=None)
+
+
+class Cleaner:
+    """Cleans the logs of a broker, as often as they need it. Several tasks may `run` at once."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        clock: Clock,
+        processes: Processes,
+        replicas: Callable[[], Iterable[CompactedReplica]],
+        settings: Callable[[], CleanerSettings],
+    ) -> None:
+        self._files = files
+        self._clock = clock
+        self._processes = processes
+        self._replicas = replicas
+        self._settings = settings
+        self._checkpoints: dict[str, dict[TopicPartition, int]] = {}
+        self._in_progress: set[TopicPartition] = set()
+        self._uncleanable: set[TopicPartition] = set()
+        self._writing = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Until cancelled, which kills a child that is at work."""
+        while True:
+            if not await self.clean_dirtiest():
+                await asyncio.sleep(self._settings().log_cleaner_backoff_ms / 1000)
+
+    async def clean_dirtiest(self) -> bool:
+        """False if no log needs cleaning, or the one that does could not be cleaned now."""
+        found = self._find()
+        if found is None:
+            return False
+        partition = found.replica.log.topic_partition
+        self._in_progress.add(partition)
+        try:
+            return await self._clean(found)
+        except (OSError, KafkaError) as error:
+            logger.error("%s cannot be compacted now: %s", partition, error)
+            return False
+        finally:
+            self._in_progress.discard(partition)
+
+    async def forget(self, log: Log) -> None:
+        """The partition was deleted; one of the same name must not be taken for clean."""
+        self._uncleanable.discard(log.topic_partition)
+        offsets = self._checkpoint_of(log)
+        if offsets.pop(log.topic_partition, None) is not None:
+            await self._write_checkpoint(log)
+
+    def _find(self) -> LogToClean | None:
+        now_ms = self._clock.now_ms()
+        candidates = [
+            measure(replica, self._checkpoint_of(log).get(log.topic_partition), now_ms)
+            for replica in self._replicas()
+            if "compact" in (log := replica.log).settings.cleanup_policy
+            and log.topic_partition not in self._in_progress
+            and log.topic_partition not in self._uncleanable
+        ]
+        return dirtiest(candidates)
+
+    async def _clean(self, found: LogToClean) -> bool:
+        log = found.replica.log
+        partition = log.topic_partition
+        job = self._job(found)
+        outcome = await self._compact(job)
+        if isinstance(outcome, CompactionFailure):
+            if outcome.permanent:
+                self._uncleanable.add(partition)
+            logger.error(
+                "%s %s: %s",
+                partition,
+                "cannot be compacted" if outcome.permanent else "was not compacted",
+                outcome.message,
+            )
+            return False
+        for group in outcome.groups:
+            if not await _uninterrupted(self._swap(log, found.segments, group)):
+                logger.info("%s changed while it was compacted; what was compacted of it is dropped", partition)
+                await self._in_thread(lambda: remove_cleaned(self._files, log.directory))
+                return False
+        self._checkpoint_of(log)[partition] = outcome.end_offset
+        await self._write_checkpoint(log)
+        logger.info(
+            "%s is compacted up to %d: %d of %d records kept, %d bytes read, %d written",
+            partition,
+            outcome.end_offset,
+            outcome.records_kept,
+            outcome.records_read,
+            outcome.bytes_read,
+            outcome.bytes_written,
+        )
+        return True
+
+    def _job(self, found: LogToClean) -> CompactionJob:
+        log = found.replica.log
+        topic = log.settings
+        node = self._settings()
+        ends = [*(segment.base_offset for segment in found.segments[1:]), found.end_offset]
+        return CompactionJob(
+            directory=log.directory,
+            segments=[
+                SourceSegment(
+                    segment.base_offset,
+                    segment.size,
+                    len(segment.index) * segment.index.entry.size,
+                    len(segment.time_index) * segment.time_index.entry.size,
+                    end,
+                )
+                for segment, end in zip(found.segments, ends, strict=True)
+            ],
+            first_dirty_offset=found.first_dirty_offset,
+            high_watermark=found.replica.high_watermark,
+            now_ms=self._clock.now_ms(),
+            delete_retention_ms=topic.delete_retention_ms,
+            segment_bytes=topic.segment_bytes,
+            segment_index_bytes=topic.segment_index_bytes,
+            index_interval_bytes=topic.index_interval_bytes,
+            producers={
+                entry.producer_id: ActiveProducer(entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
+                for entry in log.producers.entries
+            },
+            map_bytes=int(node.log_cleaner_dedupe_buffer_size * node.log_cleaner_io_buffer_load_factor),
+            max_decompressed_bytes=node.socket_request_max_bytes,
+            bytes_per_second=node.log_cleaner_io_max_bytes_per_second,
+        )
+
+    async def _compact(self, job: CompactionJob) -> CompactionResult | CompactionFailure:
+        # Named like a segment's files, so that whoever tidies up takes them along.
+        prefix = os.path.join(job.directory, file_name(job.segments[0].base_offset, ""))
+        job_path = f"{prefix}.job{CLEANED_SUFFIX}"
+        result_path = f"{prefix}.result{CLEANED_SUFFIX}"
+
+        def write_job() -> None:
+            remove_cleaned(self._files, job.directory)
+            file = self._files.open(job_path, create=True)
+            try:
+                file.pwrite(job.to_json().encode(), 0)
+            finally:
+                file.close()
+
+        def read_result() -> str:
+            text = read_file(self._files, result_path).decode()
+            self._files.remove(job_path)
+            self._files.remove(result_path)
+            return text
+
+        await self._in_thread(write_job)
+        code = await self._processes.run(COMPACTION_MODULE, [job_path, result_path])
+        if code != 0:
+            return CompactionFailure(f"the compaction process ended with {code}", permanent=False)
+        return outcome_from_json(await self._in_thread(read_result))
+
+    async def _swap(self, log: Log, sources: Sequence[Segment], group: CleanedGroup) -> bool:
+        """False, and nothing changed, if the log is no longer the one that was compacted."""
+        files, directory, base_offset = self._files, log.directory, group.base_offset
+        old = [segment for segment in sources if segment.base_offset in group.replaced]
+        if not _still_there(log, old):
+            return False
+        await self._in_thread(lambda: prepare_swap(files, directory, base_offset, group.replaced))
+        if not _still_there(log, old):
+            await self._in_thread(lambda: abandon_swap(files, directory, base_offset))
+            return False
+        set_aside = log.replace_segments(base_offset, group.replaced, self._clock.now_ms())
+        await self._in_thread(lambda: finish_swap(files, directory, base_offset, set_aside))
+        return True
+
+    # -- the checkpoint
+
+    def _checkpoint_of(self, log: Log) -> dict[TopicPartition, int]:
+        """Of all partitions in the log's parent directory."""
+        parent = os.path.dirname(log.directory)
+        offsets = self._checkpoints.get(parent)
+        if offsets is None:
+            try:
+                offsets = read_offset_checkpoint(self._files, os.path.join(parent, CLEANER_CHECKPOINT))
+            except MalformedCheckpoint as error:
+                logger.warning("%s; all compacted logs there are taken for dirty", error)
+                offsets = {}
+            # Partitions that were deleted when nobody could be told.
+            present = {replica.log.topic_partition for replica in self._replicas()}
+            offsets = {partition: offset for partition, offset in offsets.items() if partition in present}
+            self._checkpoints[parent] = offsets
+        return offsets
+
+    async def _write_checkpoint(self, log: Log) -> None:
+        path = os.path.join(os.path.dirname(log.directory), CLEANER_CHECKPOINT)
+        offsets = dict(self._checkpoint_of(log))
+        async with self._writing:
+            await self._in_thread(lambda: write_offset_checkpoint(self._files, path, offsets))
+
+    async def _in_thread(self, work: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(None, work)
+
+
+async def _uninterrupted(work: Coroutine[None, None, Result]) -> Result:
+    """A swap that has been decided is carried out, even if we are cancelled meanwhile."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise
+
+
+def _still_there(log: Log, segments: Sequence[Segment]) -> bool:
+    current = {id(segment) for segment in log.segments[:-1]}
+    return all(id(segment) in current for segment in segments)
