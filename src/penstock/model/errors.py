@@ -1,8 +1,8 @@
 """Kafka's error codes, and the one exception that carries them.
 
-Whatever refuses a request, at any depth, raises KafkaError; the API at the top writes its code, and where the response has
-room for it its message, into the answer. A retriable error is one that Kafka's clients repeat the request for, usually
-after refreshing their metadata, without telling the application.
+Whatever refuses a request, at any depth, raises KafkaError; the API at the top writes its code, and where the response
+has room for it its message, into the answer. A retriable error is one that Kafka's clients repeat the request for,
+usually after refreshing their metadata, without telling the application.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class ErrorCode(IntEnum):
     retriable: bool
     text: str
 
-    def __new__(cls, code: int, text: str, retriable: bool = False) -> ErrorCode:
+    def __new__(cls, code: int, text: str = "", retriable: bool = False) -> ErrorCode:
         member = int.__new__(cls, code)
         member._value_ = code
         member.text = text

@@ -18,7 +18,7 @@ from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.declaration import Decoder, Encoder, Message, Schema
 from penstock.protocol.decoder import holds_records, struct_decoder
 from penstock.protocol.encoder import struct_encoder
-from penstock.protocol.primitives import Buffer, MalformedMessage
+from penstock.protocol.primitives import BUFFER_TYPES, Buffer, MalformedMessage
 
 __all__ = [
     "MalformedMessage",
@@ -79,7 +79,7 @@ def splice(encoded: bytearray, splices: Splices, out: list[Buffer]) -> None:
     start = 0
     for position, records in splices:
         out.append(view[start:position])
-        if isinstance(records, bytes | bytearray | memoryview):
+        if isinstance(records, BUFFER_TYPES):
             out.append(records)
         else:
             out.extend(records)

@@ -22,6 +22,7 @@ from contextlib import AbstractContextManager, nullcontext
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.declaration import Encoder, Message, TypedField
 from penstock.protocol.primitives import (
+    BUFFER_TYPES,
     BYTES,
     PACK_ARRAY,
     RECORDS,
@@ -71,6 +72,7 @@ class _EncoderCompiler:
             put_tags=put_tags,
             records_size=records_size,
             pack_uuids=pack_uuids,
+            buffer_types=BUFFER_TYPES,
             checked_uuid=_checked_uuid,
             refuse_absent=_refuse_absent,
             refuse_string=_refuse_string,
@@ -154,7 +156,7 @@ class _EncoderCompiler:
             with source.block(f"if size > {COPIED_RECORDS_SIZE_MAX}:"):
                 source.line(f"splices.append((len({out}), data))")
             with source.block("else:"):
-                source.line(f'{out} += b"".join(data) if isinstance(data, (list, tuple)) else data')
+                source.line(f'{out} += data if isinstance(data, buffer_types) else b"".join(data)')
         else:
             source.line(f"{out} += data")
 

@@ -17,6 +17,8 @@ from typing import Annotated, Any, NamedTuple
 from penstock.model.ids import ZERO_UUID
 
 Buffer = bytes | bytearray | memoryview
+# isinstance() is twice as fast with a tuple as with a union.
+BUFFER_TYPES = (bytes, bytearray, memoryview)
 
 
 class MalformedMessage(ValueError):
@@ -79,6 +81,10 @@ UVARINT_SIZE_MAX = 5
 
 def uvarint(value: int) -> bytes:
     """The unsigned LEB128 form of a number that is not negative."""
+    if value < 0x80:
+        return bytes((value,))
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -142,7 +148,7 @@ def put_tags(out: bytearray, tags: Mapping[int, bytes | bytearray]) -> None:
 
 
 def records_size(records: Buffer | Sequence[Buffer]) -> int:
-    if isinstance(records, bytes | bytearray | memoryview):
+    if isinstance(records, BUFFER_TYPES):
         return len(records)
     return sum(map(len, records))
 
