@@ -139,8 +139,8 @@ class Schema:
 
 def _wire_type(hint: Any) -> tuple[Scalar | Variable | type[Message], bool]:
     """The kind or struct behind an annotation, and whether it is an array of it."""
-    for annotation in getattr(hint, "__metadata__", ()):
-        return annotation, False
+    if typing.get_origin(hint) is typing.Annotated:
+        return hint.__metadata__[0], False
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         (hint,) = (part for part in typing.get_args(hint) if part is not types.NoneType)
         return _wire_type(hint)
