@@ -241,7 +241,7 @@ def _spec(
 
 
 _SPECS = (
-    # librdkafka takes a broker that does not offer Produce 0 for one from before compression; nobody sends it.
+    # librdkafka fails to compress for a broker that does not offer Produce 0 (KAFKA-18659), though it never sends it.
     _spec(ProduceRequest, ProduceResponse, _BROKER, advertised_min=0),
     _spec(FetchRequest, FetchResponse, _BOTH),
     _spec(ListOffsetsRequest, ListOffsetsResponse, _BROKER),
