@@ -62,7 +62,8 @@ class _Pipe:
         self._packets: deque[Callable[[], None]] = deque()
         self._under_way = 0
         self._last_arrival = 0.0
-        self._stall = 0
+        self._stalled = False
+        self._stalls = 0
         self.gave_up: Callable[[], None] = lambda: None
 
     def send(self, packet: Callable[[], None]) -> None:
@@ -73,9 +74,9 @@ class _Pipe:
     def send_again(self) -> None:
         """Give every packet without a timer one, unless the link is cut."""
         if self._network.is_cut(self._source, self._target):
-            self._stalled()
+            self._stall()
             return
-        self._stall += 1
+        self._stalled = False
         while self._under_way < len(self._packets):
             loop = self._network.loop
             latency = self._network.latency(self._source, self._target)
@@ -86,16 +87,20 @@ class _Pipe:
     def _arrive(self) -> None:
         self._under_way -= 1
         if self._network.is_cut(self._source, self._target):
-            self._stalled()
+            self._stall()
         elif self._packets:
             self._packets.popleft()()
 
-    def _stalled(self) -> None:
-        self._stall += 1
-        stall = self._stall
+    def _stall(self) -> None:
+        """Nothing gets through. The sender gives up if that lasts, counted from the first packet that was lost."""
+        if self._stalled:
+            return
+        self._stalled = True
+        self._stalls += 1
+        this = self._stalls
 
         def give_up() -> None:
-            if self._stall == stall:
+            if self._stalled and self._stalls == this:
                 self._packets.clear()
                 self.gave_up()
 
