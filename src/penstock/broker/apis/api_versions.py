@@ -1,0 +1,62 @@
+"""ApiVersions: what this listener serves, and which features are on.
+
+Versions 0-4: 3 adds features and the client's name, 4 features whose lowest version is 0.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from penstock.broker.request import Request
+from penstock.metadata.features import SUPPORTED_FEATURES
+from penstock.model.errors import ErrorCode
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.API_VERSIONS
+VERSIONS = (0, 4)
+
+_software = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?").fullmatch
+
+
+def handle(node: Node, request: Request, message: ApiVersionsRequest) -> ApiVersionsResponse:
+    if request.version >= 3 and not (
+        _software(message.client_software_name) and _software(message.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    return respond(node, request.version)
+
+
+def respond(node: Node, version: int) -> ApiVersionsResponse:
+    image = node.image
+    return ApiVersionsResponse(
+        api_keys=[
+            ApiVersion(
+                api_key=route.api_key,
+                min_version=route.advertised_min,
+                max_version=route.max_version,
+            )
+            for route in node.router.routes.values()
+        ],
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=low, max_version=high)
+            for name, (low, high) in SUPPORTED_FEATURES.items()
+            if low > 0 or version >= 4
+        ],
+        finalized_features_epoch=max(0, image.offset),
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in sorted(node.quorum.features.items())
+            if level > 0
+        ],
+    )

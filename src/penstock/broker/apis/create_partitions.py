@@ -1,0 +1,37 @@
+"""CreatePartitions: more partitions for a topic. Versions 0-3."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.forwarding import forward
+from penstock.broker.request import Request
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+from penstock.security.authorizer import Operation, topic_resource
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.CREATE_PARTITIONS
+VERSIONS = (0, 3)
+
+
+def handle(node: Node, request: Request, message: CreatePartitionsRequest) -> CreatePartitionsResponse | None:
+    def refusal(error: KafkaError) -> CreatePartitionsResponse:
+        return CreatePartitionsResponse(
+            results=[
+                CreatePartitionsTopicResult(name=topic.name, error_code=error.code, error_message=error.message)
+                for topic in message.topics
+            ]
+        )
+
+    if not all(request.may(Operation.ALTER, topic_resource(topic.name)) for topic in message.topics):
+        return refusal(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    forward(node, request, lambda controller: controller.create_partitions(message), refusal)
+    return None

@@ -1,0 +1,33 @@
+"""CreateTopics. Versions 2-7: 5 answers with the settings, 7 with topic ids."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.forwarding import forward
+from penstock.broker.request import Request
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from penstock.security.authorizer import CLUSTER, Operation
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.CREATE_TOPICS
+VERSIONS = (2, 7)
+
+
+def handle(node: Node, request: Request, message: CreateTopicsRequest) -> CreateTopicsResponse | None:
+    def refusal(error: KafkaError) -> CreateTopicsResponse:
+        return CreateTopicsResponse(
+            topics=[
+                CreatableTopicResult(name=topic.name, error_code=error.code, error_message=error.message, configs=[])
+                for topic in message.topics
+            ]
+        )
+
+    if not request.may(Operation.CREATE, CLUSTER):
+        return refusal(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    forward(node, request, lambda controller: controller.create_topics(message), refusal)
+    return None

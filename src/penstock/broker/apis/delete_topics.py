@@ -1,0 +1,44 @@
+"""DeleteTopics. Versions 1-6: 5 explains errors, 6 deletes by id too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.forwarding import forward
+from penstock.broker.request import Request
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+from penstock.security.authorizer import Operation, topic_resource
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.DELETE_TOPICS
+VERSIONS = (1, 6)
+
+
+def handle(node: Node, request: Request, message: DeleteTopicsRequest) -> DeleteTopicsResponse | None:
+    def refusal(error: KafkaError) -> DeleteTopicsResponse:
+        return DeleteTopicsResponse(
+            responses=[
+                DeletableTopicResult(
+                    name=topic.name, topic_id=topic.topic_id, error_code=error.code, error_message=error.message
+                )
+                for topic in message.topics
+            ]
+            or [
+                DeletableTopicResult(name=name, error_code=error.code, error_message=error.message)
+                for name in message.topic_names
+            ]
+        )
+
+    names = [topic.name or node.image.topics.name_of(topic.topic_id) or "" for topic in message.topics]
+    if not all(request.may(Operation.DELETE, topic_resource(name)) for name in names or message.topic_names):
+        return refusal(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    forward(node, request, lambda controller: controller.delete_topics(message), refusal)
+    return None

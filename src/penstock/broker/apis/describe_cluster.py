@@ -1,0 +1,56 @@
+"""DescribeCluster: the cluster's id, brokers and controller.
+
+Versions 0-2: 1 asks for brokers or controllers, 2 for fenced brokers too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.endpoints import reachable_at
+from penstock.broker.request import Request
+from penstock.model.errors import ErrorCode
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from penstock.security.authorizer import CLUSTER, CLUSTER_OPERATIONS, Operation
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.DESCRIBE_CLUSTER
+VERSIONS = (0, 2)
+
+BROKERS = 1
+
+
+def handle(node: Node, request: Request, message: DescribeClusterRequest) -> DescribeClusterResponse:
+    if message.endpoint_type != BROKERS:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE
+            if message.endpoint_type == 2
+            else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message="this listener answers for brokers only",
+            cluster_id=node.cluster_id,
+        )
+    response = DescribeClusterResponse(cluster_id=node.cluster_id, controller_id=node.controller_id_for_clients())
+    for broker in node.image.brokers.values():
+        if broker.fenced and not message.include_fenced_brokers:
+            continue
+        endpoint = reachable_at(node, request.connection, broker)
+        if endpoint is not None:
+            response.brokers.append(
+                DescribeClusterBroker(
+                    broker_id=broker.broker_id,
+                    host=endpoint.host,
+                    port=endpoint.port,
+                    rack=broker.rack,
+                    is_fenced=broker.fenced,
+                )
+            )
+    if message.include_cluster_authorized_operations and request.may(Operation.DESCRIBE, CLUSTER):
+        response.cluster_authorized_operations = request.allowed_of(CLUSTER_OPERATIONS, CLUSTER)
+    return response

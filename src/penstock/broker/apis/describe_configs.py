@@ -1,0 +1,85 @@
+"""DescribeConfigs: every setting of topics and brokers, its value, and where that value comes from.
+
+Versions 1-4: 3 adds types and documentation.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.request import Request
+from penstock.controller.names import check_topic_name
+from penstock.metadata.image import ResourceType
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from penstock.security.authorizer import CLUSTER, Operation, topic_resource
+from penstock.settings.explain import Explained, explain_broker, explain_broker_defaults, explain_topic
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.DESCRIBE_CONFIGS
+VERSIONS = (1, 4)
+
+
+def handle(node: Node, request: Request, message: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    response = DescribeConfigsResponse()
+    for resource in message.resources:
+        result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
+        try:
+            for explained in _explain(node, request, resource):
+                result.configs.append(_entry(explained, message.include_synonyms, message.include_documentation))
+        except KafkaError as error:
+            result.error_code = error.code
+            result.error_message = error.message
+        response.results.append(result)
+    return response
+
+
+def _explain(node: Node, request: Request, resource: DescribeConfigsResource) -> list[Explained]:
+    kind = resource.resource_type
+    name = resource.resource_name
+    keys = resource.configuration_keys
+    if kind == ResourceType.TOPIC:
+        if not request.may(Operation.DESCRIBE_CONFIGS, topic_resource(name)):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        check_topic_name(name)
+        if node.image.topics.by_name(name) is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return explain_topic(node.image.topic_config(name), node.setting_layers, keys)
+    if kind == ResourceType.BROKER:
+        if not request.may(Operation.DESCRIBE_CONFIGS, CLUSTER):
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        if not name:
+            return explain_broker_defaults(node.setting_layers.cluster, keys)
+        if name != str(node.settings.node_id):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"this is broker {node.settings.node_id}, which cannot tell the settings of {name!r}",
+            )
+        return explain_broker(node.setting_layers, keys)
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {kind} have no settings here")
+
+
+def _entry(explained: Explained, with_synonyms: bool, with_documentation: bool) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=explained.name,
+        value=explained.value,
+        read_only=explained.read_only,
+        config_source=explained.source,
+        is_sensitive=explained.sensitive,
+        synonyms=[
+            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            for synonym in (explained.synonyms if with_synonyms else ())
+        ],
+        config_type=explained.type,
+        documentation=explained.documentation if with_documentation else None,
+    )

@@ -1,0 +1,52 @@
+"""DescribeLogDirs: what lies where on disk, and how much room there is.
+
+Versions 1-5: 3 adds an error for the whole, 4 the size of the volume, 5 cordoned directories (there are none).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.request import Request
+from penstock.log.directory import LogDirectory
+from penstock.model.errors import ErrorCode
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from penstock.security.authorizer import CLUSTER, Operation
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.DESCRIBE_LOG_DIRS
+VERSIONS = (1, 5)
+
+
+def handle(node: Node, request: Request, message: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    if not request.may(Operation.DESCRIBE, CLUSTER):
+        return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    wanted: set[tuple[str, int]] | None = None
+    if message.topics is not None:
+        wanted = {(topic.topic, index) for topic in message.topics for index in topic.partitions}
+    return DescribeLogDirsResponse(
+        results=[_describe(node, directory, wanted) for directory in node.storage.directories]
+    )
+
+
+def _describe(node: Node, directory: LogDirectory, wanted: set[tuple[str, int]] | None) -> DescribeLogDirsResult:
+    topics: dict[str, DescribeLogDirsTopic] = {}
+    for (name, index), log in directory.logs.items():
+        if wanted is None or (name, index) in wanted:
+            topic = topics.setdefault(name, DescribeLogDirsTopic(name=name))
+            topic.partitions.append(DescribeLogDirsPartition(partition_index=index, partition_size=log.size))
+    return DescribeLogDirsResult(
+        log_dir=directory.path,
+        topics=list(topics.values()),
+        total_bytes=node.files.total_bytes(directory.path),
+        usable_bytes=node.files.free_bytes(directory.path),
+    )

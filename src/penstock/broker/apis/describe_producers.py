@@ -1,0 +1,59 @@
+"""DescribeProducers: the idempotent and transactional producers a partition remembers. Version 0."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.request import Request
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from penstock.security.authorizer import Operation, topic_resource
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.DESCRIBE_PRODUCERS
+VERSIONS = (0, 0)
+
+
+def handle(node: Node, request: Request, message: DescribeProducersRequest) -> DescribeProducersResponse:
+    response = DescribeProducersResponse()
+    for topic in message.topics:
+        allowed = request.may(Operation.READ, topic_resource(topic.name))
+        result = TopicResponse(name=topic.name)
+        for index in topic.partition_indexes:
+            try:
+                if not allowed:
+                    raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                answer = PartitionResponse(active_producers=_producers(node, topic.name, index))
+            except KafkaError as error:
+                answer = PartitionResponse(error_code=error.code, error_message=error.message)
+            answer.partition_index = index
+            result.partitions.append(answer)
+        response.topics.append(result)
+    return response
+
+
+def _producers(node: Node, topic: str, index: int) -> list[ProducerState]:
+    replica = node.replicas.get(topic, index)
+    if replica is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    replica.leader_of(-1)
+    return [
+        ProducerState(
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            last_sequence=producer.last_sequence,
+            last_timestamp=producer.last_timestamp,
+            coordinator_epoch=producer.coordinator_epoch,
+            current_txn_start_offset=producer.transaction_first_offset,
+        )
+        for producer in replica.log.producers.entries
+    ]

@@ -1,0 +1,286 @@
+"""Fetch: long poll over many partitions, with incremental sessions.
+
+Versions 4-18: 7 adds sessions, 9 fencing by leader epoch, 12 divergence by epoch, 13 topic ids.
+
+The reply holds at least one whole batch from the first partition that has data, whatever the limits say, so that a
+consumer with a small buffer still makes progress. A partition in error answers the request at once. Otherwise the
+request waits, registered with each of its replicas, until `min_bytes` can be read or `max_wait` is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from penstock.broker.fetch_sessions import FetchContext, PartitionKey, SessionPartition
+from penstock.broker.replica import Replica
+from penstock.broker.request import Request
+from penstock.io.files import Buffer
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from penstock.security.authorizer import Operation, topic_resource
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.FETCH
+VERSIONS = (4, 18)
+
+READ_COMMITTED = 1
+
+logger = logging.getLogger("penstock.fetch")
+
+
+def handle(node: Node, request: Request, message: FetchRequest) -> FetchResponse | None:
+    try:
+        context = node.fetch_sessions.open(message, request.version, node.clock.now_ms())
+    except KafkaError as error:
+        return FetchResponse(error_code=error.code)
+    return Fetch(node, request, message, context).start()
+
+
+class Fetch:
+    """One fetch request, from its arrival to its answer."""
+
+    __slots__ = (
+        "_answer", "_bytes_missing", "_committed", "_context", "_deadline", "_is_done", "_is_reading", "_message",
+        "_node", "_request", "_waits_with",
+    )  # fmt: skip
+
+    def __init__(self, node: Node, request: Request, message: FetchRequest, context: FetchContext) -> None:
+        self._node = node
+        self._request = request
+        self._message = message
+        self._context = context
+        self._committed = message.isolation_level == READ_COMMITTED
+        self._bytes_missing = 0
+        self._is_done = False
+        self._is_reading = False
+        self._deadline: asyncio.TimerHandle | None = None
+        self._waits_with: list[Replica] = []
+
+    def start(self) -> FetchResponse | None:
+        results = self._read(cached_only=True)
+        if results is None:
+            self._park()
+            self._read_from_disk()
+            return None
+        if self._is_enough(results) or not self._node.limits.may_park:
+            return self._response(results)
+        self._park()
+        self._wait()
+        return None
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def _read(self, *, cached_only: bool) -> list[PartitionData] | None:
+        """Every partition once, within the limits; None if that would have to wait for the disk."""
+        left = min(self._message.max_bytes, self._node.settings.fetch_max_bytes)
+        results = []
+        found_data = False
+        for wanted in self._context.partitions:
+            data = self._read_partition(wanted, left, at_least_one=not found_data, cached_only=cached_only)
+            if data is None:
+                return None
+            if data.records:
+                found_data = True
+                left -= len(data.records)
+            results.append(data)
+        return results
+
+    def _read_partition(
+        self, wanted: SessionPartition, left: int, *, at_least_one: bool, cached_only: bool
+    ) -> PartitionData | None:
+        asked = wanted.request
+        try:
+            replica = self._replica(wanted)
+            leader = replica.leader_of(asked.current_leader_epoch)
+            log = replica.log
+            offset = asked.fetch_offset
+            diverging: EpochEndOffset | None = None
+            records: Buffer = b""
+            aborted = None
+            if asked.last_fetched_epoch >= 0:
+                epoch, end = log.epochs.end_offset_for(asked.last_fetched_epoch, log.log_end_offset)
+                if epoch < asked.last_fetched_epoch or end < offset:
+                    diverging = EpochEndOffset(epoch=epoch, end_offset=end)
+            if diverging is None:
+                max_bytes = min(asked.partition_max_bytes, left)
+                found = replica.read(
+                    offset,
+                    max_bytes,
+                    committed=self._committed,
+                    at_least_one=at_least_one,
+                    cached_only=cached_only,
+                )
+                if found is None:
+                    return None
+                records = found.data
+                if self._committed:
+                    aborted = [
+                        AbortedTransaction(producer_id=transaction.producer_id, first_offset=transaction.first_offset)
+                        for transaction in log.aborted_transactions(offset, replica.last_stable_offset)
+                    ]
+            return PartitionData(
+                partition_index=asked.partition,
+                high_watermark=leader.high_watermark,
+                last_stable_offset=replica.last_stable_offset,
+                log_start_offset=log.log_start_offset,
+                diverging_epoch=diverging,
+                aborted_transactions=aborted,
+                records=records,
+            )
+        except KafkaError as error:
+            if error.code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR):
+                logger.error("fetch from %r partition %d: %s", wanted.topic, asked.partition, error)
+            return PartitionData(
+                partition_index=asked.partition,
+                error_code=error.code,
+                high_watermark=-1,
+                last_stable_offset=-1,
+                log_start_offset=-1,
+                records=b"",
+            )
+
+    def _replica(self, wanted: SessionPartition) -> Replica:
+        replicas = self._node.replicas
+        topic = wanted.topic
+        index = wanted.request.partition
+        if isinstance(topic, str):
+            replica = replicas.get(topic, index)
+            if replica is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        else:
+            replica = replicas.get_by_id(topic, index)
+            if replica is None:
+                raise KafkaError(self._lost_topic_error(wanted))
+            wanted.name = replica.topic_partition.topic
+        if not self._request.may(Operation.READ, topic_resource(replica.topic_partition.topic)):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return replica
+
+    def _lost_topic_error(self, wanted: SessionPartition) -> ErrorCode:
+        """A topic id that is not here: never was, was recreated under its name, or is gone."""
+        assert isinstance(wanted.topic, bytes)
+        if self._node.image.topics.name_of(wanted.topic) is not None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if wanted.name is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        if self._node.image.topics.by_name(wanted.name) is not None:
+            return ErrorCode.INCONSISTENT_TOPIC_ID
+        return ErrorCode.UNKNOWN_TOPIC_ID
+
+    def _is_enough(self, results: list[PartitionData]) -> bool:
+        message = self._message
+        if message.max_wait_ms <= 0 or not results:
+            return True
+        found = 0
+        for data in results:
+            if data.error_code or data.diverging_epoch is not None:
+                return True
+            found += len(data.records or b"")
+        self._bytes_missing = message.min_bytes - found
+        return self._bytes_missing <= 0
+
+    # -- waiting --------------------------------------------------------------------------------------------------
+
+    def _park(self) -> None:
+        reply = self._request.connection.park(mute=True)
+        reply.on_lost = self._forget
+
+        def answer(response: FetchResponse) -> None:
+            reply.complete(self._request.parts(response))
+
+        self._answer = answer
+
+    def _wait(self) -> None:
+        for wanted in self._context.partitions:
+            topic = wanted.topic
+            replicas = self._node.replicas
+            index = wanted.request.partition
+            replica = replicas.get(topic, index) if isinstance(topic, str) else replicas.get_by_id(topic, index)
+            if replica is not None:
+                replica.waiting_fetches[self] = None
+                self._waits_with.append(replica)
+        self._deadline = self._node.loop.call_later(self._message.max_wait_ms / 1000, self._expire)
+
+    def data_arrived(self, size: int) -> bool:
+        self._bytes_missing -= size
+        return self._bytes_missing <= 0
+
+    def wake(self) -> None:
+        if self._is_done or self._is_reading:
+            return
+        results = self._read(cached_only=True)
+        if results is None:
+            self._read_from_disk()
+        elif self._is_enough(results):
+            self._finish(results)
+
+    def _expire(self) -> None:
+        if self._is_done or self._is_reading:
+            return
+        results = self._read(cached_only=True)
+        if results is None:
+            self._read_from_disk()
+        else:
+            self._finish(results)
+
+    def _read_from_disk(self) -> None:
+        """The data left the page cache: read it in a thread, and answer with whatever there is."""
+        self._is_reading = True
+        future = self._node.loop.run_in_executor(None, lambda: self._read(cached_only=False))
+        future.add_done_callback(self._was_read)
+
+    def _was_read(self, future: asyncio.Future[list[PartitionData] | None]) -> None:
+        if not self._is_done and not future.cancelled():
+            self._finish(future.result() or [])
+
+    def _finish(self, results: list[PartitionData]) -> None:
+        self._forget()
+        self._answer(self._response(results))
+
+    def _forget(self) -> None:
+        self._is_done = True
+        if self._deadline is not None:
+            self._deadline.cancel()
+        for replica in self._waits_with:
+            replica.waiting_fetches.pop(self, None)
+        self._waits_with.clear()
+
+    # -- the answer -----------------------------------------------------------------------------------------------
+
+    def _response(self, results: list[PartitionData]) -> FetchResponse:
+        context = self._context
+        response = FetchResponse(session_id=context.session_id)
+        session = context.session
+        by_topic: dict[str | bytes, FetchableTopicResponse] = {}
+        with_data: list[PartitionKey] = []
+        for wanted, data in zip(context.partitions, results, strict=True):
+            if session is not None:
+                has_news = wanted.has_news(data)
+                if not has_news and context.is_incremental:
+                    continue
+                if data.records:
+                    with_data.append((wanted.topic, data.partition_index))
+            topic = by_topic.get(wanted.topic)
+            if topic is None:
+                if isinstance(wanted.topic, str):
+                    topic = FetchableTopicResponse(topic=wanted.topic)
+                else:
+                    topic = FetchableTopicResponse(topic_id=wanted.topic)
+                by_topic[wanted.topic] = topic
+                response.responses.append(topic)
+            topic.partitions.append(data)
+        if session is not None:
+            session.rotate(with_data)
+        return response

@@ -1,0 +1,44 @@
+"""IncrementalAlterConfigs: single settings set, deleted, appended to or subtracted from. Versions 0-1."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.forwarding import forward
+from penstock.broker.request import Request
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from penstock.security.authorizer import CLUSTER, Operation
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.INCREMENTAL_ALTER_CONFIGS
+VERSIONS = (0, 1)
+
+
+def handle(
+    node: Node, request: Request, message: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse | None:
+    def refusal(error: KafkaError) -> IncrementalAlterConfigsResponse:
+        return IncrementalAlterConfigsResponse(
+            responses=[
+                AlterConfigsResourceResponse(
+                    error_code=error.code,
+                    error_message=error.message,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                )
+                for resource in message.resources
+            ]
+        )
+
+    if not request.may(Operation.ALTER_CONFIGS, CLUSTER):
+        return refusal(KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    forward(node, request, lambda controller: controller.incremental_alter_configs(message), refusal)
+    return None

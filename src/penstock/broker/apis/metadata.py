@@ -1,0 +1,137 @@
+"""Metadata: brokers, topics, partitions and their leaders; creates topics that are asked for, if that is allowed.
+
+Versions 0-13: 4 lets the client forbid creation, 7 adds leader epochs, 10 topic ids, 12 look-up by id.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.endpoints import reachable_at
+from penstock.broker.request import Request
+from penstock.controller.names import INTERNAL_TOPICS, check_topic_name
+from penstock.metadata.partition import NO_LEADER, Partition
+from penstock.metadata.topics import Topic
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ids import ZERO_UUID
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from penstock.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from penstock.security.authorizer import CLUSTER, CLUSTER_OPERATIONS, TOPIC_OPERATIONS, Operation, topic_resource
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.METADATA
+VERSIONS = (0, 13)
+
+
+def handle(node: Node, request: Request, message: MetadataRequest) -> MetadataResponse:
+    image = node.image
+    response = MetadataResponse(cluster_id=node.cluster_id, controller_id=node.controller_id_for_clients())
+    for broker in image.brokers.values():
+        endpoint = None if broker.fenced else reachable_at(node, request.connection, broker)
+        if endpoint is not None:
+            response.brokers.append(
+                MetadataResponseBroker(
+                    node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack
+                )
+            )
+    wants_all = message.topics is None or (request.version == 0 and not message.topics)
+    if wants_all:
+        for topic in image.topics:
+            if request.may(Operation.DESCRIBE, topic_resource(topic.name)):
+                response.topics.append(_describe(node, request, message, topic))
+    else:
+        missing: list[str] = []
+        for wanted in message.topics or ():
+            response.topics.append(_wanted(node, request, message, wanted, missing))
+        if missing and message.allow_auto_topic_creation and node.settings.auto_create_topics_enable:
+            _create(node, missing)
+    if message.include_cluster_authorized_operations and request.may(Operation.DESCRIBE, CLUSTER):
+        response.cluster_authorized_operations = request.allowed_of(CLUSTER_OPERATIONS, CLUSTER)
+    return response
+
+
+def _wanted(
+    node: Node, request: Request, message: MetadataRequest, wanted: MetadataRequestTopic, missing: list[str]
+) -> MetadataResponseTopic:
+    topics = node.image.topics
+    if wanted.name is None or (request.version >= 10 and wanted.topic_id != ZERO_UUID):
+        topic = topics.by_id(wanted.topic_id)
+        if topic is None or not request.may(Operation.DESCRIBE, topic_resource(topic.name)):
+            return _refused(request, None, ErrorCode.UNKNOWN_TOPIC_ID, wanted.topic_id)
+        return _describe(node, request, message, topic)
+    name = wanted.name
+    if not request.may(Operation.DESCRIBE, topic_resource(name)):
+        return _refused(request, name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    topic = topics.by_name(name)
+    if topic is not None:
+        return _describe(node, request, message, topic)
+    try:
+        check_topic_name(name)
+    except KafkaError as error:
+        return _refused(request, name, error.code)
+    missing.append(name)
+    return _refused(request, name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _refused(
+    request: Request, name: str | None, error: ErrorCode, topic_id: bytes = ZERO_UUID
+) -> MetadataResponseTopic:
+    if name is None and request.version < 12:
+        name = ""  # older clients cannot read a null here
+    return MetadataResponseTopic(error_code=error, name=name, topic_id=topic_id, is_internal=name in INTERNAL_TOPICS)
+
+
+def _describe(node: Node, request: Request, message: MetadataRequest, topic: Topic) -> MetadataResponseTopic:
+    result = MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[_partition(node, request, index, topic.partitions[index]) for index in sorted(topic.partitions)],
+    )
+    if message.include_topic_authorized_operations:
+        result.topic_authorized_operations = request.allowed_of(TOPIC_OPERATIONS, topic_resource(topic.name))
+    return result
+
+
+def _partition(node: Node, request: Request, index: int, partition: Partition) -> MetadataResponsePartition:
+    error = ErrorCode.NONE
+    leader_id = partition.leader
+    leader = node.image.brokers.get(leader_id)
+    if leader is None or leader.fenced:
+        error = ErrorCode.LEADER_NOT_AVAILABLE
+        leader_id = NO_LEADER
+    elif request.connection.listener.name not in leader.endpoints:
+        error = ErrorCode.LISTENER_NOT_FOUND if request.version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
+        leader_id = NO_LEADER
+    return MetadataResponsePartition(
+        error_code=error,
+        partition_index=index,
+        leader_id=leader_id,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        offline_replicas=node.offline_replicas(partition),
+    )
+
+
+def _create(node: Node, names: list[str]) -> None:
+    """Ask the controller for the topics; clients find them when they ask again."""
+    request = CreateTopicsRequest(
+        topics=[
+            CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
+            for name in names
+            if name not in node.topics_being_created
+        ]
+    )
+    if request.topics:
+        node.auto_create_topics(request)

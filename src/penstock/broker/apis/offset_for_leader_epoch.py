@@ -1,0 +1,53 @@
+"""OffsetForLeaderEpoch: where an epoch ended, so that a client or follower can find where its history parts from ours.
+
+Versions 2-4: 3 adds the replica id.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.request import Request
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+from penstock.security.authorizer import Operation, topic_resource
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.OFFSET_FOR_LEADER_EPOCH
+VERSIONS = (2, 4)
+
+
+def handle(node: Node, request: Request, message: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+    response = OffsetForLeaderEpochResponse()
+    for topic in message.topics:
+        allowed = request.may(Operation.DESCRIBE, topic_resource(topic.topic))
+        result = OffsetForLeaderTopicResult(topic=topic.topic)
+        for partition in topic.partitions:
+            try:
+                if not allowed:
+                    raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                answer = _look_up(node, topic.topic, partition)
+            except KafkaError as error:
+                answer = EpochEndOffset(error_code=error.code)
+            answer.partition = partition.partition
+            result.partitions.append(answer)
+        response.topics.append(result)
+    return response
+
+
+def _look_up(node: Node, topic: str, partition: OffsetForLeaderPartition) -> EpochEndOffset:
+    replica = node.replicas.get(topic, partition.partition)
+    if replica is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    replica.leader_of(partition.current_leader_epoch)
+    epoch, end_offset = replica.log.epochs.end_offset_for(partition.leader_epoch, replica.log.log_end_offset)
+    return EpochEndOffset(leader_epoch=epoch, end_offset=end_offset)

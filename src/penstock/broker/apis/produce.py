@@ -1,0 +1,233 @@
+"""Produce: append one batch to each named partition.
+
+Versions 3-13: 7 allows zstd, 8 adds errors by record, 10 the current leader in errors, 13 topic ids.
+
+The plain batch is checked, given its offset and written where it lies in the receive buffer; acks=1 is answered at
+once, acks=all when the high watermark has passed it (as is acks=1 on a topic that flushes with every message), acks=0
+never. A batch whose records must be decoded is copied and handed to a thread; the connection is muted meanwhile, so
+that what the same producer sent after it cannot overtake it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from penstock.broker.connection import Reply
+from penstock.broker.replica import Replica
+from penstock.broker.request import Request
+from penstock.log.log import Appended
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from penstock.records.batch import BatchHeader, read_header
+from penstock.records.validation import InvalidRecords, rewrite_produced, validate_produce
+from penstock.security.authorizer import Operation, topic_resource
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.PRODUCE
+VERSIONS = (3, 13)
+
+NO_ACKS = 0
+ALL_ACKS = -1
+TOPIC_IDS_SINCE = 13
+
+logger = logging.getLogger("penstock.produce")
+
+
+def handle(node: Node, request: Request, message: ProduceRequest) -> ProduceResponse | None:
+    return Produce(node, request, message).start()
+
+
+class Produce:
+    """One produce request, from its arrival to its answer."""
+
+    __slots__ = (
+        "_acks", "_deadline", "_message", "_node", "_now_ms", "_pending", "_reply", "_request", "_response",
+        "_rewriting",
+    )  # fmt: skip
+
+    def __init__(self, node: Node, request: Request, message: ProduceRequest) -> None:
+        self._node = node
+        self._request = request
+        self._message = message
+        self._acks = message.acks
+        self._now_ms = node.clock.now_ms()
+        self._response = ProduceResponse()
+        # The answers that are not known yet, by identity: their records are being rewritten, or are not safe yet.
+        self._pending: dict[int, PartitionProduceResponse] = {}
+        self._rewriting = 0
+        self._reply: Reply | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def start(self) -> ProduceResponse | None:
+        for topic in self._message.topic_data:
+            name, refusal = self._admit(topic)
+            result = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
+            self._response.responses.append(result)
+            for partition in topic.partition_data:
+                answer = PartitionProduceResponse(index=partition.index, base_offset=-1)
+                result.partition_responses.append(answer)
+                if refusal is not None:
+                    _refuse(answer, refusal)
+                    continue
+                try:
+                    self._append(name, partition, answer)
+                except KafkaError as error:
+                    self._failed(name, answer, error)
+        if self._pending:
+            self._park()
+            return None
+        if self._acks == NO_ACKS:
+            self._check_unanswered()
+            return None
+        return self._response
+
+    def _admit(self, topic: TopicProduceData) -> tuple[str, KafkaError | None]:
+        """The topic's name, and why it may not be written to, if so."""
+        name: str | None = topic.name
+        if self._request.version >= TOPIC_IDS_SINCE:
+            name = self._node.replicas.name_of(topic.topic_id)
+            if name is None:
+                return "", KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        assert name is not None
+        if not self._request.may(Operation.WRITE, topic_resource(name)):
+            return name, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if self._acks not in (NO_ACKS, 1, ALL_ACKS):
+            return name, KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+        if self._message.transactional_id is not None:
+            return name, KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
+        return name, None
+
+    def _append(self, topic: str, partition: PartitionProduceData, answer: PartitionProduceResponse) -> None:
+        replica = self._node.replicas.get(topic, partition.index)
+        if replica is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        batch = partition.records
+        if not batch:
+            raise KafkaError(ErrorCode.INVALID_RECORD, "a partition takes exactly one record batch a request, not none")
+        assert isinstance(batch, memoryview)
+        header = read_header(batch)
+        checked = validate_produce(batch, header, replica.log.settings, self._now_ms, api_version=self._request.version)
+        if header.is_transactional:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
+        if checked is None:
+            self._rewrite(replica, bytearray(batch), header, answer)
+        else:
+            self._appended(replica, replica.append(batch, checked, self._now_ms), answer)
+
+    def _appended(self, replica: Replica, appended: Appended, answer: PartitionProduceResponse) -> None:
+        answer.base_offset = appended.base_offset
+        answer.log_append_time_ms = appended.log_append_time_ms
+        answer.log_start_offset = appended.log_start_offset
+        leader = replica.leader
+        if self._acks == NO_ACKS or leader is None:
+            return
+        end = appended.last_offset + 1
+        if end > leader.high_watermark and (self._acks == ALL_ACKS or leader.counts_flushed):
+            self._pending[id(answer)] = answer
+            leader.wait_for(end, lambda: self._committed(replica, answer))
+
+    # -- the slower ways --------------------------------------------------------------------------------------------
+
+    def _rewrite(
+        self, replica: Replica, batch: bytearray, header: BatchHeader, answer: PartitionProduceResponse
+    ) -> None:
+        """The records must be looked at: in a thread, then append what comes of it."""
+        self._pending[id(answer)] = answer
+        self._rewriting += 1
+        node = self._node
+        settings = replica.log.settings
+        limit = node.settings.socket_request_max_bytes
+        future = node.loop.run_in_executor(
+            None, lambda: rewrite_produced(batch, header, settings, self._now_ms, max_size=limit)
+        )
+
+        def done(future: asyncio.Future[bytearray]) -> None:
+            self._rewriting -= 1
+            if future.cancelled():
+                return
+            del self._pending[id(answer)]
+            try:
+                rewritten = future.result()
+                appended = replica.append(memoryview(rewritten), read_header(rewritten), self._now_ms)
+                self._appended(replica, appended, answer)
+            except KafkaError as error:
+                self._failed(replica.topic_partition.topic, answer, error)
+            self._finish_if_complete()
+            node.wakeups.run()
+
+        future.add_done_callback(done)
+
+    def _committed(self, replica: Replica, answer: PartitionProduceResponse) -> None:
+        if self._pending.pop(id(answer), None) is None:
+            return  # too late: the producer has been told so
+        if replica.leader is None:
+            _refuse(answer, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        self._finish_if_complete()
+
+    def _park(self) -> None:
+        self._reply = self._request.connection.park(mute=self._rewriting > 0)
+        if not self._rewriting:
+            self._deadline = self._node.loop.call_later(max(0, self._message.timeout_ms) / 1000, self._expire)
+
+    def _expire(self) -> None:
+        """The records are in the log, but not known to be safe in time: Kafka's answer, too."""
+        for answer in self._pending.values():
+            _refuse(answer, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+        self._pending.clear()
+        self._finish_if_complete()
+
+    def _finish_if_complete(self) -> None:
+        if self._pending or self._reply is None:
+            return
+        if self._deadline is not None:
+            self._deadline.cancel()
+        reply, self._reply = self._reply, None
+        if self._acks == NO_ACKS:
+            self._check_unanswered()
+            reply.complete([])
+        elif reply.is_wanted:
+            reply.complete(self._request.parts(self._response))
+
+    def _failed(self, topic: str, answer: PartitionProduceResponse, error: KafkaError) -> None:
+        _refuse(answer, error)
+        if isinstance(error, InvalidRecords):
+            answer.record_errors = [
+                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+                for index, message in error.record_errors
+            ]
+        if error.code == ErrorCode.KAFKA_STORAGE_ERROR:
+            logger.error("cannot append to %s-%d: %s", topic, answer.index, error.message)
+
+    def _check_unanswered(self) -> None:
+        """With acks=0 a closed connection is the only way to tell the producer that something is wrong."""
+        for topic in self._response.responses:
+            for answer in topic.partition_responses:
+                if answer.error_code:
+                    logger.warning(
+                        "closing %s: %s for an unacknowledged write to %s-%d",
+                        self._request.connection.peer_host,
+                        ErrorCode(answer.error_code).name,
+                        topic.name,
+                        answer.index,
+                    )
+                    self._request.connection.close()
+                    return
+
+
+def _refuse(answer: PartitionProduceResponse, error: KafkaError) -> None:
+    answer.base_offset = -1
+    answer.error_code = error.code
+    answer.error_message = error.message

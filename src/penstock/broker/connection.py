@@ -1,0 +1,273 @@
+"""One client connection: bytes in, frames out, replies in the order of their requests.
+
+Theory of operation:
+
+- All connections of a process receive into one shared buffer for as long as they have no partial frame; a connection
+  that does gets a buffer of its own until the frame is whole. Thousands of idle connections therefore cost next to
+  nothing, and a 1 MiB produce request is received in place. The price: a handler must not keep a view of its request
+  beyond the call (what must outlive it is copied).
+- Frames are handled synchronously as they are found. Replies of one read leave together in one `writelines`.
+- A request that cannot be answered yet parks a `Reply`, which keeps its place in the queue; later replies wait behind
+  it, since Kafka answers each connection in order. Some parked requests (Fetch) also mute the connection: nothing after
+  them is looked at until they are answered. A connection with too many parked replies, or whose peer does not read,
+  is not read from either: that is the back-pressure, and TCP carries it to the client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from penstock.io.files import Buffer
+
+if TYPE_CHECKING:
+    from penstock.broker.server import Listener
+
+logger = logging.getLogger("penstock.connection")
+
+RECEIVE_BUFFER_SIZE = 512 * 1024
+OWN_BUFFER_SIZE = 64 * 1024
+SMALLEST_REQUEST = 8  # api key, api version, correlation id
+JOIN_BELOW = 4096  # copying this much is cheaper than a longer writev
+
+_read_length = struct.Struct(">i").unpack_from
+
+
+class Reply:
+    """The place in the queue of a request that is not answered yet."""
+
+    __slots__ = ("_connection", "on_lost", "parts")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.parts: list[Buffer] | None = None
+        self.on_lost: Callable[[], None] | None = None  # called when the client is gone before its answer
+
+    @property
+    def is_wanted(self) -> bool:
+        """False once the client is gone: nobody waits for the answer."""
+        return not self._connection.is_closed
+
+    def complete(self, parts: list[Buffer]) -> None:
+        """Answer; an empty list answers nothing (acks=0) and gives the place free."""
+        self.parts = parts
+        self._connection.reply_completed(self)
+
+
+class Connection(asyncio.BufferedProtocol):
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.transport: asyncio.Transport | None = None
+        self.peer_host = ""
+        self.local_host = ""
+        self.is_closed = False
+        self.last_active = 0.0
+        self._handle = listener.handle
+        self._frame_max = listener.request_bytes_max
+        self._parked_max = listener.parked_max
+        self._own: bytearray | None = (
+            None  # holds a partial frame, or frames that wait for the connection to be unmuted
+        )
+        self._filled = 0
+        self._out: list[Buffer] = []
+        self._parked: deque[Reply] = deque()
+        self._muted_by: Reply | None = None
+        self._write_paused = False
+        self._read_paused = False
+        self._processing = False
+
+    # -- asyncio's side -------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self.peer_host = _host(transport.get_extra_info("peername"))
+        self.local_host = _host(transport.get_extra_info("sockname"))
+        self.listener.connection_opened(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_closed = True
+        self.listener.limits.parked -= len(self._parked)
+        for reply in self._parked:
+            if reply.on_lost is not None and reply.parts is None:
+                reply.on_lost()
+        self._parked.clear()
+        self._own = None
+        self.listener.connection_closed(self)
+
+    def get_buffer(self, sizehint: int) -> bytearray | memoryview:
+        if self._own is None:
+            return self.listener.receive_buffer
+        return memoryview(self._own)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.last_active = self.listener.loop_time()
+        own = self._own
+        if own is None:
+            self._process(self.listener.receive_view, nbytes)
+        else:
+            self._filled += nbytes
+            self._process(memoryview(own), self._filled)
+
+    def eof_received(self) -> bool:
+        return False  # close; replies in the transport's buffer still leave
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+        self._update_reading()
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self._go_on()
+
+    # -- frames ---------------------------------------------------------------------------------------------------
+
+    def _process(self, view: memoryview, end: int) -> None:
+        """Handle whole frames in view[:end], keep what is left, send the replies."""
+        position = 0
+        self._processing = True
+        while end - position >= 4 and self._is_ready():
+            (length,) = _read_length(view, position)
+            if length < SMALLEST_REQUEST or length > self._frame_max:
+                self._refuse_frame(length)
+                return
+            frame_end = position + 4 + length
+            if frame_end > end:
+                break
+            self._handle(self, view, position + 4, frame_end)
+            position = frame_end
+            if self.is_closed:
+                return
+        self._processing = False
+        self._keep(view, position, end)
+        if self._out:
+            self._flush()
+        self.listener.after_read()
+        self._update_reading()
+
+    def _is_ready(self) -> bool:
+        return self._muted_by is None and not self._write_paused and len(self._parked) < self._parked_max
+
+    def _keep(self, view: memoryview, position: int, end: int) -> None:
+        """Keep view[position:end], which is less than a frame or waits for the connection to be unmuted."""
+        left = end - position
+        if left == 0:
+            self._own = None
+            self._filled = 0
+            return
+        needed = left
+        if left >= 4:
+            (length,) = _read_length(view, position)
+            if SMALLEST_REQUEST <= length <= self._frame_max:
+                needed = max(left, 4 + length)
+        own = self._own
+        if own is None or not needed < len(own) <= max(2 * needed, OWN_BUFFER_SIZE):
+            self._own = own = bytearray(max(needed, OWN_BUFFER_SIZE))
+            own[:left] = view[position:end]
+        elif position:
+            own[:left] = view[position:end]
+        self._filled = left
+
+    def _refuse_frame(self, length: int) -> None:
+        logger.warning(
+            "closing %s: a request of %d bytes is outside %d..%d (socket.request.max.bytes)",
+            self.peer_host, length, SMALLEST_REQUEST, self._frame_max,
+        )  # fmt: skip
+        self.abort()
+
+    def _update_reading(self) -> None:
+        """Read only when there is room for what arrives and somebody to look at it."""
+        if self.transport is None or self.is_closed or self.transport.is_closing():
+            return
+        ready = self._is_ready()
+        if ready and self._read_paused:
+            self._read_paused = False
+            self.transport.resume_reading()
+        elif not ready and not self._read_paused:
+            self._read_paused = True
+            self.transport.pause_reading()
+
+    def _go_on(self) -> None:
+        """Something that held the connection up is gone: look at what was received meanwhile."""
+        if self._processing or self.is_closed:
+            return
+        if self._own is not None and self._is_ready():
+            self._process(memoryview(self._own), self._filled)
+        else:
+            self._update_reading()
+
+    # -- replies --------------------------------------------------------------------------------------------------
+
+    def send(self, parts: list[Buffer]) -> None:
+        """The reply to the request being handled, known at once."""
+        if self._parked:
+            reply = Reply(self)
+            reply.parts = parts
+            self._parked.append(reply)
+            self.listener.limits.parked += 1
+        else:
+            self._out += parts
+
+    def park(self, *, mute: bool = False) -> Reply:
+        """Reserve the place of the request being handled; `Reply.complete` answers it."""
+        reply = Reply(self)
+        self._parked.append(reply)
+        self.listener.limits.parked += 1
+        if mute:
+            self._muted_by = reply
+        return reply
+
+    def reply_completed(self, reply: Reply) -> None:
+        if self.is_closed:
+            return
+        if self._muted_by is reply:
+            self._muted_by = None
+        parked = self._parked
+        while parked and parked[0].parts is not None:
+            self._out += parked.popleft().parts  # type: ignore[arg-type]
+            self.listener.limits.parked -= 1
+        if self._processing:
+            return
+        if self._out:
+            self._flush()
+        self._go_on()
+
+    def _flush(self) -> None:
+        out, self._out = self._out, []
+        transport = self.transport
+        if transport is None or self.is_closed:
+            return
+        if len(out) == 1:
+            transport.write(out[0])
+        elif sum(map(len, out)) <= JOIN_BELOW:
+            transport.write(b"".join(out))
+        else:
+            transport.writelines(out)
+
+    # -- ends -----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._parked
+
+    def close(self) -> None:
+        """No more requests; replies that are ready still leave."""
+        if self._out:
+            self._flush()
+        if self.transport is not None:
+            self.transport.close()
+
+    def abort(self) -> None:
+        """End it now, with what is unsent."""
+        self.is_closed = True
+        self._out.clear()
+        if self.transport is not None:
+            self.transport.abort()
+
+
+def _host(address: object) -> str:
+    return str(address[0]) if isinstance(address, tuple) and address else ""

@@ -1,0 +1,84 @@
+"""Group commit: logs are flushed in worker threads, one flush of a log at a time.
+
+What is appended while a flush runs is covered by the next one, so the number of fdatasync calls adapts itself to the
+disk: the slower it is, the more acknowledgements one call pays for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.broker.replica import Replica
+
+
+class _Flush:
+    """A flush under way, and whether another must follow it."""
+
+    __slots__ = ("again", "waiters", "waiters_of_next")
+
+    def __init__(self, waiters: list[asyncio.Future[None]]) -> None:
+        self.again = False
+        self.waiters = waiters
+        self.waiters_of_next: list[asyncio.Future[None]] = []
+
+
+class Flusher:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, after: Callable[[], None], fatal: Callable[[str], None]
+    ) -> None:
+        """`after` runs when acknowledgements have been released; `fatal` if the disk cannot be trusted any more."""
+        self._loop = loop
+        self._after = after
+        self._fatal = fatal
+        self._running: dict[Replica, _Flush] = {}
+
+    def request(self, replica: Replica) -> None:
+        """Flush what has been appended by now, soon."""
+        running = self._running.get(replica)
+        if running is None:
+            self._start(replica, [])
+        else:
+            running.again = True
+
+    def flush(self, replica: Replica) -> asyncio.Future[None]:
+        """As `request`; done when what has been appended by now is on the disk."""
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        running = self._running.get(replica)
+        if running is None:
+            self._start(replica, [waiter])
+        else:
+            running.again = True
+            running.waiters_of_next.append(waiter)
+        return waiter
+
+    def _start(self, replica: Replica, waiters: list[asyncio.Future[None]]) -> None:
+        self._running[replica] = _Flush(waiters)
+        future = self._loop.run_in_executor(None, replica.log.flush)
+        future.add_done_callback(lambda done: self._finished(replica, done))
+
+    def _finished(self, replica: Replica, future: asyncio.Future[int]) -> None:
+        flush = self._running.pop(replica)
+        error = None if future.cancelled() else future.exception()
+        if future.cancelled() or (error is not None and replica.is_offline):
+            _finish(flush.waiters + flush.waiters_of_next)  # stopped, or deleted under the flush
+            return
+        if error is not None:
+            # After a failed fsync nobody can say what is on the disk; the only safe state is the one found at a start.
+            self._fatal(f"cannot flush {replica.topic_partition}: {error}")
+            return
+        replica.flushed(future.result())
+        _finish(flush.waiters)
+        if flush.again and not replica.is_offline:
+            self._start(replica, flush.waiters_of_next)
+        else:
+            _finish(flush.waiters_of_next)
+        self._after()
+
+
+def _finish(waiters: list[asyncio.Future[None]]) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)

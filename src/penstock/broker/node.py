@@ -1,0 +1,409 @@
+"""A node: everything put together, started in order, stopped in order.
+
+Start: the data directories are locked and (if new) formatted; the metadata log is replayed; the logs that the metadata
+assigns to this broker are opened, and recovered if the last stop was not clean; listeners open; the broker registers,
+is unfenced, leads its partitions; from then on it serves. Stop is the same backwards, and ends with the clean-shutdown
+marker. After a failure that makes the disk or the metadata doubtful the node ends at once, without that marker, and
+lets the next start sort it out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import gc
+import logging
+import signal
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
+from penstock import __version__
+from penstock.broker import apis
+from penstock.broker.fetch_sessions import FetchSessions
+from penstock.broker.flusher import Flusher
+from penstock.broker.formatting import NodeIdentity, format_or_load
+from penstock.broker.producer_ids import ProducerIds
+from penstock.broker.quorum import MetadataQuorum
+from penstock.broker.replica import Replica, Wakeups
+from penstock.broker.replicas import Replicas
+from penstock.broker.router import Router
+from penstock.broker.server import ConnectionLimits, Listener
+from penstock.broker.storage import Storage
+from penstock.io.clock import Clock, Randomness, RealClock, RealRandomness
+from penstock.io.files import FileSystem, RealFileSystem
+from penstock.io.locks import DirectoryLock
+from penstock.io.processes import Processes, RealProcesses
+from penstock.metadata.delta import MetadataDelta
+from penstock.metadata.features import SUPPORTED_FEATURES
+from penstock.metadata.image import MetadataImage, ResourceType
+from penstock.metadata.partition import Partition
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ids import TopicPartition, Uuid, uuid_text
+from penstock.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
+from penstock.protocol.messages.broker_registration import Listener as RegisteredListener
+from penstock.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from penstock.security.authorizer import AllowAll, Authorizer
+from penstock.settings.explain import BrokerLayers
+from penstock.settings.listeners import SECURITY_PROTOCOLS, Endpoint
+from penstock.settings.node import NodeSettings
+from penstock.settings.topic import TopicSettings
+
+logger = logging.getLogger("penstock.node")
+
+WORKER_THREADS = 8
+IDLE_CHECKS_PER_PERIOD = 4
+
+
+class Node:
+    def __init__(
+        self,
+        settings: NodeSettings,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        files: FileSystem,
+        clock: Clock,
+        randomness: Randomness,
+        processes: Processes,
+        authorizer: Authorizer | None = None,
+    ) -> None:
+        self.static_settings = settings
+        self.settings = settings
+        self.loop = loop
+        self.files = files
+        self.clock = clock
+        self.randomness = randomness
+        self.processes = processes
+        self.authorizer: Authorizer = authorizer or AllowAll()
+        self.failure: asyncio.Future[str] = loop.create_future()
+        self.broker_epoch = -1
+        self.replicas = Replicas()
+        self.wakeups = Wakeups()
+        self.flusher = Flusher(loop, self.wakeups.run, self.fail)
+        self.fetch_sessions = FetchSessions(
+            settings.max_incremental_fetch_session_cache_slots, self._new_fetch_session_id
+        )
+        self.producer_ids = ProducerIds(self)
+        self.topics_being_created: set[str] = set()
+        self.router = Router(self, apis.BROKER_APIS)
+        self.limits = ConnectionLimits(
+            settings.max_connections,
+            settings.max_connections_per_ip,
+            settings.connection_overrides,
+            settings.penstock_max_parked_requests,
+        )
+        self.listeners: list[Listener] = []
+        self.unadvertised_listeners = frozenset(
+            endpoint.name
+            for endpoint in settings.broker_endpoints
+            if endpoint.wildcard and not settings.advertised_listeners
+        )
+        self.identity: NodeIdentity
+        self.quorum: MetadataQuorum
+        self.storage: Storage
+        self._is_loaded = False
+        self._upkeep: asyncio.Task[None] | None = None
+
+    # -- what handlers ask ------------------------------------------------------------------------------------------
+
+    @property
+    def image(self) -> MetadataImage:
+        """The metadata as committed."""
+        return self.quorum.image
+
+    @property
+    def cluster_id(self) -> str:
+        return self.identity.cluster_id
+
+    @property
+    def setting_layers(self) -> BrokerLayers:
+        image = self.image
+        return BrokerLayers(
+            self.static_settings.properties,
+            image.config(ResourceType.BROKER, ""),
+            image.config(ResourceType.BROKER, str(self.settings.node_id)),
+        )
+
+    def controller_id_for_clients(self) -> int:
+        """Clients are sent to a broker, which passes on what is the controller's: to this one, as good as any."""
+        return self.settings.node_id
+
+    def offline_replicas(self, partition: Partition) -> list[int]:
+        brokers = self.image.brokers
+        return [replica for replica in partition.replicas if replica not in brokers or brokers[replica].fenced]
+
+    def auto_create_topics(self, request: CreateTopicsRequest) -> None:
+        """Ask for topics that somebody wants to use; nobody waits for the answer."""
+        names = {topic.name for topic in request.topics}
+        self.topics_being_created |= names
+
+        def done(outcome: CreateTopicsResponse | KafkaError) -> None:
+            self.topics_being_created -= names
+            if isinstance(outcome, KafkaError):
+                logger.warning("cannot create %s: %s", ", ".join(sorted(names)), outcome.message)
+                return
+            for topic in outcome.topics:
+                if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                    logger.warning("cannot create %s: %s", topic.name, topic.error_message)
+
+        self.quorum.submit(lambda controller: controller.create_topics(request), done)
+
+    def fail(self, reason: str) -> None:
+        """The disk or the metadata cannot be trusted any more: end, and let the next start sort it out."""
+        logger.critical("stopping: %s", reason)
+        if not self.failure.done():
+            self.failure.set_result(reason)
+
+    def _new_id(self) -> Uuid:
+        """An id for a topic or a directory; Kafka reserves those that begin with zeros, and leads text with no dash."""
+        while True:
+            uuid = self.randomness.bytes(16)
+            if any(uuid[:8]) and not uuid_text(uuid).startswith("-"):
+                return uuid
+
+    def _new_fetch_session_id(self) -> int:
+        return int.from_bytes(self.randomness.bytes(4), "big") & 0x7FFFFFFF
+
+    # -- start ------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        for notice in self.settings.notices:
+            logger.warning("%s", notice)
+        self.identity = format_or_load(self.files, self.settings, self._new_id, self.clock.now_ms())
+        self.quorum = MetadataQuorum(
+            files=self.files,
+            clock=self.clock,
+            loop=self.loop,
+            settings=self.settings,
+            identity=self.identity,
+            new_id=self._new_id,
+            on_commit=lambda _, delta: self._committed(delta),
+            on_fatal=lambda error: self.fail(f"the metadata log failed: {error}"),
+        )
+        self.quorum.open()
+        self._apply_dynamic_settings()
+        self.storage = Storage(self, self.settings.log_directories)
+        self.storage.set_aside_strays(self._is_mine)
+        for topic in self.image.topics:
+            self._open_partitions(topic.name)
+        self._is_loaded = True
+        await self._open_listeners()
+        await self._register()
+        self._upkeep = self.loop.create_task(self._keep_up())
+        for listener in self.listeners:
+            logger.info("listening on %s, port %d", listener.name, listener.port)
+
+    def _is_mine(self, partition: TopicPartition, topic_id: Uuid | None) -> bool:
+        topic = self.image.topics.by_name(partition.topic)
+        if topic is None or partition.partition not in topic.partitions:
+            return False
+        is_same_topic = topic_id is None or topic_id == topic.topic_id
+        return is_same_topic and self.settings.node_id in topic.partitions[partition.partition].replicas
+
+    async def _open_listeners(self) -> None:
+        receive_buffer = None
+        for endpoint in self.settings.broker_endpoints:
+            listener = Listener(
+                endpoint.name,
+                loop=self.loop,
+                handle=self.router.handle,
+                after_read=self.wakeups.run,
+                limits=self.limits,
+                request_bytes_max=self.settings.socket_request_max_bytes,
+                parked_max=self.settings.queued_max_requests,
+                receive_buffer=receive_buffer,
+            )
+            receive_buffer = listener.receive_buffer
+            try:
+                await listener.open(endpoint.host, endpoint.port, backlog=self.settings.socket_listen_backlog_size)
+            except OSError as error:
+                raise KafkaError(
+                    ErrorCode.INVALID_CONFIG, f"cannot listen on {endpoint}: {error.strerror or error}"
+                ) from error
+            self.listeners.append(listener)
+
+    async def _register(self) -> None:
+        """Become a broker of the cluster: fenced first, then unfenced, which elects the leaders."""
+        request = BrokerRegistrationRequest(
+            broker_id=self.settings.node_id,
+            cluster_id=self.cluster_id,
+            incarnation_id=self.randomness.bytes(16),
+            listeners=[self._registered(endpoint) for endpoint in self.settings.advertised_endpoints],
+            features=[
+                Feature(name=name, min_supported_version=levels.minimum, max_supported_version=levels.maximum)
+                for name, levels in SUPPORTED_FEATURES.items()
+            ],
+            rack=self.settings.broker_rack or None,
+            log_dirs=[self.identity.directories[path] for path in self.settings.log_directories],
+        )
+        response = await self.quorum.call(lambda controller: controller.register_broker(request))
+        self.broker_epoch = response.broker_epoch
+        await self.quorum.call(lambda controller: controller.unfence_broker(self.settings.node_id, self.broker_epoch))
+
+    def _registered(self, endpoint: Endpoint) -> RegisteredListener:
+        port = endpoint.port
+        if port == 0:
+            port = next(listener.port for listener in self.listeners if listener.name == endpoint.name)
+        return RegisteredListener(
+            name=endpoint.name,
+            host=socket.gethostname() if endpoint.wildcard else endpoint.host,
+            port=port,
+            security_protocol=SECURITY_PROTOCOLS[endpoint.security_protocol],
+        )
+
+    # -- the metadata changed ---------------------------------------------------------------------------------------
+
+    def _committed(self, delta: MetadataDelta) -> None:
+        """Bring the replicas in line with newly committed metadata."""
+        if not self._is_loaded:
+            return
+        for topic in delta.removed_topics.values():
+            for replica in self.replicas.of_topic(topic.name):
+                if replica.topic_id == topic.topic_id:
+                    self.storage.delete_replica(replica)
+        for name in delta.changed_topics.values():
+            self._open_partitions(name)
+        changed = {resource.type for resource in delta.changed_configs}
+        if ResourceType.BROKER in changed:
+            self._apply_dynamic_settings()
+            for replica in self.replicas:
+                self._update_settings(replica)
+        for resource in delta.changed_configs:
+            if resource.type == ResourceType.TOPIC:
+                for replica in self.replicas.of_topic(resource.name):
+                    self._update_settings(replica)
+        self.wakeups.run()
+
+    def _open_partitions(self, name: str) -> None:
+        """Every partition of a topic that this broker is to hold has a replica, led or not as the metadata says."""
+        topic = self.image.topics.by_name(name)
+        if topic is None:
+            return
+        settings = self._topic_settings(name)
+        for index, partition in topic.partitions.items():
+            if self.settings.node_id not in partition.replicas:
+                continue
+            replica = self.replicas.get(name, index)
+            if replica is None:
+                replica = self.storage.open_replica(TopicPartition(name, index), topic.topic_id, settings)
+            if partition.leader == self.settings.node_id:
+                replica.lead(partition.leader_epoch)
+
+    def _topic_settings(self, name: str) -> TopicSettings:
+        return TopicSettings.from_overrides(self.image.topic_config(name), self.settings.topic_defaults)
+
+    def _update_settings(self, replica: Replica) -> None:
+        replica.log.update_settings(self._topic_settings(replica.topic_partition.topic))
+        replica.settings_changed()
+
+    def _apply_dynamic_settings(self) -> None:
+        layers = self.setting_layers
+        self.settings = self.static_settings.with_dynamic(layers.cluster, layers.broker)
+        self.limits.total_max = self.settings.max_connections
+        self.limits.per_address_max = self.settings.max_connections_per_ip
+        self.limits.per_address_overrides = self.settings.connection_overrides
+
+    # -- upkeep -----------------------------------------------------------------------------------------------------
+
+    async def _keep_up(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self.storage.start_upkeep(tasks)
+                if self.settings.connections_max_idle_ms >= 0:
+                    tasks.create_task(self._close_idle_connections(self.settings.connections_max_idle_ms / 1000))
+        except* Exception as errors:
+            logger.exception("upkeep failed")
+            self.fail(f"upkeep failed: {errors.exceptions[0]}")
+
+    async def _close_idle_connections(self, idle_max: float) -> None:
+        while True:
+            await asyncio.sleep(max(0.1, idle_max / IDLE_CHECKS_PER_PERIOD))
+            for listener in self.listeners:
+                listener.close_idle(idle_max)
+
+    # -- stop -------------------------------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """A clean stop: no new requests, everything on disk, marked as such."""
+        for listener in self.listeners:
+            await listener.close()
+        if self._upkeep is not None:
+            self._upkeep.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._upkeep
+        await self.storage.close(self.broker_epoch)
+        await self.quorum.close()
+
+    async def abandon(self) -> None:
+        """End without touching the disk again."""
+        for listener in self.listeners:
+            await listener.close()
+        if self._upkeep is not None:
+            self._upkeep.cancel()
+
+
+def run(settings: NodeSettings) -> None:
+    """One node in this process, until SIGTERM or SIGINT; raises KafkaError if it cannot start or has to give up."""
+    import uvloop
+
+    configure_logging()
+    tune_memory()
+    files = RealFileSystem()
+    with contextlib.ExitStack() as locks:
+        for path in sorted({*settings.log_directories, settings.metadata_directory}):
+            files.make_directories(path)
+            locks.enter_context(DirectoryLock(path))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            reason = runner.run(_serve(settings, files))
+    if reason is not None:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
+
+
+async def _serve(settings: NodeSettings, files: FileSystem) -> str | None:
+    """None after a clean stop, else why the node gave up."""
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(WORKER_THREADS, "penstock-worker"))
+    node = Node(
+        settings,
+        loop=loop,
+        files=files,
+        clock=RealClock(),
+        randomness=RealRandomness(),
+        processes=RealProcesses(),
+    )
+    asked_to_stop: asyncio.Future[None] = loop.create_future()
+
+    def stop() -> None:
+        if not asked_to_stop.done():
+            asked_to_stop.set_result(None)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    await node.start()
+    gc.collect()
+    gc.freeze()  # what lives this long lives on: the collector need not look at it again
+    logger.info("penstock %s, node %d of cluster %s, is ready", __version__, settings.node_id, node.cluster_id)
+    waited_for: list[asyncio.Future[None] | asyncio.Future[str]] = [asked_to_stop, node.failure]
+    await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
+    if node.failure.done():
+        await node.abandon()
+        return node.failure.result()
+    logger.info("stopping")
+    await node.stop()
+    logger.info("stopped")
+    return None
+
+
+def configure_logging() -> None:
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", datefmt="%Y-%m-%d %H:%M:%S"
+    )
+
+
+def tune_memory() -> None:
+    """Let glibc keep large buffers instead of mapping and unmapping each: worth a factor of four on 1 MiB fetches."""
+    with contextlib.suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        trim_threshold, mmap_threshold = -1, -3
+        mallopt(mmap_threshold, 32 << 20)
+        mallopt(trim_threshold, 128 << 20)

@@ -1,0 +1,128 @@
+"""Listening sockets, and the limits on who may connect.
+
+A `Listener` is one bound name of Kafka's `listeners`; the `ConnectionLimits` are shared by all of a node. A refused
+connection is closed before a byte of it is read; an idle one after `connections.max.idle.ms`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from penstock.broker.connection import RECEIVE_BUFFER_SIZE, Connection
+
+logger = logging.getLogger("penstock.server")
+
+FrameHandler = Callable[[Connection, memoryview, int, int], None]
+
+WRITE_BUFFER_HIGH = 1024 * 1024  # beyond this a connection's next request waits until its peer has read
+
+
+@dataclass(slots=True)
+class ConnectionLimits:
+    total_max: int
+    per_address_max: int
+    per_address_overrides: Mapping[str, int]
+    parked_max: int  # requests that may wait for their answer at a time, on all connections together
+    parked: int = 0
+    open_total: int = 0
+    open_by_address: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def may_park(self) -> bool:
+        return self.parked < self.parked_max
+
+    def refusal(self, host: str) -> str | None:
+        if self.open_total >= self.total_max:
+            return f"{self.open_total} connections are open already (max.connections)"
+        address_max = self.per_address_overrides.get(host, self.per_address_max)
+        if self.open_by_address[host] >= address_max:
+            return f"{address_max} connections from {host} are open already (max.connections.per.ip)"
+        return None
+
+    def opened(self, host: str) -> None:
+        self.open_total += 1
+        self.open_by_address[host] += 1
+
+    def closed(self, host: str) -> None:
+        self.open_total -= 1
+        self.open_by_address[host] -= 1
+        if not self.open_by_address[host]:
+            del self.open_by_address[host]
+
+
+class Listener:
+    """One listening address, and the connections that came through it."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        handle: FrameHandler,
+        after_read: Callable[[], None],
+        limits: ConnectionLimits,
+        request_bytes_max: int,
+        parked_max: int,
+        receive_buffer: bytearray | None = None,
+    ) -> None:
+        self.name = name
+        self.handle = handle
+        self.after_read = after_read
+        self.limits = limits
+        self.request_bytes_max = request_bytes_max
+        self.parked_max = parked_max
+        self.receive_buffer = receive_buffer if receive_buffer is not None else bytearray(RECEIVE_BUFFER_SIZE)
+        self.receive_view = memoryview(self.receive_buffer)
+        self.loop = loop
+        self.loop_time = loop.time
+        self.connections: set[Connection] = set()
+        self.port = 0
+        self._server: asyncio.Server | None = None
+
+    async def open(self, host: str, port: int, *, backlog: int) -> None:
+        """Bind; an empty host is every address, IPv4 and (where the machine has it) IPv6."""
+        self._server = await self.loop.create_server(
+            lambda: Connection(self), host or None, port, backlog=backlog, reuse_address=True
+        )
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def connection_opened(self, connection: Connection) -> None:
+        refusal = self.limits.refusal(connection.peer_host)
+        if refusal is not None:
+            logger.warning("refusing a connection from %s: %s", connection.peer_host, refusal)
+            connection.abort()
+            return
+        self.limits.opened(connection.peer_host)
+        self.connections.add(connection)
+        connection.last_active = self.loop_time()
+        assert connection.transport is not None
+        connection.transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
+        sock = connection.transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def connection_closed(self, connection: Connection) -> None:
+        if connection in self.connections:
+            self.connections.remove(connection)
+            self.limits.closed(connection.peer_host)
+
+    def close_idle(self, idle_max_seconds: float) -> None:
+        oldest = self.loop_time() - idle_max_seconds
+        for connection in [c for c in self.connections if c.last_active < oldest and c.is_idle]:
+            logger.info("closing the connection of %s: idle (connections.max.idle.ms)", connection.peer_host)
+            connection.close()
+
+    async def close(self) -> None:
+        """Stop listening, then close every connection; replies that are ready still leave."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self.connections):
+            connection.close()
+        if self._server is not None:
+            await self._server.wait_closed()

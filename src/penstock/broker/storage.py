@@ -1,0 +1,199 @@
+"""The logs of this broker and their upkeep: opening, deleting, retention, flushes by time, checkpoints.
+
+Whatever waits for the disk runs in threads; what changes a log runs on the loop. A checkpoint is always written after
+the flush it speaks of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from penstock.broker.replica import Replica
+from penstock.io.files import FileSystem
+from penstock.log.cleaner import Cleaner
+from penstock.log.directory import LogDirectory
+from penstock.log.log import Log
+from penstock.log.partition_metadata import read_partition_metadata
+from penstock.model.errors import KafkaError
+from penstock.model.ids import TopicPartition, Uuid, uuid_text
+from penstock.settings.definition import LONG_MAX
+from penstock.settings.topic import TopicSettings
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+logger = logging.getLogger("penstock.storage")
+
+FLUSH_CHECK_SECONDS = 0.1
+
+
+class Storage:
+    def __init__(self, node: Node, paths: Iterable[str]) -> None:
+        self._node = node
+        self._loop = node.loop
+        self._files: FileSystem = node.files
+        self.directories = [
+            LogDirectory(node.files, path, producer_expiration_ms=node.settings.producer_id_expiration_ms)
+            for path in paths
+        ]
+        self._home = {partition: directory for directory in self.directories for partition in directory.partitions()}
+        self.cleaner = Cleaner(
+            node.files, node.clock, node.processes, lambda: list(node.replicas), lambda: node.settings
+        )
+        # Log start offsets that the checkpoint does not know yet: records below them must not come back.
+        self._start_checkpoint_due = False
+
+    # -- partitions -------------------------------------------------------------------------------------------------
+
+    def open_replica(self, partition: TopicPartition, topic_id: Uuid, settings: TopicSettings) -> Replica:
+        directory = self._home.get(partition)
+        if directory is None:
+            directory = min(self.directories, key=lambda each: len(each.logs))
+            self._home[partition] = directory
+        log = directory.open(partition, settings, now_ms=self._node.clock.now_ms(), topic_id=topic_id)
+        replica = Replica(log, partition, topic_id, self._node.wakeups, self._node.flusher)
+        self._node.replicas.add(replica)
+        return replica
+
+    def delete_replica(self, replica: Replica) -> None:
+        """Forget a partition now; its files go when a thread has time for them."""
+        self._node.replicas.remove(replica)
+        replica.retire()
+        directory = self._home.pop(replica.topic_partition)
+        self._loop.create_task(self.cleaner.forget(replica.log)).add_done_callback(_log_failure)
+        path = directory.delete(replica.topic_partition, uuid_text(self._node.randomness.bytes(16)))
+        self._remove_later([path], replica.log.settings.file_delete_delay_ms, self._files.remove_tree)
+
+    def set_aside_strays(self, is_known: Callable[[TopicPartition, Uuid | None], bool]) -> None:
+        """Before the logs are opened: what the metadata does not know gets out of the way, and stays on disk."""
+        for partition, directory in list(self._home.items()):
+            topic_id = read_partition_metadata(self._files, directory.directory_of(partition))
+            if not is_known(partition, topic_id):
+                path = directory.set_aside_stray(partition, uuid_text(self._node.randomness.bytes(16)))
+                del self._home[partition]
+                logger.warning("%s is not in the metadata; set aside as %s", partition, path)
+
+    def directory_of(self, log: Log) -> LogDirectory:
+        return self._home[log.topic_partition]
+
+    def log_start_moved(self) -> None:
+        """DeleteRecords moved a log start offset: make that durable soon, and drop the segments below."""
+        if not self._start_checkpoint_due:
+            self._start_checkpoint_due = True
+            self._loop.call_soon(self._retain_and_checkpoint)
+
+    def _retain_and_checkpoint(self) -> None:
+        self._start_checkpoint_due = False
+        self.retain()
+        self._write_checkpoints()
+
+    # -- upkeep -----------------------------------------------------------------------------------------------------
+
+    def start_upkeep(self, tasks: asyncio.TaskGroup) -> None:
+        settings = self._node.settings
+        for leftovers in (directory.leftovers() for directory in self.directories):
+            self._remove_later(leftovers, 0, self._files.remove_tree)
+        tasks.create_task(self._repeat(settings.log_retention_check_interval_ms / 1000, self._retain))
+        tasks.create_task(self._repeat(settings.log_flush_offset_checkpoint_interval_ms / 1000, self._checkpoint))
+        if settings.log_cleaner_enable:
+            for _ in range(settings.log_cleaner_threads):
+                tasks.create_task(self.cleaner.run())
+        tasks.create_task(self._repeat(FLUSH_CHECK_SECONDS, self._flush_by_time))
+        tasks.create_task(
+            self._repeat(settings.producer_id_expiration_check_interval_ms / 1000, self._expire_producers)
+        )
+
+    @staticmethod
+    async def _repeat(seconds: float, job: Callable[[], asyncio.Future[None] | None]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            waiting = job()
+            if waiting is not None:
+                await waiting
+
+    def retain(self) -> None:
+        """Apply retention to every log."""
+        now_ms = self._node.clock.now_ms()
+        for replica in self._node.replicas:
+            try:
+                paths = replica.log.delete_old_segments(now_ms, replica.high_watermark)
+            except KafkaError as error:
+                logger.error("retention of %s: %s", replica.topic_partition, error.message)
+                continue
+            if paths:
+                self._remove_later(paths, replica.log.settings.file_delete_delay_ms, self._files.remove)
+                replica.wake_all()
+        self._node.wakeups.run()
+
+    def _retain(self) -> None:
+        self.retain()
+
+    def _checkpoint(self) -> asyncio.Future[None]:
+        return asyncio.ensure_future(self._flush_and_checkpoint())
+
+    async def _flush_and_checkpoint(self) -> None:
+        """Flush what is not flushed, then write down how far that is."""
+        for replica in list(self._node.replicas):
+            if replica.log.needs_flush and not replica.is_offline:
+                await self._node.flusher.flush(replica)
+        await self._loop.run_in_executor(None, self._checkpoint_job())
+
+    def _write_checkpoints(self) -> None:
+        future = self._loop.run_in_executor(None, self._checkpoint_job())
+        future.add_done_callback(_log_failure)
+
+    def _checkpoint_job(self) -> Callable[[], None]:
+        high_watermarks = {replica.topic_partition: replica.high_watermark for replica in self._node.replicas}
+        taken = [(directory, directory.checkpoint(high_watermarks)) for directory in self.directories]
+
+        def write() -> None:
+            for directory, checkpoint in taken:
+                directory.write_checkpoint(checkpoint)
+
+        return write
+
+    def _flush_by_time(self) -> None:
+        """`flush.ms` of the topics that set it."""
+        now = self._loop.time()
+        for replica in self._node.replicas:
+            flush_ms = replica.log.settings.flush_ms
+            if flush_ms != LONG_MAX and replica.log.needs_flush and now - replica.last_flush >= flush_ms / 1000:
+                replica.last_flush = now
+                self._node.flusher.request(replica)
+
+    def _expire_producers(self) -> None:
+        now_ms = self._node.clock.now_ms()
+        for replica in self._node.replicas:
+            replica.log.producers.expire(now_ms)
+
+    def _remove_later(self, paths: list[str], delay_ms: int, remove: Callable[[str], None]) -> None:
+        if not paths:
+            return
+
+        def job() -> None:
+            for path in paths:
+                remove(path)
+
+        def start() -> None:
+            self._loop.run_in_executor(None, job).add_done_callback(_log_failure)
+
+        self._loop.call_later(delay_ms / 1000, start)
+
+    # -- stop -------------------------------------------------------------------------------------------------------
+
+    async def close(self, broker_epoch: int) -> None:
+        """Everything on disk, and marked so that the next start need check nothing."""
+        high_watermarks = {replica.topic_partition: replica.high_watermark for replica in self._node.replicas}
+        for replica in list(self._node.replicas):
+            if replica.log.needs_flush:
+                await self._node.flusher.flush(replica)
+        for directory in self.directories:
+            directory.close(high_watermarks, clean=True, broker_epoch=broker_epoch)
+
+
+def _log_failure(future: asyncio.Future[None]) -> None:
+    if not future.cancelled() and future.exception() is not None:
+        logger.error("upkeep failed: %s", future.exception())

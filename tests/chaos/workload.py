@@ -1,0 +1,140 @@
+"""A numbered stream of records, and what must be true of it afterwards."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+
+@dataclass
+class Writer:
+    """Produces 0, 1, 2, ... until told to stop, and remembers what was acknowledged where."""
+
+    bootstrap: str
+    topic: str
+    partitions: int
+    settings: dict[str, object] = field(default_factory=dict)
+    payload: bytes = b"x" * 200
+    pause_every: int = 0
+    sent: int = 0
+    acknowledged: dict[int, tuple[int, int]] = field(default_factory=dict)  # number -> (partition, offset)
+    failures: list[str] = field(default_factory=list)
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the stream; every record sent has been acknowledged or has failed when this returns."""
+        self._stop.set()
+        assert self._thread is not None
+        self._thread.join(timeout=120)
+        assert not self._thread.is_alive(), "the producer did not finish"
+
+    def wait_for(self, acknowledged: int, timeout: float = 60) -> None:
+        deadline = time.monotonic() + timeout
+        while len(self.acknowledged) < acknowledged:
+            assert time.monotonic() < deadline, (
+                f"{len(self.acknowledged)} of {acknowledged} acknowledged; {self.failures[:3]}"
+            )
+            self._stop.wait(0.01)
+
+    def _run(self) -> None:
+        producer = Producer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "linger.ms": 2,
+                "batch.num.messages": 100,
+                "queue.buffering.max.messages": 2000,
+                "message.timeout.ms": 60_000,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 100,
+                "retry.backoff.ms": 20,
+                "retry.backoff.max.ms": 100,
+                "topic.metadata.refresh.interval.ms": 1000,
+                **self.settings,
+            }
+        )
+        while not self._stop.is_set():
+            number = self.sent
+            try:
+                producer.produce(
+                    self.topic,
+                    key=str(number),
+                    value=b"%d:" % number + self.payload,
+                    partition=number % self.partitions,
+                    on_delivery=self._report(number),
+                )
+            except BufferError:
+                producer.poll(0.05)
+                continue
+            self.sent += 1
+            producer.poll(0)
+        producer.flush(60)
+
+    def _report(self, number: int) -> Callable[[object, object], None]:
+        def report(error: object, message: object) -> None:
+            if error is None:
+                self.acknowledged[number] = (message.partition(), message.offset())  # type: ignore[attr-defined]
+            else:
+                self.failures.append(str(error))
+
+        return report
+
+
+def read_all(bootstrap: str, topic: str, partitions: int, timeout: float = 60) -> dict[int, list[tuple[int, int]]]:
+    """Every record as partition -> [(offset, number)], in the order of the log."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": False,
+            "check.crcs": True,
+            "fetch.wait.max.ms": 50,
+        }
+    )
+    try:
+        ends = {}
+        found: dict[int, list[tuple[int, int]]] = {}
+        for partition in range(partitions):
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
+            ends[partition] = high
+            found[partition] = []
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+        positions = dict.fromkeys(range(partitions), 0)
+        deadline = time.monotonic() + timeout
+        while any(positions[partition] < ends[partition] for partition in range(partitions)):
+            assert time.monotonic() < deadline, f"read up to {positions} of {ends}"
+            for message in consumer.consume(5000, timeout=0.5):
+                assert message.error() is None, message.error()
+                number = int(message.value().split(b":", 1)[0])
+                found[message.partition()].append((message.offset(), number))
+                positions[message.partition()] = message.offset() + 1
+        return found
+    finally:
+        consumer.close()
+
+
+def check(writer: Writer, found: dict[int, list[tuple[int, int]]], *, exactly_once: bool) -> None:
+    """Nothing acknowledged is missing or elsewhere; with idempotence nothing is there twice or out of order."""
+    at = {(partition, offset): number for partition, records in found.items() for offset, number in records}
+    missing = {number: place for number, place in writer.acknowledged.items() if at.get(place) != number}
+    assert not missing, (
+        f"{len(missing)} acknowledged records are not where they were acknowledged: {list(missing.items())[:5]}"
+    )
+    for partition, records in found.items():
+        assert [offset for offset, _ in records] == list(range(len(records))), (
+            f"offsets of partition {partition} have holes"
+        )
+        if exactly_once:
+            numbers = [number for _, number in records]
+            assert len(numbers) == len(set(numbers)), f"partition {partition} has duplicates"
+            assert numbers == sorted(numbers), f"partition {partition} is out of order"
