@@ -20,7 +20,7 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from penstock.io.files import Buffer
 
@@ -83,8 +83,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- asyncio's side -------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its class
         self.peer_host = _host(transport.get_extra_info("peername"))
         self.local_host = _host(transport.get_extra_info("sockname"))
         self.listener.connection_opened(self)

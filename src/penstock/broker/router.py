@@ -84,15 +84,16 @@ class Router:
         )
         try:
             response = route.handle(self._node, request, message)
+            if response is not None:
+                connection.send(request.parts(response))
         except Exception:
             # A defect of ours, never the client's fault; it must not take other clients' connections with it.
             logger.exception("%s v%d from %s failed", route.api_key.name, version, connection.peer_host)
-            response = self._failure(route)
-            if response is None:
+            failure = self._failure(route)
+            if failure is None:
                 connection.abort()
-                return
-        if response is not None:
-            connection.send(request.parts(response))
+            else:
+                connection.send(request.parts(failure))
 
     def _refuse(self, connection: Connection, api_key: int, version: int, correlation_id: int) -> None:
         if api_key == ApiKey.API_VERSIONS:

@@ -328,8 +328,8 @@ class Cleaner:
 
     async def _write_checkpoint(self, log: Log) -> None:
         path = os.path.join(os.path.dirname(log.directory), CLEANER_CHECKPOINT)
-        offsets = dict(self._checkpoint_of(log))
         async with self._writing:
+            offsets = dict(self._checkpoint_of(log))
             await self._in_thread(lambda: write_offset_checkpoint(self._files, path, offsets))
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:

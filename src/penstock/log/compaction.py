@@ -101,6 +101,7 @@ def _clean_group(
 ) -> CleanedGroup | None:
     base_offset = group[0].base_offset
     changed_before = batch_filter.changed
+    batch_filter.group_end_offset = group[-1].end_offset
     transactions.retained = []
     cleaned = CleanedSegment(files, job.directory, base_offset, job.index_interval_bytes, throttle)
     try:

@@ -6,7 +6,8 @@ a compacted log.
 
 A batch keeps its offsets, its sequence and its producer whatever it loses. One that loses nothing is copied as it is;
 one that loses some records keeps the bytes of the others; one that loses all of them goes, unless its producer's last
-sequence (or the end of the committed log) would go with it: then its header stays, with no records.
+sequence, or the end of a segment or of the committed log, would go with it: then its header stays, with no records. So a
+cleaned segment still reaches up to the next one, and a hole between segments remains what it is: a loss.
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ class BatchFilter:
         self._now_ms = job.now_ms
         self._new_horizon = job.now_ms + job.delete_retention_ms
         self._max_size = job.max_decompressed_bytes
+        self.group_end_offset = -1
+        """Where the segments end that are being made into one."""
         self.records_read = 0
         self.records_kept = 0
         self.changed = 0
@@ -170,7 +173,8 @@ class BatchFilter:
 
     def _must_stay(self, header: BatchHeader) -> bool:
         """Whether the batch's header says something that nothing else in the log does."""
-        if header.next_offset == self._high_watermark:
+        next_offset = header.base_offset + header.last_offset_delta + 1
+        if next_offset == self.group_end_offset or next_offset == self._high_watermark:
             return True
         if header.producer_id < 0:
             return False

@@ -17,11 +17,11 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.io.files import FileSystem, read_file
+from penstock.io.files import FileSystem
 from penstock.log.checkpoints import LEADER_EPOCH_CHECKPOINT, MalformedCheckpoint, read_epoch_checkpoint
 from penstock.log.handles import OwnAccess
 from penstock.log.index import CorruptIndex, OffsetIndex, TimeIndex
-from penstock.log.producer_snapshot import CorruptSnapshot, decode_snapshot
+from penstock.log.producer_snapshot import ProducerSnapshots
 from penstock.log.recovery import (
     Scanned,
     is_good_batch_at,
@@ -36,6 +36,7 @@ from penstock.log.segment import (
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
+    STRAY_SUFFIX,
     TIME_INDEX_SUFFIX,
     Segment,
     file_name,
@@ -54,7 +55,7 @@ class Loaded(NamedTuple):
     log_end_offset: int
     recovery_point: int
     epochs: LeaderEpochs
-    snapshots: list[int]
+    snapshots: ProducerSnapshots
     recovered_bytes: int
     """How much was read and checked; 0 after a clean stop."""
 
@@ -68,26 +69,37 @@ def load(
     recovery_point: int,
     log_start_offset: int,
     index_interval: int,
+    gaps_are_normal: bool,
     now_ms: int,
 ) -> Loaded:
-    """Everything but `producers`, which is brought to the end of the log, is returned."""
-    return _Loading(files, directory, producers, index_interval, now_ms).load(
+    """Everything but `producers`, which is brought to the end of the log, is returned.
+
+    `gaps_are_normal` if offsets may be missing, as in a compacted topic.
+    """
+    return _Loading(files, directory, producers, index_interval, gaps_are_normal, now_ms).load(
         clean_shutdown, recovery_point, log_start_offset
     )
 
 
 class _Loading:
     def __init__(
-        self, files: FileSystem, directory: str, producers: ProducerStates, index_interval: int, now_ms: int
+        self,
+        files: FileSystem,
+        directory: str,
+        producers: ProducerStates,
+        index_interval: int,
+        gaps_are_normal: bool,
+        now_ms: int,
     ) -> None:
         self.files = files
         self.directory = directory
         self.producers = producers
         self.index_interval = index_interval
+        self.gaps_are_normal = gaps_are_normal
         self.now_ms = now_ms
         self.epochs = LeaderEpochs()
         self.segments: list[Segment] = []
-        self.snapshots: list[int] = []
+        self.snapshots = ProducerSnapshots(files, directory, ())
         self.recovered_bytes = 0
 
     def load(self, clean_shutdown: bool, recovery_point: int, log_start_offset: int) -> Loaded:
@@ -130,9 +142,7 @@ class _Loading:
         log_start_offset = max(log_start_offset, self.segments[0].base_offset)
         self.epochs.truncate_from_end(log_end_offset)
         self.epochs.truncate_from_start(log_start_offset)
-        for offset in [offset for offset in self.snapshots if offset > log_end_offset]:
-            self.files.remove(os.path.join(self.directory, file_name(offset, SNAPSHOT_SUFFIX)))
-            self.snapshots.remove(offset)
+        self.snapshots.remove_above(log_end_offset)
         return Loaded(
             self.segments,
             log_start_offset,
@@ -162,12 +172,13 @@ class _Loading:
         return kept
 
     def _list_segments(self, names: set[str]) -> None:
+        snapshots = []
         for name in sorted(names):
             stem, suffix = os.path.splitext(name)
             if not (len(stem) == 20 and stem.isdigit()):
                 continue
             if suffix == SNAPSHOT_SUFFIX:
-                self.snapshots.append(int(stem))
+                snapshots.append(int(stem))
             elif suffix == LOG_SUFFIX:
                 segment = Segment.found(
                     self.files,
@@ -178,6 +189,7 @@ class _Loading:
                     now_ms=self.now_ms,
                 )
                 self.segments.append(segment)
+        self.snapshots = ProducerSnapshots(self.files, self.directory, snapshots)
 
     def _read_epochs(self, names: set[str]) -> bool:
         if LEADER_EPOCH_CHECKPOINT not in names:
@@ -245,7 +257,9 @@ class _Loading:
                 self.recovered_bytes += scanned.end - position
                 self._report(segment, scanned, number)
                 if scanned.end < segment.size:
+                    # Synced at once: what was cut must not come back behind what is appended next.
                     file.truncate(scanned.end)
+                    file.sync()
                     segment.size = scanned.end
             finally:
                 file.close()
@@ -253,6 +267,9 @@ class _Loading:
             next_offset = scanned.next_offset
             if scanned.fault:
                 self._drop_segments(number + 1)
+                break
+            if self._hole_after(number, next_offset):
+                self._set_later_segments_aside(number + 1)
                 break
             if number < len(self.segments) - 1:
                 segment.write_indexes()
@@ -285,15 +302,37 @@ class _Loading:
         )
 
     def _drop_segments(self, first: int) -> None:
+        if first < len(self.segments):
+            for segment in self.segments[first:]:
+                for path in segment.paths:
+                    self.files.remove(path)
+            self.files.sync_directory(self.directory)
+            del self.segments[first:]
+
+    def _hole_after(self, number: int, next_offset: int) -> bool:
+        """Does the end of this segment lack batches, though none of those left is bad?
+
+        Then its file lost its end while the next segment, begun later, did not. Compaction leaves gaps as well, but no
+        compacted topic is asked.
+        """
+        following = self.segments[number + 1 :]
+        return bool(following) and not self.gaps_are_normal and following[0].base_offset > next_offset
+
+    def _set_later_segments_aside(self, first: int) -> None:
+        """As with a bad batch the log ends at the hole; but as these are good, their files are kept for a human."""
         for segment in self.segments[first:]:
+            logger.error(
+                "%s is set aside (%s): the log before it ends too early, its end was lost", segment.path, STRAY_SUFFIX
+            )
             for path in segment.paths:
-                self.files.remove(path)
+                if self.files.exists(path):
+                    self.files.rename(path, path + STRAY_SUFFIX)
+        self.files.sync_directory(self.directory)
         del self.segments[first:]
 
     def _load_producers(self, offset: int, log_start_offset: int, *, scan_without_snapshot: bool) -> None:
         load_producers(
             self.files,
-            self.directory,
             self.segments,
             self.producers,
             self.snapshots,
@@ -305,10 +344,9 @@ class _Loading:
 
 def load_producers(
     files: FileSystem,
-    directory: str,
     segments: Sequence[Segment],
     producers: ProducerStates,
-    snapshots: list[int],
+    snapshots: ProducerSnapshots,
     offset: int,
     *,
     start: int,
@@ -316,21 +354,13 @@ def load_producers(
 ) -> None:
     """Set `producers` to what they were at `offset`: the newest usable snapshot, and the batches from there on.
 
-    Without a snapshot the batches from `start` on say everything. Snapshots that are damaged are removed.
+    Without a snapshot the batches from `start` on say everything.
     """
     producers.clear()
-    for snapshot in reversed(snapshots[: bisect_right(snapshots, offset)]):
-        path = os.path.join(directory, file_name(snapshot, SNAPSHOT_SUFFIX))
-        try:
-            entries = decode_snapshot(read_file(files, path))
-        except CorruptSnapshot as error:
-            logger.warning("%s is of no use: %s", path, error)
-            files.remove(path)
-            snapshots.remove(snapshot)
-            continue
+    snapshot = snapshots.newest_until(offset)
+    if snapshot is not None:
+        start, entries = snapshot
         producers.load(entries, now_ms)
-        start = snapshot
-        break
     if start < offset:
         replay_producers(files, segments, producers, start, offset, now_ms)
 

@@ -24,7 +24,6 @@ from __future__ import annotations
 import logging
 import os
 import zlib
-from bisect import bisect_right, insort
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, overload
 
@@ -38,20 +37,19 @@ from penstock.log.partition_metadata import (
     encode_partition_metadata,
     read_partition_metadata,
 )
-from penstock.log.producer_snapshot import encode_snapshot
+from penstock.log.producer_snapshot import ProducerSnapshots
 from penstock.log.recovery import replay_batch
 from penstock.log.retention import deletable
 from penstock.log.segment import (
     DELETED_SUFFIX,
     MAX_RELATIVE_OFFSET,
     MAX_SEGMENT_BYTES,
-    SNAPSHOT_SUFFIX,
     Segment,
-    file_name,
 )
 from penstock.log.segments import LogEnd, Segments, Slice, TimestampedOffset
 from penstock.log.swap import swap_files
 from penstock.log.transaction_index import AbortedTransaction
+from penstock.log.unsynced import Unsynced, sync_file
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition, Uuid
 from penstock.records.batch import (
@@ -74,6 +72,8 @@ __all__ = ["Appended", "Log", "Slice", "TimestampedOffset"]
 logger = logging.getLogger("penstock.log")
 
 _NEVER = 1 << 62
+# Recovery has to read the headers from the last snapshot of the producers on.
+_BYTES_BETWEEN_SNAPSHOTS = 64 * 1024 * 1024
 
 
 class Appended(NamedTuple):
@@ -114,9 +114,9 @@ class Log:
         self._next_offset = 0
         self._latest_epoch = -1
         self._epochs_changed = False
-        self._snapshots: list[int] = []
-        self._unsynced: set[str] = set()
-        self._unsynced_directories: set[str] = set()
+        self._snapshots = ProducerSnapshots(files, directory, ())
+        self._snapshot_position = 0
+        self._unsynced = Unsynced(files)
         self._closed = False
 
     @classmethod
@@ -141,7 +141,7 @@ class Log:
         try:
             if not files.exists(directory):
                 files.make_directories(directory)
-                log._unsynced_directories.add(os.path.dirname(directory) or ".")
+                log._unsynced.add_directory(os.path.dirname(directory) or ".")
             log._load(clean_shutdown, recovery_point, log_start_offset, now_ms)
         except OSError as error:
             raise log._storage_error("cannot be opened", error) from error
@@ -157,6 +157,7 @@ class Log:
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
             index_interval=self._settings.index_interval_bytes,
+            gaps_are_normal="compact" in self._settings.cleanup_policy,
             now_ms=now_ms,
         )
         self.epochs = loaded.epochs
@@ -167,14 +168,17 @@ class Log:
         self._segments = Segments(self._files, loaded.segments)
         self._next_offset = loaded.log_end_offset
         self._snapshots = loaded.snapshots
-        self._set_active(loaded.segments[-1])
-        if not clean_shutdown or loaded.recovered_bytes or not loaded.segments[-1].size:
-            # What was made again or for the first time is not on the disk for sure.
+        active = loaded.segments[-1]
+        self._set_active(active)
+        self._snapshot_position = active.size
+        if not clean_shutdown or active.file is not None or loaded.recovery_point < loaded.log_end_offset:
+            # What was made again, or for the first time, or by a process that was killed, may not be on the disk.
             self._epochs_changed = bool(loaded.epochs.entries)
-            self._unsynced_directories.add(self.directory)
+            self._unsynced.add_directory(self.directory)
+            self._unsynced.add_directory(os.path.dirname(self.directory) or ".")
             for segment in loaded.segments:
-                if loaded.recovery_point < loaded.log_end_offset and segment.trusted_from < segment.size:
-                    self._unsynced.update(self._existing(segment.paths))
+                if segment.trusted_from < segment.size:
+                    self._unsynced.add_existing(segment.paths)
 
     def _settle_topic_id(self) -> None:
         found = read_partition_metadata(self._files, self.directory)
@@ -217,7 +221,8 @@ class Log:
 
     @property
     def needs_flush(self) -> bool:
-        return self._next_offset > self.recovery_point or bool(self._unsynced or self._unsynced_directories)
+        """Is there anything that `flush` would make durable?"""
+        return self._next_offset > self.recovery_point or self._epochs_changed or bool(self._unsynced)
 
     def update_settings(self, settings: TopicSettings) -> None:
         self._settings = settings
@@ -352,7 +357,7 @@ class Log:
             raise self._storage_error("has no room for its transaction index", error) from error
         if len(self._active.transactions) != aborted:
             self._unsynced.add(self._active.transactions.path)
-            self._unsynced_directories.add(self.directory)
+            self._unsynced.add_directory(self.directory)
 
     def assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
         """A leader's epoch begins; the checkpoint is written with the next flush."""
@@ -416,10 +421,10 @@ class Log:
             )
         except OSError as error:
             raise self._storage_error("cannot begin a new segment", error) from error
-        self._unsynced_directories.add(self.directory)
+        self._unsynced.add_directory(self.directory)
         if old.size:
             old.seal()
-            self._unsynced.update(self._existing(old.paths))
+            self._unsynced.add_existing(old.paths)
             self._segments.append(new)
         else:  # its base is too low for what comes, and nothing is in it
             old.close()
@@ -427,28 +432,14 @@ class Log:
             self._remove_files(old)
         self._set_active(new)
         self._snapshot_producers(base_offset)
+        self._snapshots.prune(self.recovery_point)
 
     def _snapshot_producers(self, offset: int) -> None:
-        """Leave the producers on disk as of `offset`, the end of the log. Failing costs time at recovery only."""
-        path = self._snapshot_path(offset)
-        try:
-            self._write_plain(path, encode_snapshot(self.producers.entries))
-        except OSError as error:
-            logger.warning("%s cannot be written: %s", path, error)
-            return
-        if offset not in self._snapshots:
-            insort(self._snapshots, offset)
-        # Recovery starts at or below the recovery point; one more is kept in case that snapshot is damaged.
-        usable = bisect_right(self._snapshots, self.recovery_point)
-        for old in self._snapshots[: max(min(usable, len(self._snapshots) - 1) - 2, 0)]:
-            self._remove_snapshot(old)
-
-    def _remove_snapshot(self, offset: int) -> None:
-        self._snapshots.remove(offset)
-        self._remove_path(self._snapshot_path(offset))
-
-    def _snapshot_path(self, offset: int) -> str:
-        return os.path.join(self.directory, file_name(offset, SNAPSHOT_SUFFIX))
+        """Leave the producers on disk as of `offset`, the end of the log."""
+        if self._snapshots.write(offset, self.producers.entries):
+            self._snapshot_position = self._active.size
+            self._unsynced.add(self._snapshots.path(offset))
+            self._unsynced.add_directory(self.directory)
 
     # -- durability
 
@@ -459,58 +450,42 @@ class Log:
         """
         end = self._next_offset
         active = self._active
-        unsynced = list(self._unsynced)
-        directories = list(self._unsynced_directories)
         try:
-            for path in unsynced:
-                self._sync(path)
             if end > self.recovery_point:
-                self._sync(active.path)
+                sync_file(self._files, active.path)
             if self._epochs_changed:
                 self._epochs_changed = False
                 try:
-                    self._write_epochs()
+                    path = os.path.join(self.directory, LEADER_EPOCH_CHECKPOINT)
+                    write_epoch_checkpoint(self._files, path, tuple(self.epochs.entries))
                 except BaseException:
                     self._epochs_changed = True
                     raise
-            for directory in directories:
-                self._files.sync_directory(directory)
+            self._unsynced.sync()
         except OSError as error:
             raise self._storage_error("cannot be synced", error) from error
-        self._unsynced.difference_update(unsynced)
-        self._unsynced_directories.difference_update(directories)
         return end
 
     def flushed(self, offset: int) -> None:
         """`flush` returned `offset`."""
         self.recovery_point = max(self.recovery_point, min(offset, self._next_offset))
-
-    def _sync(self, path: str) -> None:
-        try:
-            file = self._files.open(path)
-        except FileNotFoundError:
-            return  # deleted by retention meanwhile: nothing left to keep
-        try:
-            file.sync()
-        finally:
-            file.close()
-
-    def _write_epochs(self) -> None:
-        path = os.path.join(self.directory, LEADER_EPOCH_CHECKPOINT)
-        write_epoch_checkpoint(self._files, path, tuple(self.epochs.entries))
+        if self._active.size - self._snapshot_position > _BYTES_BETWEEN_SNAPSHOTS:
+            self._snapshot_producers(self._next_offset)
+            self._snapshots.prune(self.recovery_point)
 
     def close(self, clean: bool = True) -> None:
         """After a clean close the next `open` has nothing to check. One that is not clean only lets the files go."""
         if self._closed:
             return
-        if clean:
+        if clean and (self.needs_flush or self._snapshots.latest != self._next_offset):
             if self._active.size:
                 self._active.seal()
             else:
                 self._active.write_indexes()
-            self._unsynced.update(self._existing(self._active.paths))
+            self._unsynced.add_existing(self._active.paths)
             self._snapshot_producers(self._next_offset)
-            self._unsynced_directories.add(self.directory)
+            self._snapshots.prune(self._next_offset)
+            self._unsynced.add_directory(self.directory)
             self.flushed(self.flush())
         self._closed = True
         for segment in self._segments:
@@ -641,13 +616,9 @@ class Log:
         )
         try:
             # The end offset lives on in the name of the newest segment: that must be durable before the others go.
-            if self.directory in self._unsynced_directories:
-                self._files.sync_directory(self.directory)
-                self._unsynced_directories.discard(self.directory)
+            self._unsynced.sync_directory(self.directory)
             self.advance_log_start(self._segments[count].base_offset)
             self._segments.remove(removed)
-            for snapshot in [each for each in self._snapshots if each < self.log_start_offset]:
-                self._remove_snapshot(snapshot)
             return self._set_aside(removed)
         except OSError as error:
             raise self._storage_error("cannot delete segments", error) from error
@@ -656,9 +627,9 @@ class Log:
         paths = []
         for segment in segments:
             segment.close()
-            for path in self._existing(segment.paths):
+            for path in filter(self._files.exists, segment.paths):
                 self._handles.forget(path)
-                self._unsynced.discard(path)
+                self._unsynced.forget(path)
                 self._files.rename(path, path + DELETED_SUFFIX)
                 paths.append(path + DELETED_SUFFIX)
         return paths
@@ -682,7 +653,7 @@ class Log:
             with OwnAccess(self._files) as access:
                 position, _ = segment.find(offset, access)
             segment.truncate_to_position(position, offset)
-            self._unsynced.update(self._existing(segment.paths))
+            self._unsynced.add_existing(segment.paths)
             self._set_end(offset)
         except OSError as error:
             raise self._storage_error("cannot be truncated", error) from error
@@ -695,15 +666,14 @@ class Log:
         self._set_active(self._segments[len(self._segments) - 1])
         self._epochs_changed |= self.epochs.truncate_from_end(offset)
         self._latest_epoch = self.epochs.latest
-        for snapshot in [snapshot for snapshot in self._snapshots if snapshot > offset]:
-            self._remove_snapshot(snapshot)
+        self._snapshots.remove_above(offset)
+        self._snapshot_position = self._active.size
         self._reload_producers(offset)
 
     def _reload_producers(self, offset: int) -> None:
         now_ms = max((entry.last_seen_ms for entry in self.producers.entries), default=0)
         load_producers(
             self._files,
-            self.directory,
             self._segments.copy(),
             self.producers,
             self._snapshots,
@@ -727,9 +697,9 @@ class Log:
                 now_ms=old[-1].created_ms,
             )
             self._segments.replace(old, [new])
-            self._unsynced_directories.add(self.directory)
-            for snapshot in list(self._snapshots):
-                self._remove_snapshot(snapshot)
+            self._unsynced.add_directory(self.directory)
+            self._snapshots.remove_above(-1)
+            self._snapshot_position = 0
             self.epochs.clear()
             self._epochs_changed = True
             self._latest_epoch = -1
@@ -750,7 +720,7 @@ class Log:
         for segment in old:
             for path in segment.paths:
                 self._handles.forget(path)
-                self._unsynced.discard(path)
+                self._unsynced.forget(path)
         try:
             paths = swap_files(self._files, self.directory, base_offset, replaced)
             names = self._files.list(self.directory)
@@ -769,17 +739,11 @@ class Log:
 
     # -- files
 
-    def _existing(self, paths: list[str]) -> list[str]:
-        return [path for path in paths if self._files.exists(path)]
-
     def _remove_files(self, segment: Segment) -> None:
         for path in segment.paths:
-            self._remove_path(path)
-
-    def _remove_path(self, path: str) -> None:
-        self._handles.forget(path)
-        self._unsynced.discard(path)
-        self._files.remove(path)
+            self._handles.forget(path)
+            self._unsynced.forget(path)
+            self._files.remove(path)
 
     def _write_plain(self, path: str, data: bytes) -> None:
         """A small file that the next flush syncs."""
@@ -790,7 +754,7 @@ class Log:
         finally:
             file.close()
         self._unsynced.add(path)
-        self._unsynced_directories.add(self.directory)
+        self._unsynced.add_directory(self.directory)
 
     def _storage_error(self, what: str, error: OSError) -> KafkaError:
         logger.error("%s %s: %s", self.directory, what, error)

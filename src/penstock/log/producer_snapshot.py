@@ -1,17 +1,26 @@
 """The `.snapshot` file: the producers of a partition as they were at the offset in its name.
 
 A version (i16 = 1), a CRC-32C of what follows it, the number of entries and the entries. Only the last batch of each
-producer is kept, as in Kafka. A snapshot is an aid: one that is missing or damaged costs a longer scan at recovery,
-never data, so it is written without a sync on roll and synced with the segment it belongs to.
+producer is kept, as in Kafka.
+
+A snapshot is taken when a segment is rolled, now and then within a large one, and on a clean stop. It is an aid: one
+that is missing or damaged costs a longer scan at recovery, never data. So it is written without a sync, and synced with
+the segment it belongs to. Recovery begins at the recovery point, so of the snapshots at or below it the newest counts;
+the one before that is kept for the case that it is damaged.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 import struct
+from bisect import bisect_right, insort
 from collections.abc import Iterable
 
 from crc32c import crc32c
 
+from penstock.io.files import FileSystem, read_file
+from penstock.log.segment import SNAPSHOT_SUFFIX, file_name
 from penstock.records.batch import MAX_SEQUENCE, NO_SEQUENCE
 from penstock.replication.producers import ProducedBatch, ProducerEntry
 
@@ -19,6 +28,9 @@ VERSION = 1
 _PREFIX = struct.Struct(">hI")
 _COUNT = struct.Struct(">i")
 _ENTRY = struct.Struct(">qhiqiqiq")
+
+
+logger = logging.getLogger("penstock.log")
 
 
 class CorruptSnapshot(ValueError):
@@ -74,3 +86,67 @@ def decode_snapshot(data: bytes) -> list[ProducerEntry]:
             )
         entries.append(entry)
     return entries
+
+
+class ProducerSnapshots:
+    """The snapshot files in a partition's directory."""
+
+    __slots__ = ("_directory", "_files", "_offsets")
+
+    def __init__(self, files: FileSystem, directory: str, offsets: Iterable[int]) -> None:
+        self._files = files
+        self._directory = directory
+        self._offsets = sorted(offsets)
+
+    @property
+    def offsets(self) -> list[int]:
+        return self._offsets.copy()
+
+    @property
+    def latest(self) -> int:
+        """-1 if there is none."""
+        return self._offsets[-1] if self._offsets else -1
+
+    def path(self, offset: int) -> str:
+        return os.path.join(self._directory, file_name(offset, SNAPSHOT_SUFFIX))
+
+    def write(self, offset: int, entries: Iterable[ProducerEntry]) -> bool:
+        """Not synced; false if the disk refused."""
+        path = self.path(offset)
+        try:
+            file = self._files.open(path, create=True)
+            try:
+                file.truncate(0)
+                file.pwrite(encode_snapshot(entries), 0)
+            finally:
+                file.close()
+        except OSError as error:
+            logger.warning("%s cannot be written: %s", path, error)
+            return False
+        if offset not in self._offsets:
+            insort(self._offsets, offset)
+        return True
+
+    def newest_until(self, offset: int) -> tuple[int, list[ProducerEntry]] | None:
+        """The newest one that is of use, at or below `offset`; damaged ones are removed."""
+        for candidate in reversed(self._offsets[: bisect_right(self._offsets, offset)]):
+            path = self.path(candidate)
+            try:
+                return candidate, decode_snapshot(read_file(self._files, path))
+            except CorruptSnapshot as error:
+                logger.warning("%s is of no use: %s", path, error)
+                self._remove(candidate)
+        return None
+
+    def prune(self, recovery_point: int) -> None:
+        """Keep the two newest at or below the recovery point, and all above."""
+        for offset in self._offsets[: max(bisect_right(self._offsets, recovery_point) - 2, 0)]:
+            self._remove(offset)
+
+    def remove_above(self, offset: int) -> None:
+        for each in self._offsets[bisect_right(self._offsets, offset) :]:
+            self._remove(each)
+
+    def _remove(self, offset: int) -> None:
+        self._offsets.remove(offset)
+        self._files.remove(self.path(offset))

@@ -72,6 +72,7 @@ def scan_segment(
     base = segment.base_offset
     limit = base + MAX_RELATIVE_OFFSET
     latest_epoch = epochs.latest if epochs is not None else 1 << 31
+    epoch_before = -1
     note = segment.note_batch
     at = chunk_start = position
     view = memoryview(b"")
@@ -88,6 +89,8 @@ def scan_segment(
         last_offset = offset + delta
         if offset < next_offset or last_offset > limit:
             return Scanned(position, next_offset, f"offsets {offset} to {last_offset} do not follow {next_offset}")
+        if epoch < epoch_before and epoch >= 0:
+            return Scanned(position, next_offset, f"leader epoch {epoch} after {epoch_before}: cut off before")
         batch_size = length + LENGTH_OVERHEAD
         if at + batch_size > len(view):
             if batch_size > size - position:
@@ -100,6 +103,7 @@ def scan_segment(
         if epoch > latest_epoch and epochs is not None:
             epochs.assign(epoch, offset)
             latest_epoch = epoch
+        epoch_before = epoch
         if producer_id >= 0 and producers is not None:
             try:
                 replay_batch(segment, producers, view, at, read_header(view, at), now_ms)

@@ -44,6 +44,7 @@ SPECIAL_SINCE = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 
+LEADER_EPOCHS_SINCE = 4
 READ_COMMITTED = 1
 
 
@@ -73,6 +74,8 @@ def handle(node: Node, request: Request, message: ListOffsetsRequest) -> ListOff
             except KafkaError as error:
                 answer = ListOffsetsPartitionResponse(error_code=error.code)
             answer.partition_index = index
+            if request.version < LEADER_EPOCHS_SINCE:
+                answer.leader_epoch = -1
             result.partitions.append(answer)
         response.topics.append(result)
     return response
