@@ -6,10 +6,6 @@ Everything but `flush` and `read(cached_only=False)` belongs to the event loop's
 active segment. Only when that has returned do the end offset, the indexes, the leader epochs and the producers change.
 A write that fails leaves the log as it was, and its bytes, if any got to the file, are cut or overwritten.
 
-**Reading** finds the batch that holds an offset (segment by bisection, position by index, then a few headers) and
-returns whole batches below a maximal offset. Where one read ends is where the next one of the same reader begins, so
-the log remembers the ends of recent reads: a reader at the tail costs one `pread` and no search.
-
 **Durability.** Nothing is synced on the event loop. Files and directories that changed are noted; `flush`, on a worker
 thread, syncs them with handles of its own and returns the offset up to which everything is safe; `flushed` then moves
 the recovery point. The leader epochs are checkpointed by `flush`, too: what is not in the checkpoint yet is stamped on
@@ -23,14 +19,12 @@ from __future__ import annotations
 
 import logging
 import os
-import zlib
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, overload
+from typing import NamedTuple
 
 from penstock.io.files import Buffer, FileSystem
 from penstock.log.checkpoints import LEADER_EPOCH_CHECKPOINT, write_epoch_checkpoint
-from penstock.log.handles import Handles, LoopAccess, NotCached, OwnAccess
-from penstock.log.index import CorruptIndex
+from penstock.log.handles import Handles, OwnAccess
 from penstock.log.loading import load, load_producers
 from penstock.log.partition_metadata import (
     PARTITION_METADATA,
@@ -38,17 +32,16 @@ from penstock.log.partition_metadata import (
     read_partition_metadata,
 )
 from penstock.log.producer_snapshot import ProducerSnapshots
+from penstock.log.reader import ReadableLog
 from penstock.log.recovery import replay_batch
 from penstock.log.retention import deletable
+from penstock.log.rolling import RollRule
 from penstock.log.segment import (
     DELETED_SUFFIX,
-    MAX_RELATIVE_OFFSET,
-    MAX_SEGMENT_BYTES,
     Segment,
 )
-from penstock.log.segments import LogEnd, Segments, Slice, TimestampedOffset
+from penstock.log.segments import Segments, Slice, TimestampedOffset
 from penstock.log.swap import swap_files
-from penstock.log.transaction_index import AbortedTransaction
 from penstock.log.unsynced import Unsynced, sync_file
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition, Uuid
@@ -71,7 +64,6 @@ __all__ = ["Appended", "Log", "Slice", "TimestampedOffset"]
 
 logger = logging.getLogger("penstock.log")
 
-_NEVER = 1 << 62
 # Recovery has to read the headers from the last snapshot of the producers on.
 _BYTES_BETWEEN_SNAPSHOTS = 64 * 1024 * 1024
 
@@ -86,7 +78,7 @@ class Appended(NamedTuple):
     """The batch had been appended before; these are its offsets."""
 
 
-class Log:
+class Log(ReadableLog):
     def __init__(
         self,
         files: FileSystem,
@@ -98,20 +90,12 @@ class Log:
         topic_id: Uuid | None,
     ) -> None:
         """For `open`, which fills in the rest."""
-        self.directory = directory
-        self.topic_partition = topic_partition
+        super().__init__(files, directory, topic_partition, handles, producers)
         self.topic_id = topic_id
-        self.producers = producers
         self.epochs = LeaderEpochs()
-        self.log_start_offset = 0
         self.recovery_point = 0
         self.recovered_bytes = 0
-        self._files = files
-        self._handles = handles
-        self._loop_access = LoopAccess(handles)
         self._settings = settings
-        self._segments = Segments(files, [])
-        self._next_offset = 0
         self._latest_epoch = -1
         self._epochs_changed = False
         self._snapshots = ProducerSnapshots(files, directory, ())
@@ -195,27 +179,6 @@ class Log:
     # -- what it holds
 
     @property
-    def log_end_offset(self) -> int:
-        return self._next_offset
-
-    @property
-    def size(self) -> int:
-        return self._segments.size
-
-    @property
-    def segments(self) -> list[Segment]:
-        """Oldest first; the last one is active."""
-        return self._segments.copy()
-
-    @property
-    def first_base_offset(self) -> int:
-        return self._segments[0].base_offset
-
-    @property
-    def active_segment(self) -> Segment:
-        return self._active
-
-    @property
     def settings(self) -> TopicSettings:
         return self._settings
 
@@ -252,6 +215,8 @@ class Log:
             earlier = self.producers.check(header)
             if earlier is not None:
                 _, _, first, last, timestamp = earlier
+                if self._settings.message_timestamp_type != "LogAppendTime":
+                    timestamp = -1
                 return Appended(first, last, timestamp, self.log_start_offset, True)
         base_offset = self._next_offset
         last_offset = base_offset + header.last_offset_delta
@@ -288,16 +253,20 @@ class Log:
         now_ms: int,
     ) -> None:
         segment = self._active
-        position = segment.size
+        rule = self._rule
         if (
-            position > self._roll_above - size
-            or last_offset > self._last_possible_offset
-            or (max_timestamp if self._roll_by_timestamp else now_ms) > self._roll_after_ms
-            or self._index_may_fill
-        ) and self._should_roll(size, last_offset, max_timestamp, now_ms):
-            self._roll(base_offset, now_ms)
-            segment = self._active
-            position = 0
+            segment.size + size > rule.unquestioned_bytes
+            or last_offset > rule.max_offset
+            or (max_timestamp if rule.by_timestamp else now_ms) > rule.after_ms
+        ):
+            if size > rule.max_bytes:
+                raise KafkaError(
+                    ErrorCode.RECORD_LIST_TOO_LARGE, f"a batch of {size} bytes exceeds segment.bytes={rule.max_bytes}"
+                )
+            if rule.demands(size, last_offset, max_timestamp, now_ms):
+                self._roll(base_offset, now_ms)
+                segment = self._active
+        first = segment.size == 0
         set_base_offset(batch, 0, base_offset, leader_epoch)
         try:
             segment.append(batch, size, last_offset, max_timestamp)
@@ -306,7 +275,7 @@ class Log:
         self._next_offset = last_offset + 1
         if leader_epoch != self._latest_epoch and leader_epoch >= 0:
             self.assign_epoch(leader_epoch, base_offset)
-        if position == 0:
+        if first:
             self._set_active(segment)
 
     def append_as_follower(self, data: Buffer, now_ms: int = -1) -> None:
@@ -335,7 +304,7 @@ class Log:
 
     def _write_as_given(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
         size, last_offset = header.size, header.last_offset
-        if self._should_roll(size, last_offset, header.max_timestamp, now_ms):
+        if self._rule.demands(size, last_offset, header.max_timestamp, now_ms):
             self._roll(header.base_offset, now_ms)
         segment = self._active
         first = segment.size == 0
@@ -368,41 +337,8 @@ class Log:
     # -- rolling
 
     def _set_active(self, segment: Segment) -> None:
-        """Precompute what would make the next append roll the active segment.
-
-        Rolling by time compares the batch's timestamp with the segment's first one, or the clock with the segment's
-        creation where the first batch has no timestamp.
-        """
-        settings = self._settings
         self._active = segment
-        self._roll_above = min(settings.segment_bytes, MAX_SEGMENT_BYTES)
-        self._last_possible_offset = segment.base_offset + MAX_RELATIVE_OFFSET
-        self._roll_by_timestamp = False
-        self._roll_after_ms = _NEVER
-        if segment.size:
-            jitter = 0
-            if settings.segment_jitter_ms > 0:
-                seed = f"{self.topic_partition} {segment.base_offset}".encode()
-                jitter = zlib.crc32(seed) % min(settings.segment_jitter_ms, settings.segment_ms)
-            first = segment.first_timestamp
-            self._roll_by_timestamp = first is not None and first >= 0
-            start = first if first is not None and first >= 0 else segment.created_ms
-            self._roll_after_ms = start + settings.segment_ms - jitter
-        self._max_index_entries = settings.segment_index_bytes // segment.index.entry.size
-        self._max_time_entries = settings.segment_index_bytes // segment.time_index.entry.size - 1
-        self._index_may_fill = self._max_time_entries * settings.index_interval_bytes < self._roll_above
-
-    def _should_roll(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
-        segment = self._active
-        if segment.size == 0:
-            return last_offset > self._last_possible_offset
-        return (
-            segment.size > self._roll_above - size
-            or last_offset > self._last_possible_offset
-            or (max_timestamp if self._roll_by_timestamp else now_ms) > self._roll_after_ms
-            or len(segment.index) >= self._max_index_entries
-            or len(segment.time_index) >= self._max_time_entries
-        )
+        self._rule = RollRule(segment, self._settings, str(self.topic_partition))
 
     def roll(self, now_ms: int) -> None:
         """Close the active segment, unless it is empty."""
@@ -492,93 +428,6 @@ class Log:
             segment.close()
             for path in segment.paths:
                 self._handles.forget(path)
-
-    # -- reading
-
-    @overload
-    def read(
-        self,
-        offset: int,
-        max_bytes: int,
-        max_offset: int,
-        *,
-        at_least_one: bool = True,
-        cached_only: Literal[False] = False,
-    ) -> Slice: ...
-
-    @overload
-    def read(
-        self, offset: int, max_bytes: int, max_offset: int, *, at_least_one: bool = True, cached_only: bool
-    ) -> Slice | None: ...
-
-    def read(
-        self, offset: int, max_bytes: int, max_offset: int, *, at_least_one: bool = True, cached_only: bool = False
-    ) -> Slice | None:
-        """Whole batches from `offset` on, up to `max_bytes` and below `max_offset`; the first one whatever its size if
-        `at_least_one`.
-
-        With `cached_only` (on the event loop only) None is returned where this would wait for the disk; the caller
-        repeats the read on a worker thread without it.
-        """
-        end = self._next_offset
-        if max_offset > end:
-            max_offset = end
-        if offset >= max_offset or offset < self.log_start_offset:
-            if offset > end or offset < self.log_start_offset:
-                raise KafkaError(
-                    ErrorCode.OFFSET_OUT_OF_RANGE,
-                    f"{self.topic_partition}: offset {offset} is not in {self.log_start_offset} to {end}",
-                )
-            return Slice(b"", offset)
-        try:
-            if cached_only:
-                active = self._active
-                return self._segments.read(
-                    offset, max_bytes, max_offset, LogEnd(active, active.size, end), at_least_one, self._loop_access
-                )
-            return self._read_waiting(offset, max_bytes, max_offset, at_least_one)
-        except NotCached:
-            return None
-        except OSError as error:
-            raise self._storage_error("cannot be read", error) from error
-        except CorruptIndex as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-
-    def _read_waiting(self, offset: int, max_bytes: int, max_offset: int, at_least_one: bool) -> Slice:
-        """The event loop may append, roll or delete meanwhile.
-
-        Taken in this order, position and offset of the end may differ by what is appended in between, and then the
-        position is the lower one: nothing beyond `max_offset` is read.
-        """
-        for _ in range(3):
-            active = self._active
-            end = LogEnd(active, active.size, self._next_offset)
-            if active is not self._active:
-                continue
-            try:
-                with OwnAccess(self._files) as access:
-                    return self._segments.read(offset, max_bytes, max_offset, end, at_least_one, access)
-            except FileNotFoundError:
-                if offset < self.log_start_offset:
-                    raise KafkaError(
-                        ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.topic_partition}: offset {offset} was deleted"
-                    ) from None
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: offset {offset} moved under a read")
-
-    def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
-        """The first record whose timestamp is at least `timestamp`; may wait for the disk."""
-        return self._segments.offset_for_timestamp(timestamp, self.log_start_offset)
-
-    def offset_of_max_timestamp(self) -> TimestampedOffset | None:
-        """The first record with the largest timestamp; may wait for the disk."""
-        return self._segments.offset_of_max_timestamp()
-
-    def last_stable_offset(self, high_watermark: int) -> int:
-        return max(self.producers.last_stable_offset(high_watermark), self.log_start_offset)
-
-    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
-        """For a reader of committed data that was given the batches in [start, end)."""
-        return self._segments.aborted_transactions(start, end)
 
     # -- removing
 
@@ -755,7 +604,3 @@ class Log:
             file.close()
         self._unsynced.add(path)
         self._unsynced.add_directory(self.directory)
-
-    def _storage_error(self, what: str, error: OSError) -> KafkaError:
-        logger.error("%s %s: %s", self.directory, what, error)
-        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} {what}: {error}")

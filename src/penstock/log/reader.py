@@ -1,0 +1,157 @@
+"""What readers see of a log, from the event loop or from a worker thread.
+
+Reading finds the batch that holds an offset (segment by bisection, position by index, then a few headers) and returns
+whole batches below a maximal offset. On the event loop it never waits for the disk: what is not in the page cache is
+read again on a worker thread, while the loop goes on appending, rolling and deleting.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Literal, overload
+
+from penstock.io.files import FileSystem
+from penstock.log.handles import Handles, LoopAccess, NotCached, OwnAccess
+from penstock.log.index import CorruptIndex
+from penstock.log.segment import Segment
+from penstock.log.segments import LogEnd, Segments, Slice, TimestampedOffset
+from penstock.log.transaction_index import AbortedTransaction
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ids import TopicPartition
+from penstock.replication.producers import ProducerStates
+
+logger = logging.getLogger("penstock.log")
+
+
+class ReadableLog:
+    """The state that appending and removing change, and everything that only looks at it."""
+
+    _active: Segment
+
+    def __init__(
+        self,
+        files: FileSystem,
+        directory: str,
+        topic_partition: TopicPartition,
+        handles: Handles,
+        producers: ProducerStates,
+    ) -> None:
+        self.directory = directory
+        self.topic_partition = topic_partition
+        self.producers = producers
+        self.log_start_offset = 0
+        self._files = files
+        self._handles = handles
+        self._loop_access = LoopAccess(handles)
+        self._segments = Segments(files, [])
+        self._next_offset = 0
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._next_offset
+
+    @property
+    def size(self) -> int:
+        return self._segments.size
+
+    @property
+    def segments(self) -> list[Segment]:
+        """Oldest first; the last one is active."""
+        return self._segments.copy()
+
+    @property
+    def first_base_offset(self) -> int:
+        return self._segments[0].base_offset
+
+    @property
+    def active_segment(self) -> Segment:
+        return self._active
+
+    @overload
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        max_offset: int,
+        *,
+        at_least_one: bool = True,
+        cached_only: Literal[False] = False,
+    ) -> Slice: ...
+
+    @overload
+    def read(
+        self, offset: int, max_bytes: int, max_offset: int, *, at_least_one: bool = True, cached_only: bool
+    ) -> Slice | None: ...
+
+    def read(
+        self, offset: int, max_bytes: int, max_offset: int, *, at_least_one: bool = True, cached_only: bool = False
+    ) -> Slice | None:
+        """Whole batches from `offset` on, up to `max_bytes` and below `max_offset`; the first one whatever its size if
+        `at_least_one`.
+
+        With `cached_only` (on the event loop only) None is returned where this would wait for the disk; the caller
+        repeats the read on a worker thread without it.
+        """
+        end = self._next_offset
+        if max_offset > end:
+            max_offset = end
+        if offset >= max_offset or offset < self.log_start_offset:
+            if offset > end or offset < self.log_start_offset:
+                raise KafkaError(
+                    ErrorCode.OFFSET_OUT_OF_RANGE,
+                    f"{self.topic_partition}: offset {offset} is not in {self.log_start_offset} to {end}",
+                )
+            return Slice(b"", offset)
+        try:
+            if cached_only:
+                active = self._active
+                return self._segments.read(
+                    offset, max_bytes, max_offset, LogEnd(active, active.size, end), at_least_one, self._loop_access
+                )
+            return self._read_waiting(offset, max_bytes, max_offset, at_least_one)
+        except NotCached:
+            return None
+        except OSError as error:
+            raise self._storage_error("cannot be read", error) from error
+        except CorruptIndex as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+    def _read_waiting(self, offset: int, max_bytes: int, max_offset: int, at_least_one: bool) -> Slice:
+        """The event loop may append, roll or delete meanwhile.
+
+        Taken in this order, position and offset of the end may differ by what is appended in between, and then the
+        position is the lower one: nothing beyond `max_offset` is read.
+        """
+        for _ in range(3):
+            active = self._active
+            end = LogEnd(active, active.size, self._next_offset)
+            if active is not self._active:
+                continue
+            try:
+                with OwnAccess(self._files) as access:
+                    return self._segments.read(offset, max_bytes, max_offset, end, at_least_one, access)
+            except FileNotFoundError:
+                if offset < self.log_start_offset:
+                    raise KafkaError(
+                        ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.topic_partition}: offset {offset} was deleted"
+                    ) from None
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: offset {offset} moved under a read")
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
+        """The first record whose timestamp is at least `timestamp`; may wait for the disk."""
+        return self._segments.offset_for_timestamp(timestamp, self.log_start_offset)
+
+    def offset_of_max_timestamp(self) -> TimestampedOffset | None:
+        """The first record with the largest timestamp; may wait for the disk."""
+        return self._segments.offset_of_max_timestamp()
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        return max(self.producers.last_stable_offset(high_watermark), self.log_start_offset)
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        """For a reader of committed data that was given the batches in [start, end)."""
+        return self._segments.aborted_transactions(start, end)
+
+    def _storage_error(self, what: str, error: OSError) -> KafkaError:
+        logger.error("%s %s: %s", self.directory, what, error)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} {what}: {error}")

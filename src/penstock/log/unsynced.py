@@ -1,0 +1,64 @@
+"""What a log has changed on disk since it was last synced: file contents, and names in directories.
+
+The event loop notes; `sync`, on a worker thread, syncs what was noted when it began, through handles of its own. What
+is noted meanwhile is left for the next one, and what fails stays noted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock.io.files import FileSystem
+
+
+class Unsynced:
+    __slots__ = ("_directories", "_files", "_paths")
+
+    def __init__(self, files: FileSystem) -> None:
+        self._files = files
+        self._paths: set[str] = set()
+        self._directories: set[str] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._paths or self._directories)
+
+    def add(self, path: str) -> None:
+        self._paths.add(path)
+
+    def add_existing(self, paths: Iterable[str]) -> None:
+        self._paths.update(path for path in paths if self._files.exists(path))
+
+    def add_directory(self, path: str) -> None:
+        self._directories.add(path)
+
+    def forget(self, path: str) -> None:
+        """It is gone, or has another name now."""
+        self._paths.discard(path)
+
+    def sync(self) -> None:
+        """Contents first, then names: a name that survives a power loss has its contents."""
+        paths = list(self._paths)
+        directories = list(self._directories)
+        for path in paths:
+            sync_file(self._files, path)
+        for directory in directories:
+            self._files.sync_directory(directory)
+        self._paths.difference_update(paths)
+        self._directories.difference_update(directories)
+
+    def sync_directory(self, path: str) -> None:
+        """Now, if it is noted."""
+        if path in self._directories:
+            self._files.sync_directory(path)
+            self._directories.discard(path)
+
+
+def sync_file(files: FileSystem, path: str) -> None:
+    try:
+        file = files.open(path)
+    except FileNotFoundError:
+        return  # deleted by retention meanwhile: there is nothing left to keep
+    try:
+        file.sync()
+    finally:
+        file.close()
