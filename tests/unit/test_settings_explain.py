@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from penstock.settings.definition import Scope, Type
+from penstock.settings.explain import (
+    BrokerLayers,
+    Source,
+    Synonym,
+    explain_broker,
+    explain_broker_defaults,
+    explain_topic,
+)
+from penstock.settings.node import BROKER_SETTINGS
+from penstock.settings.topic import TOPIC_SETTINGS
+
+NOTHING = BrokerLayers({}, {}, {})
+
+
+def test_an_untouched_topic_has_the_defaults() -> None:
+    entries = {entry.name: entry for entry in explain_topic({}, NOTHING)}
+    assert set(entries) == {name for name, definition in TOPIC_SETTINGS.items() if not definition.internal}
+    retention = entries["retention.ms"]
+    assert (retention.value, retention.source, retention.type) == ("604800000", Source.DEFAULT_CONFIG, Type.LONG)
+    assert retention.synonyms == (Synonym("log.retention.hours", "168", Source.DEFAULT_CONFIG),)
+    assert not retention.read_only
+
+
+def test_a_topics_own_value_comes_first_then_every_layer_below() -> None:
+    layers = BrokerLayers({"log.retention.hours": "1"}, {"log.retention.ms": "2"}, {"log.retention.ms": "3"})
+    (entry,) = explain_topic({"retention.ms": "4"}, layers, ["retention.ms"])
+    assert (entry.value, entry.source) == ("4", Source.TOPIC_CONFIG)
+    assert [(synonym.value, synonym.source.name) for synonym in entry.synonyms] == [
+        ("4", "TOPIC_CONFIG"),
+        ("3", "DYNAMIC_BROKER_CONFIG"),
+        ("2", "DYNAMIC_DEFAULT_BROKER_CONFIG"),
+        ("1", "STATIC_BROKER_CONFIG"),
+        ("168", "DEFAULT_CONFIG"),
+    ]
+    (entry,) = explain_topic({}, layers, ["retention.ms"])
+    assert (entry.value, entry.source) == ("3", Source.DYNAMIC_BROKER_CONFIG)
+
+
+def test_a_brokers_settings() -> None:
+    layers = BrokerLayers({"node.id": "1", "max.connections": "5"}, {"max.connections": "6"}, {})
+    entries = {entry.name: entry for entry in explain_broker(layers)}
+    assert set(entries) == {name for name, definition in BROKER_SETTINGS.items() if not definition.internal}
+    assert (entries["node.id"].value, entries["node.id"].source) == ("1", Source.STATIC_BROKER_CONFIG)
+    assert entries["node.id"].read_only
+    assert (entries["max.connections"].value, entries["max.connections"].source) == (
+        "6",
+        Source.DYNAMIC_DEFAULT_BROKER_CONFIG,
+    )
+    assert entries["log.retention.ms"].value is None
+    assert entries["log.retention.hours"].value == "168"
+    assert all(entry.read_only == (BROKER_SETTINGS[name].scope is Scope.READ_ONLY) for name, entry in entries.items())
+
+
+def test_the_default_broker_has_only_what_was_set() -> None:
+    (entry,) = explain_broker_defaults({"max.connections": "6"})
+    assert (entry.name, entry.value, entry.source) == ("max.connections", "6", Source.DYNAMIC_DEFAULT_BROKER_CONFIG)
+    assert explain_broker_defaults({"max.connections": "6"}, ["other"]) == []
