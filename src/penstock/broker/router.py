@@ -20,7 +20,7 @@ from penstock.broker.connection import Connection
 from penstock.broker.request import Request
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import API, ApiKey
-from penstock.protocol.codec import MalformedMessage, decode
+from penstock.protocol.codec import MalformedMessage, decode_from
 from penstock.protocol.declaration import Message
 from penstock.protocol.frames import read_request_header, response_parts
 from penstock.security.principal import ANONYMOUS
@@ -72,7 +72,8 @@ class Router:
             return
         try:
             header, position = read_request_header(frame, 0)
-            message = decode(route.request, frame, version, position)
+            # Bytes after the message are let pass, as Kafka does: librdkafka sends some with Metadata for all topics.
+            message, _ = decode_from(route.request, frame, version, position)
         except MalformedMessage as error:
             logger.warning(
                 "closing %s: a malformed %s v%d request: %s", connection.peer_host, route.api_key.name, version, error
