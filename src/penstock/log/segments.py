@@ -82,6 +82,12 @@ class Segments:
     # -- changing the list; the lists are replaced, so that a reader on another thread keeps a consistent pair
 
     def append(self, segment: Segment) -> None:
+        # What was the end of the log is not to be read from the old segment any more.
+        self._boundaries = {
+            offset: (inside, position)
+            for offset, (inside, position) in self._boundaries.items()
+            if position < inside.size
+        }
         self._replace([*self._list, segment])
 
     def remove(self, removed: list[Segment]) -> None:
