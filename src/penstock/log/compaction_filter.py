@@ -6,8 +6,8 @@ a compacted log.
 
 A batch keeps its offsets, its sequence and its producer whatever it loses. One that loses nothing is copied as it is;
 one that loses some records keeps the bytes of the others; one that loses all of them goes, unless its producer's last
-sequence, or the end of a segment or of the committed log, would go with it: then its header stays, with no records. So a
-cleaned segment still reaches up to the next one, and a hole between segments remains what it is: a loss.
+sequence, or the end of a segment or of the committed log, would go with it: then its header stays, with no records.
+So a cleaned segment still reaches up to the next one, and a hole between segments remains what it is: a loss.
 """
 
 from __future__ import annotations

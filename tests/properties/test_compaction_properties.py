@@ -1,0 +1,208 @@
+"""Compaction against a model: whatever is written, whenever the power fails or a process dies, a reader of the whole
+log ends up with the last value of every key, and with nothing that was deleted."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import signal
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compaction_world import DAY_MS, DIRECTORY, World
+from penstock.log import compaction
+from penstock.testing.simulated_disk import SimulatedDisk
+from penstock.testing.simulated_mount import Mount, ProcessKilled
+
+LEFTOVERS = (".cleaned", ".swap", ".deleted", ".tmp")
+
+
+class Model:
+    """Everything that was ever written, by offset."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.history: dict[int, tuple[bytes, bytes | None]] = {}
+        self.end = 0
+
+    def put(self, pairs: Sequence[tuple[bytes, bytes | None]], codec: int = 0) -> None:
+        first = self.world.put(*pairs, codec=codec)
+        for offset, pair in enumerate(pairs, first):
+            self.history[offset] = pair
+        self.end = self.world.log.log_end_offset
+
+    def lose_what_was_not_flushed(self, flushed: int) -> None:
+        end = self.world.log.log_end_offset
+        assert flushed <= end <= self.end
+        self.history = {offset: pair for offset, pair in self.history.items() if offset < end}
+        self.end = end
+
+    def check(self) -> None:
+        contents = self.world.contents()
+        offsets = [offset for offset, _, _ in contents]
+        assert offsets == sorted(set(offsets))
+        for offset, key, value in contents:
+            assert self.history[offset] == (key, value), f"offset {offset} holds something that was never there"
+        assert self.world.log.log_end_offset == self.end
+        last_in_log = {key: offset for offset, key, _ in contents}
+        last_written = {key: offset for offset, (key, _) in self.history.items()}
+        for key, offset in last_written.items():
+            found = last_in_log.get(key)
+            if self.history[offset][1] is None and found is None:
+                continue
+            assert found == offset, f"key {key!r}: the last record found is at {found}, not at {offset}"
+
+    def check_cleaned(self) -> None:
+        """Below the cleaner's checkpoint every key is there once, and nothing is left lying about."""
+        self.check()
+        checkpoint = self.world.cleaner._checkpoint_of(self.world.log).get(self.world.log.topic_partition, 0)
+        keys = [key for offset, key, _ in self.world.contents() if offset < checkpoint]
+        assert len(keys) == len(set(keys))
+        assert not [name for name in self.world.names() if name.endswith(LEFTOVERS)]
+
+
+def small_world(seed: int = 0) -> World:
+    return World(seed, segment_bytes=700, index_interval_bytes=100, delete_retention_ms=DAY_MS)
+
+
+keys = st.sampled_from([b"a", b"b", b"c", b"d", b"a key that is longer than sixteen bytes"])
+values = st.none() | st.binary(max_size=40)
+puts = st.tuples(st.just("put"), st.lists(st.tuples(keys, values), min_size=1, max_size=5), st.integers(0, 4))
+steps = st.one_of(
+    puts,
+    puts,
+    st.tuples(st.just("roll")),
+    st.tuples(st.just("advance"), st.sampled_from([1, DAY_MS // 2, DAY_MS])),
+    st.tuples(st.just("clean")),
+    st.tuples(st.just("crash"), st.integers(0, 60), st.booleans(), st.integers(0, 2**32)),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(steps, min_size=5, max_size=60), st.integers(0, 2**32))
+def test_any_history(history: list[Any], seed: int) -> None:
+    world = small_world(seed)
+    model = Model(world)
+    for step in history:
+        match step:
+            case ("put", pairs, codec):
+                model.put(pairs, codec)
+            case ("roll",):
+                world.roll()
+            case ("advance", time_ms):
+                world.clock.jump(time_ms)
+            case ("clean",):
+                while world.clean():
+                    model.check_cleaned()
+            case ("crash", operations, power_fails, chance):
+                world.flush()
+                flushed = world.log.recovery_point
+                die_while_cleaning(world, operations)
+                come_back(world, flushed, random.Random(chance) if power_fails else None)
+                model.lose_what_was_not_flushed(flushed)
+        model.check()
+
+
+def die_while_cleaning(world: World, operations: int) -> bool:
+    """The broker, started again, dies after so many changes to the disk; false if it had nothing left to do."""
+    recovery_point = world.log.recovery_point
+    world.disk.crash()
+    try:
+        world.open(Mount(world.disk, operations=operations), recovery_point=recovery_point)
+        world.clean()
+    except ProcessKilled:
+        return True
+    return False
+
+
+def come_back(world: World, recovery_point: int, power_fails: random.Random | None) -> None:
+    if power_fails is None:
+        world.disk.crash()
+    else:
+        world.disk.power_loss(power_fails)
+    world.open(recovery_point=recovery_point)
+
+
+def eventful_world() -> tuple[World, Model]:
+    """Three groups to clean, tombstones whose time has come, a transaction that was aborted."""
+    world = World(segment_bytes=600, index_interval_bytes=100, delete_retention_ms=DAY_MS)
+    model = Model(world)
+    for number in range(12):
+        model.put([(b"key%d" % (number % 4), b"first"), (b"deleted%d" % (number % 3), b"x" * 20)])
+    model.put([(b"deleted0", None), (b"deleted1", None)])
+    world.roll()
+    world.clean()
+    world.clock.jump(2 * DAY_MS)
+    for number in range(8):
+        model.put([(b"key%d" % (number % 3), b"second"), (b"more%d" % number, b"y" * 30)])
+    model.put([(b"deleted2", None)])
+    world.roll()
+    model.put([(b"key0", b"last")])
+    world.flush()
+    return world, model
+
+
+@pytest.mark.parametrize("fate", ["killed", "power 1", "power 2", "power 3", "power 4"])
+def test_the_broker_dies_at_every_change_it_makes(fate: str) -> None:
+    world, model = eventful_world()
+    assert world.clean()
+    model.check_cleaned()
+    finally_there = world.contents()
+    for operations in itertools.count():
+        world, model = eventful_world()
+        flushed = world.log.recovery_point
+        died = die_while_cleaning(world, operations)
+        come_back(world, flushed, None if fate == "killed" else random.Random(f"{fate} {operations}"))
+        model.check()
+        while world.clean():
+            model.check_cleaned()
+        assert world.contents() == finally_there
+        if not died:
+            assert operations > 20
+            return
+
+
+class DyingChild:
+    """A compaction process that is killed after so many changes to the disk."""
+
+    def __init__(self, disk: SimulatedDisk, operations: int) -> None:
+        self._disk = disk
+        self._operations = operations
+        self.died = False
+
+    async def run(self, module: str, arguments: Sequence[str]) -> int:
+        assert module == compaction.__name__
+        mount = Mount(self._disk, operations=self._operations)
+        try:
+            return compaction.main(mount, list(arguments))
+        except ProcessKilled:
+            self.died = True
+            return -signal.SIGKILL
+        finally:
+            mount.kill()
+
+
+def test_the_child_dies_at_every_change_it_makes() -> None:
+    for operations in itertools.count():
+        world, model = eventful_world()
+        before = world.contents()
+        in_use = {name: world.disk.size(f"{DIRECTORY}/{name}") for name in world.names()}
+        child = DyingChild(world.disk, operations)
+        processes, world.processes = world.processes, child  # type: ignore[assignment]
+        world.open(recovery_point=world.log.recovery_point)
+        cleaned = world.clean()
+        assert cleaned != child.died
+        if cleaned:
+            assert operations > 10
+            return
+        assert world.contents() == before
+        assert {name: world.disk.size(f"{DIRECTORY}/{name}") for name in in_use} == in_use
+        world.processes = processes
+        world.restart()
+        assert world.contents() == before
+        assert world.clean()
+        model.check_cleaned()
