@@ -45,12 +45,8 @@ def lead_alone(local: ReplicaKey, voters: VoterSet, kraft_version: int, history:
         raise NotAlone(f"the voter {local.node_id} is another directory than this node's: its disk was replaced")
     epoch = max(history.last_epoch, history.election.epoch if history.election else 0) + 1
     votes = voters.leader_change_voters()
-    message_version = min(kraft_version, 1)
-    if message_version == 0:
-        for vote in votes:
-            vote.voter_directory_id = ZERO_UUID
     records: list[LeaderChangeMessage | KRaftVersionRecord | VotersRecord] = [
-        LeaderChangeMessage(version=message_version, leader_id=local.node_id, voters=votes, granting_voters=votes)
+        LeaderChangeMessage(leader_id=local.node_id, voters=votes, granting_voters=votes)
     ]
     if kraft_version >= 1 and not history.voters_in_log:
         # The checkpoint of the format is this node's own; what the quorum relies on has to be in the log.

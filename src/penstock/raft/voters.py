@@ -83,10 +83,8 @@ class VoterSet:
         )
 
     def leader_change_voters(self) -> list[LeaderChangeMessageVoter]:
-        return [
-            LeaderChangeMessageVoter(voter_id=voter.key.node_id, voter_directory_id=voter.key.directory_id)
-            for voter in self.voters
-        ]
+        """Without directory ids: Kafka declares a version 1 that has them, but writes and reads only version 0."""
+        return [LeaderChangeMessageVoter(voter_id=voter.key.node_id) for voter in self.voters]
 
     @property
     def node_ids(self) -> tuple[int, ...]:
