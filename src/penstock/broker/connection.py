@@ -33,8 +33,11 @@ RECEIVE_BUFFER_SIZE = 512 * 1024
 OWN_BUFFER_SIZE = 64 * 1024
 SMALLEST_REQUEST = 8  # api key, api version, correlation id
 JOIN_BELOW = 4096  # copying this much is cheaper than a longer writev
+FLUSH_ABOVE = 256 * 1024  # replies of one read leave together up to here, and not beyond: memory stays bounded
+PRODUCE = 0
 
 _read_length = struct.Struct(">i").unpack_from
+_read_api_key = struct.Struct(">h").unpack_from
 
 
 class Reply:
@@ -68,12 +71,14 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active = 0.0
         self._handle = listener.handle
         self._frame_max = listener.request_bytes_max
+        self._small_frame_max = listener.small_request_bytes_max
         self._parked_max = listener.parked_max
         self._own: bytearray | None = (
             None  # holds a partial frame, or frames that wait for the connection to be unmuted
         )
         self._filled = 0
         self._out: list[Buffer] = []
+        self._out_size = 0
         self._parked: deque[Reply] = deque()
         self._muted_by: Reply | None = None
         self._write_paused = False
@@ -131,14 +136,16 @@ class Connection(asyncio.BufferedProtocol):
         self._processing = True
         while end - position >= 4 and self._is_ready():
             (length,) = _read_length(view, position)
-            if length < SMALLEST_REQUEST or length > self._frame_max:
-                self._refuse_frame(length)
+            is_usual = SMALLEST_REQUEST <= length <= self._small_frame_max
+            if not is_usual and not self._accepts(view, position, end, length):
                 return
             frame_end = position + 4 + length
             if frame_end > end:
                 break
             self._handle(self, view, position + 4, frame_end)
             position = frame_end
+            if self._out_size > FLUSH_ABOVE:
+                self._flush()
             if self.is_closed:
                 return
         self._processing = False
@@ -164,19 +171,33 @@ class Connection(asyncio.BufferedProtocol):
             if SMALLEST_REQUEST <= length <= self._frame_max:
                 needed = max(left, 4 + length)
         own = self._own
-        if own is None or not needed < len(own) <= max(2 * needed, OWN_BUFFER_SIZE):
+        if own is None or not needed <= len(own) <= max(2 * needed, OWN_BUFFER_SIZE):
             self._own = own = bytearray(max(needed, OWN_BUFFER_SIZE))
             own[:left] = view[position:end]
         elif position:
             own[:left] = view[position:end]
         self._filled = left
 
-    def _refuse_frame(self, length: int) -> None:
+    def _accepts(self, view: memoryview, position: int, end: int, length: int) -> bool:
+        """Whether a frame of unusual length may be received; if not, the connection is gone.
+
+        Decoded, a message without records takes many times the room of its bytes; so only Produce may be large.
+        """
+        limit, setting = self._frame_max, "socket.request.max.bytes"
+        if end - position >= 6 and _read_api_key(view, position + 4) != (PRODUCE,):
+            limit, setting = self._small_frame_max, "penstock.max.small.request.bytes"
+        if SMALLEST_REQUEST <= length <= limit:
+            return True
         logger.warning(
-            "closing %s: a request of %d bytes is outside %d..%d (socket.request.max.bytes)",
-            self.peer_host, length, SMALLEST_REQUEST, self._frame_max,
-        )  # fmt: skip
+            "closing %s: a request of %d bytes is not within %d to %d (%s)",
+            self.peer_host,
+            length,
+            SMALLEST_REQUEST,
+            limit,
+            setting,
+        )
         self.abort()
+        return False
 
     def _update_reading(self) -> None:
         """Read only when there is room for what arrives and somebody to look at it."""
@@ -209,7 +230,12 @@ class Connection(asyncio.BufferedProtocol):
             self._parked.append(reply)
             self.listener.limits.parked += 1
         else:
-            self._out += parts
+            self._queue(parts)
+
+    def _queue(self, parts: list[Buffer]) -> None:
+        self._out += parts
+        for part in parts:
+            self._out_size += len(part)
 
     def park(self, *, mute: bool = False) -> Reply:
         """Reserve the place of the request being handled; `Reply.complete` answers it."""
@@ -226,9 +252,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._muted_by is reply:
             self._muted_by = None
         parked = self._parked
-        while parked and parked[0].parts is not None:
-            self._out += parked.popleft().parts  # type: ignore[arg-type]
+        while parked and (parts := parked[0].parts) is not None:
+            parked.popleft()
             self.listener.limits.parked -= 1
+            self._queue(parts)
         if self._processing:
             return
         if self._out:
@@ -237,21 +264,28 @@ class Connection(asyncio.BufferedProtocol):
 
     def _flush(self) -> None:
         out, self._out = self._out, []
+        size, self._out_size = self._out_size, 0
         transport = self.transport
         if transport is None or self.is_closed:
             return
         if len(out) == 1:
             transport.write(out[0])
-        elif sum(map(len, out)) <= JOIN_BELOW:
+        elif size <= JOIN_BELOW:
             transport.write(b"".join(out))
         else:
             transport.writelines(out)
 
     # -- ends -----------------------------------------------------------------------------------------------------
 
-    @property
-    def is_idle(self) -> bool:
-        return not self._parked
+    def close_if_idle(self) -> bool:
+        """For a connection that has been silent for long: close it, unless it waits for an answer."""
+        if self._parked:
+            return False
+        if self._write_paused:
+            self.abort()  # it does not read its replies either
+        else:
+            self.close()
+        return True
 
     def close(self) -> None:
         """No more requests; replies that are ready still leave."""

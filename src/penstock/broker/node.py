@@ -210,7 +210,9 @@ class Node:
                 after_read=self.wakeups.run,
                 limits=self.limits,
                 request_bytes_max=self.settings.socket_request_max_bytes,
+                small_request_bytes_max=self.settings.penstock_max_small_request_bytes,
                 parked_max=self.settings.queued_max_requests,
+                socket_buffers=self._socket_buffers(),
                 receive_buffer=receive_buffer,
             )
             receive_buffer = listener.receive_buffer
@@ -221,6 +223,13 @@ class Node:
                     ErrorCode.INVALID_CONFIG, f"cannot listen on {endpoint}: {error.strerror or error}"
                 ) from error
             self.listeners.append(listener)
+
+    def _socket_buffers(self) -> dict[int, int]:
+        sizes = {
+            socket.SO_SNDBUF: self.settings.socket_send_buffer_bytes,
+            socket.SO_RCVBUF: self.settings.socket_receive_buffer_bytes,
+        }
+        return {option: size for option, size in sizes.items() if size >= 0}
 
     async def _register(self) -> None:
         """Become a broker of the cluster: fenced first, then unfenced, which elects the leaders."""

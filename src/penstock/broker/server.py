@@ -67,7 +67,9 @@ class Listener:
         after_read: Callable[[], None],
         limits: ConnectionLimits,
         request_bytes_max: int,
+        small_request_bytes_max: int,
         parked_max: int,
+        socket_buffers: Mapping[int, int],
         receive_buffer: bytearray | None = None,
     ) -> None:
         self.name = name
@@ -75,7 +77,9 @@ class Listener:
         self.after_read = after_read
         self.limits = limits
         self.request_bytes_max = request_bytes_max
+        self.small_request_bytes_max = small_request_bytes_max
         self.parked_max = parked_max
+        self.socket_buffers = socket_buffers  # sizes by SO_SNDBUF and SO_RCVBUF
         self.receive_buffer = receive_buffer if receive_buffer is not None else bytearray(RECEIVE_BUFFER_SIZE)
         self.receive_view = memoryview(self.receive_buffer)
         self.loop = loop
@@ -106,6 +110,8 @@ class Listener:
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, size in self.socket_buffers.items():
+                sock.setsockopt(socket.SOL_SOCKET, option, size)
 
     def connection_closed(self, connection: Connection) -> None:
         if connection in self.connections:
@@ -114,9 +120,9 @@ class Listener:
 
     def close_idle(self, idle_max_seconds: float) -> None:
         oldest = self.loop_time() - idle_max_seconds
-        for connection in [c for c in self.connections if c.last_active < oldest and c.is_idle]:
-            logger.info("closing the connection of %s: idle (connections.max.idle.ms)", connection.peer_host)
-            connection.close()
+        for connection in [each for each in self.connections if each.last_active < oldest]:
+            if connection.close_if_idle():
+                logger.info("closed the connection of %s: idle (connections.max.idle.ms)", connection.peer_host)
 
     async def close(self) -> None:
         """Stop listening, then close every connection; replies that are ready still leave."""

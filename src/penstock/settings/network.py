@@ -46,10 +46,10 @@ class NetworkSettings:
         "The listeners of the controller role; a node that is the whole quorum needs none.",
     )
     socket_send_buffer_bytes: int = setting(
-        Type.INT, 102_400, at_least(-1), "SO_SNDBUF of accepted sockets; -1 leaves it to the system."
+        Type.INT, -1, at_least(-1), "SO_SNDBUF of accepted sockets; -1 leaves it to the system, which adapts it."
     )
     socket_receive_buffer_bytes: int = setting(
-        Type.INT, 102_400, at_least(-1), "SO_RCVBUF of accepted sockets; -1 leaves it to the system."
+        Type.INT, -1, at_least(-1), "SO_RCVBUF of accepted sockets; -1 leaves it to the system, which adapts it."
     )
     socket_request_max_bytes: int = setting(
         Type.INT, 104_857_600, at_least(1), "The largest request accepted; a longer frame closes the connection."
@@ -86,6 +86,12 @@ class NetworkSettings:
     )
     queued_max_request_bytes: int = setting(
         Type.LONG, -1, None, "Bytes of requests held in memory before reading stops everywhere; -1 for no limit."
+    )
+    penstock_max_small_request_bytes: int = setting(
+        Type.INT,
+        8_388_608,
+        at_least(1024),
+        "The largest request other than Produce; a longer one closes the connection. An addition to Kafka's settings.",
     )
     penstock_max_parked_requests: int = setting(
         Type.INT,

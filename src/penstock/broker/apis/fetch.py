@@ -242,8 +242,13 @@ class Fetch:
         future.add_done_callback(self._was_read)
 
     def _was_read(self, future: asyncio.Future[list[PartitionData] | None]) -> None:
-        if not self._is_done and not future.cancelled():
-            self._finish(future.result() or [])
+        if self._is_done or future.cancelled():
+            return
+        if future.exception() is not None:
+            logger.error("a fetch from disk failed", exc_info=future.exception())
+            self._request.connection.abort()
+            return
+        self._finish(future.result() or [])
 
     def _finish(self, results: list[PartitionData]) -> None:
         self._forget()
