@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller_world import World
+from penstock.controller.configs import ConfigOperation
+from penstock.metadata.image import ResourceType
+from penstock.model.errors import ErrorCode
+from penstock.protocol.messages import alter_configs as legacy
+from penstock.protocol.messages import incremental_alter_configs as incremental
+
+SET, DELETE, APPEND, SUBTRACT = ConfigOperation
+
+
+def alter(
+    world: World,
+    resource: tuple[int, str],
+    *changes: tuple[int, str, str | None],
+    validate_only: bool = False,
+) -> tuple[int, str | None]:
+    request = incremental.IncrementalAlterConfigsRequest(
+        resources=[
+            incremental.AlterConfigsResource(
+                resource_type=resource[0],
+                resource_name=resource[1],
+                configs=[
+                    incremental.AlterableConfig(name=name, config_operation=operation, value=value)
+                    for operation, name, value in changes
+                ],
+            )
+        ],
+        validate_only=validate_only,
+    )
+    (result,) = world.do(world.controller.incremental_alter_configs(request)).responses
+    assert (result.resource_type, result.resource_name) == resource
+    return result.error_code, result.error_message
+
+
+def replace(world: World, resource: tuple[int, str], configs: dict[str, str | None]) -> Any:
+    request = legacy.AlterConfigsRequest(
+        resources=[
+            legacy.AlterConfigsResource(
+                resource_type=resource[0],
+                resource_name=resource[1],
+                configs=[legacy.AlterableConfig(name=name, value=value) for name, value in configs.items()],
+            )
+        ]
+    )
+    (result,) = world.do(world.controller.alter_configs(request)).responses
+    return result.error_code
+
+
+TOPIC = (ResourceType.TOPIC, "orders")
+BROKER = (ResourceType.BROKER, "1")
+ALL_BROKERS = (ResourceType.BROKER, "")
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.create("orders")
+    return world
+
+
+def test_single_settings_are_set_and_deleted(world: World) -> None:
+    assert alter(world, TOPIC, (SET, "retention.ms", "5"), (SET, "segment.ms", "6")) == (0, None)
+    assert world.image.topic_config("orders") == {"retention.ms": "5", "segment.ms": "6"}
+    assert alter(world, TOPIC, (DELETE, "retention.ms", None), (DELETE, "max.message.bytes", None))[0] == 0
+    assert world.image.topic_config("orders") == {"segment.ms": "6"}
+    assert alter(world, TOPIC, (DELETE, "segment.ms", None))[0] == 0
+    assert world.image.configs == {}
+
+
+def test_lists_are_appended_to_and_subtracted_from(world: World) -> None:
+    assert alter(world, TOPIC, (APPEND, "cleanup.policy", "compact"))[0] == 0
+    assert world.image.topic_config("orders") == {"cleanup.policy": "delete,compact"}
+    assert alter(world, TOPIC, (SUBTRACT, "cleanup.policy", "delete"))[0] == 0
+    assert world.image.topic_config("orders") == {"cleanup.policy": "compact"}
+    assert alter(world, TOPIC, (APPEND, "retention.ms", "1")) == (
+        ErrorCode.INVALID_CONFIG,
+        "Can't APPEND to key retention.ms because its type is not LIST.",
+    )
+
+
+def test_what_does_not_change_makes_no_record(world: World) -> None:
+    alter(world, TOPIC, (SET, "retention.ms", "5"))
+    before = len(world.batches)
+    alter(world, TOPIC, (SET, "retention.ms", "5"))
+    assert len(world.batches) == before
+
+
+@pytest.mark.parametrize(
+    ("resource", "change", "code"),
+    [
+        (TOPIC, (SET, "retention.ms", "x"), ErrorCode.INVALID_CONFIG),
+        (TOPIC, (SET, "no.such", "1"), ErrorCode.INVALID_CONFIG),
+        (TOPIC, (SET, "retention.ms", None), ErrorCode.INVALID_REQUEST),
+        (TOPIC, (9, "retention.ms", "1"), ErrorCode.INVALID_REQUEST),
+        (TOPIC, (SET, "leader.replication.throttled.replicas", "1:1," * 9000 + "1:1"), ErrorCode.INVALID_CONFIG),
+        ((ResourceType.TOPIC, "nowhere"), (SET, "retention.ms", "1"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ((ResourceType.TOPIC, ""), (SET, "retention.ms", "1"), ErrorCode.INVALID_REQUEST),
+        ((ResourceType.TOPIC, "a/b"), (SET, "retention.ms", "1"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ((ResourceType.BROKER, "9"), (SET, "max.connections", "1"), ErrorCode.BROKER_ID_NOT_REGISTERED),
+        ((ResourceType.BROKER, "one"), (SET, "max.connections", "1"), ErrorCode.INVALID_REQUEST),
+        (BROKER, (SET, "node.id", "2"), ErrorCode.INVALID_CONFIG),
+        (BROKER, (SET, "max.connections", "-1"), ErrorCode.INVALID_CONFIG),
+        (BROKER, (SET, "max.conections", "1"), ErrorCode.INVALID_CONFIG),
+        (BROKER, (SET, "num.io.threads", "1"), ErrorCode.INVALID_CONFIG),
+        (ALL_BROKERS, (SET, "log.retention.ms", "0"), ErrorCode.INVALID_CONFIG),
+        ((ResourceType.GROUP, "g"), (SET, "x", "1"), ErrorCode.INVALID_REQUEST),
+        ((77, "g"), (SET, "x", "1"), ErrorCode.UNSUPPORTED_VERSION),
+    ],
+)
+def test_what_is_refused(
+    world: World, resource: tuple[int, str], change: tuple[int, str, str | None], code: ErrorCode
+) -> None:
+    before = world.image
+    assert alter(world, resource, change)[0] == code
+    assert world.image is before
+
+
+def test_the_result_is_validated_as_a_whole(world: World) -> None:
+    assert alter(world, TOPIC, (SET, "max.compaction.lag.ms", "10"))[0] == 0
+    assert alter(world, TOPIC, (SET, "min.compaction.lag.ms", "11"))[0] == ErrorCode.INVALID_CONFIG
+
+
+def test_broker_settings_for_one_and_for_all(world: World) -> None:
+    assert alter(world, ALL_BROKERS, (SET, "log.retention.ms", "5"), (SET, "max.connections", "7"))[0] == 0
+    assert alter(world, BROKER, (SET, "max.connections", "8"))[0] == 0
+    settings = world.controller.settings
+    assert (settings.topic_defaults.retention_ms, settings.max_connections) == (5, 8)
+    result = world.create("more")
+    assert {(config.name, config.value, config.config_source) for config in result.configs} >= {
+        ("retention.ms", "5", 3)
+    }
+    assert alter(world, BROKER, (DELETE, "max.connections", None))[0] == 0
+    assert world.controller.settings.max_connections == 7
+
+
+def test_validate_only_and_duplicates(world: World) -> None:
+    assert alter(world, TOPIC, (SET, "retention.ms", "5"), validate_only=True)[0] == 0
+    assert world.image.configs == {}
+    twice = ((SET, "retention.ms", "5"), (DELETE, "retention.ms", None))
+    assert alter(world, TOPIC, *twice) == (ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    resource = incremental.AlterConfigsResource(resource_type=2, resource_name="orders")
+    request = incremental.IncrementalAlterConfigsRequest(resources=[resource, resource])
+    response = world.do(world.controller.incremental_alter_configs(request))
+    assert [result.error_code for result in response.responses] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+def test_the_older_request_replaces_all(world: World) -> None:
+    assert replace(world, TOPIC, {"retention.ms": "5", "segment.ms": "6"}) == 0
+    assert replace(world, TOPIC, {"segment.ms": "7"}) == 0
+    assert world.image.topic_config("orders") == {"segment.ms": "7"}
+    assert replace(world, TOPIC, {"segment.ms": None}) == ErrorCode.INVALID_REQUEST
+    assert replace(world, TOPIC, {"segment.ms": "x"}) == ErrorCode.INVALID_CONFIG
+    assert replace(world, TOPIC, {}) == 0
+    assert world.image.configs == {}
