@@ -53,11 +53,14 @@ def decode_record(value: bytes | None) -> Message:
     """MalformedMessage for bytes that are no record, UnknownRecord for one that we cannot know."""
     if not value:
         raise MalformedMessage("a metadata record without a value")
-    frame_version, position = read_uvarint(value, 0)
-    if frame_version != _FRAME_VERSION:
-        raise UnknownRecord(f"metadata record with frame version {frame_version}")
-    key, position = read_uvarint(value, position)
-    version, position = read_uvarint(value, position)
+    try:
+        frame_version, position = read_uvarint(value, 0)
+        if frame_version != _FRAME_VERSION:
+            raise UnknownRecord(f"metadata record with frame version {frame_version}")
+        key, position = read_uvarint(value, position)
+        version, position = read_uvarint(value, position)
+    except IndexError:
+        raise MalformedMessage("a metadata record that ends in its first bytes") from None
     record_type = _RECORDS.get(key)
     if record_type is None:
         raise UnknownRecord(f"metadata record of type {key}")

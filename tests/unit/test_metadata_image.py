@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import pytest
+
+from penstock.metadata.delta import MetadataDelta, ReplayFailed
+from penstock.metadata.image import EMPTY_IMAGE, ConfigResource, MetadataImage, ResourceType
+from penstock.metadata.partition import MIGRATING_DIRECTORY, Partition
+from penstock.protocol.declaration import Message
+from penstock.protocol.messages.metadata_records import (
+    AccessControlEntryRecord,
+    BrokerRegistrationChangeRecord,
+    ClearElrRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+    FenceBrokerRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+)
+
+ONE, TWO = b"1" * 16, b"2" * 16
+HOME = b"h" * 16
+
+
+def replayed(image: MetadataImage, *records: Message) -> MetadataImage:
+    delta = MetadataDelta(image)
+    delta.replay_all(records)
+    return delta.apply(image.offset + len(records), 1, 5)
+
+
+def partition(topic_id: bytes, index: int, **fields: object) -> PartitionRecord:
+    values: dict[str, object] = {
+        "replicas": [1, 2],
+        "isr": [1, 2],
+        "leader": 1,
+        "leader_epoch": 0,
+        "partition_epoch": 0,
+        "directories": [HOME, HOME],
+        **fields,
+    }
+    return PartitionRecord(topic_id=topic_id, partition_id=index, **values)
+
+
+@pytest.fixture
+def image() -> MetadataImage:
+    return replayed(
+        EMPTY_IMAGE,
+        FeatureLevelRecord(name="metadata.version", feature_level=30),
+        RegisterBrokerRecord(broker_id=1, broker_epoch=7, log_dirs=[HOME], rack=None),
+        TopicRecord(name="a.b", topic_id=ONE),
+        partition(ONE, 0),
+        partition(ONE, 1),
+        TopicRecord(name="c", topic_id=TWO),
+        partition(TWO, 0),
+        ConfigRecord(resource_type=ResourceType.TOPIC, resource_name="c", name="retention.ms", value="1"),
+    )
+
+
+def test_a_change_leaves_the_old_image_and_all_else_alone(image: MetadataImage) -> None:
+    changed = replayed(image, PartitionChangeRecord(topic_id=ONE, partition_id=1, isr=[2], leader=2))
+    assert image.topics.partition("a.b", 1) == Partition((1, 2), (HOME, HOME), (1, 2), 1, 0, 0)
+    assert changed.topics.partition("a.b", 1) == Partition((1, 2), (HOME, HOME), (2,), 2, 1, 1)
+    assert changed.topics.by_id(TWO) is image.topics.by_id(TWO)
+    assert changed.topics.names is image.topics.names
+    assert changed.configs is image.configs
+    assert changed.brokers is image.brokers
+    assert changed.offset == image.offset + 1
+
+
+def test_a_change_without_a_leader_keeps_the_leader_epoch(image: MetadataImage) -> None:
+    changed = replayed(
+        image,
+        PartitionChangeRecord(topic_id=ONE, partition_id=0, isr=[1]),
+        PartitionChangeRecord(
+            topic_id=ONE,
+            partition_id=0,
+            replicas=[1, 2, 3],
+            adding_replicas=[3],
+            removing_replicas=[2],
+            directories=[HOME] * 3,
+            eligible_leader_replicas=[2],
+            last_known_elr=[2],
+            leader_recovery_state=1,
+        ),
+    ).topics.partition("a.b", 0)
+    assert changed is not None
+    assert (changed.leader, changed.leader_epoch, changed.partition_epoch) == (1, 0, 2)
+    assert (changed.replicas, changed.adding_replicas, changed.removing_replicas) == ((1, 2, 3), (3,), (2,))
+    assert (changed.elr, changed.last_known_elr, changed.leader_recovery_state) == ((2,), (2,), 1)
+    assert changed.reassigning
+
+
+def test_the_delta_says_what_changed(image: MetadataImage) -> None:
+    delta = MetadataDelta(image)
+    delta.replay(RemoveTopicRecord(topic_id=TWO))
+    delta.replay(TopicRecord(name="c", topic_id=b"3" * 16))
+    delta.replay(PartitionChangeRecord(topic_id=ONE, partition_id=0, leader=-1))
+    delta.replay(TopicRecord(name="brief", topic_id=b"4" * 16))
+    delta.replay(RemoveTopicRecord(topic_id=b"4" * 16))
+    assert delta.removed_topics == {TWO: image.topics.by_id(TWO)}
+    assert delta.changed_topics == {b"3" * 16: "c", ONE: "a.b"}
+    assert delta.changed_configs == {ConfigResource(ResourceType.TOPIC, "c")}
+    after = delta.apply(99, 2, 3)
+    assert [topic.name for topic in after.topics] == ["a.b", "c"]
+    assert after.topics.id_of("c") == b"3" * 16
+    assert after.configs == {}
+    assert (after.offset, after.epoch, after.timestamp_ms) == (99, 2, 3)
+
+
+def test_brokers(image: MetadataImage) -> None:
+    changed = replayed(
+        image, BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=7, fenced=-1, in_controlled_shutdown=1)
+    ).brokers[1]
+    assert not changed.fenced and changed.in_controlled_shutdown and not changed.active
+    assert not replayed(image, UnfenceBrokerRecord(id=1, epoch=7)).brokers[1].fenced
+    fenced = replayed(image, UnfenceBrokerRecord(id=1, epoch=7), FenceBrokerRecord(id=1, epoch=7))
+    assert fenced.brokers[1].fenced
+    moved = replayed(
+        image,
+        BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=7, log_dirs=[ONE, TWO], cordoned_log_dirs=[ONE]),
+    ).brokers[1]
+    assert moved.directories == (ONE, TWO) and not moved.cordoned
+    assert replayed(image, UnregisterBrokerRecord(broker_id=1, broker_epoch=7)).brokers == {}
+    assert 3 in replayed(image, RegisterControllerRecord(controller_id=3)).controllers
+
+
+def test_configs_features_and_producer_ids(image: MetadataImage) -> None:
+    changed = replayed(
+        image,
+        ConfigRecord(resource_type=ResourceType.BROKER, resource_name="", name="max.connections", value="1"),
+        ConfigRecord(resource_type=ResourceType.TOPIC, resource_name="c", name="retention.ms", value=None),
+        FeatureLevelRecord(name="group.version", feature_level=1),
+        FeatureLevelRecord(name="kraft.version", feature_level=1),
+        ProducerIdsRecord(broker_id=1, broker_epoch=7, next_producer_id=1000),
+        NoOpRecord(),
+    )
+    assert changed.configs == {ConfigResource(ResourceType.BROKER, ""): {"max.connections": "1"}}
+    assert changed.features == {"metadata.version": 30, "group.version": 1}
+    assert changed.next_producer_id == 1000
+    assert replayed(changed, FeatureLevelRecord(name="group.version", feature_level=0)).features == image.features
+
+
+def test_clearing_eligible_leader_replicas(image: MetadataImage) -> None:
+    with_elr = replayed(
+        image,
+        PartitionChangeRecord(topic_id=ONE, partition_id=0, eligible_leader_replicas=[2]),
+        PartitionChangeRecord(topic_id=TWO, partition_id=0, last_known_elr=[2]),
+    )
+    one = replayed(with_elr, ClearElrRecord(topic_name="a.b"))
+    assert one.topics.partition("a.b", 0).elr == ()  # type: ignore[union-attr]
+    assert one.topics.partition("c", 0).last_known_elr == (2,)  # type: ignore[union-attr]
+    everything = replayed(with_elr, ClearElrRecord())
+    assert everything.topics.partition("c", 0).last_known_elr == ()  # type: ignore[union-attr]
+
+
+def test_partitions_from_before_directories(image: MetadataImage) -> None:
+    changed = replayed(image, partition(TWO, 1, directories=[]))
+    assert changed.topics.partition("c", 1).directories == (MIGRATING_DIRECTORY,) * 2  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        TopicRecord(name="c", topic_id=b"9" * 16),
+        partition(b"9" * 16, 0),
+        PartitionChangeRecord(topic_id=b"9" * 16, partition_id=0),
+        PartitionChangeRecord(topic_id=ONE, partition_id=7),
+        RemoveTopicRecord(topic_id=b"9" * 16),
+        ClearElrRecord(topic_name="nowhere"),
+        UnregisterBrokerRecord(broker_id=9, broker_epoch=1),
+        FenceBrokerRecord(id=1, epoch=8),
+        AccessControlEntryRecord(),
+    ],
+    ids=lambda record: type(record).__name__,
+)
+def test_records_that_make_no_sense_are_not_guessed_at(image: MetadataImage, record: Message) -> None:
+    with pytest.raises(ReplayFailed):
+        replayed(image, record)
+
+
+def test_an_image_is_the_replay_of_its_records(image: MetadataImage) -> None:
+    full = replayed(
+        image,
+        RegisterControllerRecord(controller_id=3, incarnation_id=ONE),
+        ProducerIdsRecord(next_producer_id=5000),
+        ConfigRecord(resource_type=ResourceType.BROKER, resource_name="", name="max.connections", value="1"),
+    )
+    again = replayed(EMPTY_IMAGE, *full.to_records())
+    assert again.same_content(full)
+    assert not again.same_content(image)
