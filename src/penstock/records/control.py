@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
+from penstock.model.errors import KafkaError
 from penstock.protocol.codec import MalformedMessage, decode, encode
 from penstock.protocol.messages.control_records import (
     KRaftVersionRecord,
@@ -142,5 +143,5 @@ def parse_quorum_record(record: Record) -> QuorumRecord | None:
     version = int.from_bytes(value[:2], "big", signed=True)
     try:
         return decode(message, value, version)
-    except (MalformedMessage, ValueError) as error:
+    except (MalformedMessage, KafkaError) as error:
         raise CorruptBatch(f"control record of type {number}, version {version}: {error}") from error
