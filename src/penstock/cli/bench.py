@@ -135,8 +135,8 @@ def _produce(
         batch_size=1_000_000,
         queue_buffering_max_messages=200_000,
         delivery_report_only_error=True,
-        on_delivery=lambda error, message: failures.append(error.str()) if error is not None else None,
     )
+    settings["on_delivery"] = lambda error, message: failures.append(error.str()) if error is not None else None
     try:
         producer = Producer(settings)
     except KafkaException as error:

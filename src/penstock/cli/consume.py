@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Consumer, KafkaError, Message
 
-_POLL_SECONDS = 0.2
+_POLL_SECONDS = 0.05
 _BATCH = 1000
 _PROGRESS_SECONDS = 0.5
 
@@ -46,7 +46,7 @@ def consume(
     timeout: Annotated[
         float | None, typer.Option(min=0, metavar="SECONDS", help="End when none came for so long.", show_default=False)
     ] = None,
-    exit_at_end: Annotated[bool, typer.Option("--exit", "-e", help="End at the end of every partition.")] = False,
+    exit_at_end: Annotated[bool, typer.Option("--exit", "-e", help="End at what is the end of the topic now.")] = False,
     format_: Annotated[
         str, typer.Option("--format", "-f", metavar="FORMAT", help="value, key, json, or a template such as '%k %v'.")
     ] = "value",
@@ -77,7 +77,7 @@ def consume(
         template = "%k" + key_separator.replace("%", "%%") + "%v"
     render = formatter(template)
     start = _starting_point("earliest" if from_beginning else offset or "latest")
-    assignment = _assignment(bootstrap_server, topic, partition, start)
+    spans = _spans(bootstrap_server, topic, partition, start)
     settings = librdkafka_settings(
         bootstrap_server,
         properties,
@@ -89,8 +89,8 @@ def consume(
         fetch_queue_backoff_ms=0,
         **({"topic.metadata.refresh.interval.ms": 60_000}),
     )
-    reading = _Reading(render, max_messages, timeout, exit_at_end, progress, len(assignment))
-    reading.run(settings, topic, assignment)
+    reading = _Reading(render, max_messages, timeout, exit_at_end, progress, spans)
+    reading.run(settings, topic)
 
 
 def _starting_point(text: str) -> tuple[str, int]:
@@ -104,8 +104,13 @@ def _starting_point(text: str) -> tuple[str, int]:
     return kind, int(number)
 
 
-def _assignment(bootstrap_server: str, topic: str, wanted: list[int] | None, start: tuple[str, int]) -> dict[int, int]:
-    """The offset to begin at, by partition; asked with our own client, which fails at once and says why."""
+class _Span(NamedTuple):
+    begin: int
+    end: int
+
+
+def _spans(bootstrap_server: str, topic: str, wanted: list[int] | None, start: tuple[str, int]) -> dict[int, _Span]:
+    """Where to begin and where the end is, by partition. Our own client asks: it fails at once, and says why."""
     from penstock.client.admin import Admin
     from penstock.client.admin.topics import EARLIEST, LATEST
 
@@ -120,22 +125,23 @@ def _assignment(bootstrap_server: str, topic: str, wanted: list[int] | None, sta
         first = admin.topics.offsets(chosen, EARLIEST)
         end = admin.topics.offsets(chosen, LATEST)
         by_time = admin.topics.offsets(chosen, number) if kind == "time" else {}
-    begin: dict[int, int] = {}
+    spans: dict[int, _Span] = {}
     for each in chosen:
         match kind:
             case "earliest":
-                begin[each.partition] = first[each]
+                begin = first[each]
             case "latest":
-                begin[each.partition] = end[each]
+                begin = end[each]
             case "last":
-                begin[each.partition] = max(first[each], end[each] - number)
+                begin = max(first[each], end[each] - number)
             case "time":
-                begin[each.partition] = by_time[each] if by_time[each] >= 0 else end[each]
+                begin = by_time[each] if by_time[each] >= 0 else end[each]
             case _:
                 if not first[each] <= number <= end[each]:
                     fail(f"{each} has offsets {first[each]} to {end[each]}; {number} is not among them")
-                begin[each.partition] = number
-    return begin
+                begin = number
+        spans[each.partition] = _Span(begin, end[each])
+    return spans
 
 
 @dataclass(slots=True)
@@ -145,13 +151,13 @@ class _Reading:
     timeout: float | None
     exit_at_end: bool
     progress: bool
-    partitions: int
+    spans: dict[int, _Span]
     count: int = 0
     size: int = 0
     at_end: set[int] = field(default_factory=set)
     disconnected: bool = False
 
-    def run(self, settings: dict[str, Any], topic: str, assignment: dict[int, int]) -> None:
+    def run(self, settings: dict[str, Any], topic: str) -> None:
         from confluent_kafka import Consumer, KafkaException
         from confluent_kafka import TopicPartition as Assigned
 
@@ -162,7 +168,7 @@ class _Reading:
             fail(error.args[0].str())
         started = time.monotonic()
         try:
-            consumer.assign([Assigned(topic, partition, begin) for partition, begin in assignment.items()])
+            consumer.assign([Assigned(topic, partition, span.begin) for partition, span in self.spans.items()])
             self._loop(consumer, started)
         finally:
             consumer.close()
@@ -181,14 +187,13 @@ class _Reading:
             before = self.count
             for message in messages:
                 error = message.error()
-                if error is None:
+                if error is not None:
+                    self._handle(error, message)
+                elif not self.exit_at_end or self._is_within(message):
                     line = self.render(message)
                     out.write(line)
                     self.count += 1
                     self.size += len(line)
-                    self.at_end.discard(message.partition() or 0)
-                else:
-                    self._handle(error, message)
             if self.count > before:
                 out.flush()
                 last_record = now
@@ -198,10 +203,18 @@ class _Reading:
                 shown = now
             if self.max_messages is not None and self.count >= self.max_messages:
                 return
-            if self.exit_at_end and len(self.at_end) == self.partitions:
+            if self.exit_at_end and len(self.at_end) == len(self.spans):
                 return
             if self.timeout is not None and now - last_record >= self.timeout:
                 return
+
+    def _is_within(self, message: Message) -> bool:
+        """Whether a record lies before the end as it was at the start; notes when the end is reached."""
+        partition, offset = message.partition() or 0, message.offset() or 0
+        end = self.spans[partition].end
+        if offset >= end - 1:
+            self.at_end.add(partition)
+        return offset < end
 
     def _handle(self, error: KafkaError, message: Message) -> None:
         from confluent_kafka import KafkaError as Codes

@@ -90,6 +90,7 @@ def produce(
         enable_idempotence=acks in ("all", "-1"),
         compression_type=compression,
         linger_ms=5,
+        partitioner="murmur2_random",  # Java's, so that a key is in the same partition whoever wrote it
     )
     records = _read_json() if format_ == "json" else _read_lines(key_separator, null_value)
     _write(topic, records, settings, headers, partition, deliveries)
