@@ -36,6 +36,7 @@ from bench.subjects import PENSTOCK, READY_TIMEOUT_S, Kafka, PenstockNode
 from penstock.client.admin import Admin
 from penstock.client.connection import Connection
 from penstock.client.errors import ClientError, raise_for
+from penstock.model.ids import Uuid, uuid_from_text
 from penstock.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -81,9 +82,10 @@ class Footprint:
             node.start()
             topic = "bench-many"
             with Admin(node.kafka.bootstrap, timeout=READY_TIMEOUT_S) as admin:
-                admin.topics.create(topic, partitions=MANY_PARTITIONS, replication_factor=1)
+                created = admin.topics.create(topic, partitions=MANY_PARTITIONS, replication_factor=1)
             wait_until(lambda: node.kafka.leads(topic), f"leaders of {title}")
-            _produce_to_all(node.kafka, topic)
+            assert created.topic_id is not None
+            _produce_to_all(node.kafka, uuid_from_text(created.topic_id))
             for _ in range(STARTS):
                 node.stop()
                 began = time.perf_counter()
@@ -147,11 +149,11 @@ def _serves(kafka: Kafka, topic: str, offset: int, size: int) -> bool:
     return True
 
 
-def _produce_to_all(kafka: Kafka, topic: str) -> None:
+def _produce_to_all(kafka: Kafka, topic_id: Uuid) -> None:
     batch = single_record_batch(100)
     partitions = [PartitionProduceData(index=index, records=batch) for index in range(MANY_PARTITIONS)]
     request = ProduceRequest(
-        acks=1, timeout_ms=30_000, topic_data=[TopicProduceData(name=topic, partition_data=partitions)]
+        acks=1, timeout_ms=30_000, topic_data=[TopicProduceData(topic_id=topic_id, partition_data=partitions)]
     )
     try:
         with Connection(kafka.host, kafka.port, timeout=READY_TIMEOUT_S) as connection:
@@ -160,4 +162,4 @@ def _produce_to_all(kafka: Kafka, topic: str) -> None:
         raise BadReply(f"no reply to a Produce for {MANY_PARTITIONS} partitions: {error}") from error
     for topic_response in response.responses:
         for partition in topic_response.partition_responses:
-            raise_for(partition.error_code, partition.error_message, f"produce to {topic}-{partition.index}")
+            raise_for(partition.error_code, partition.error_message, f"produce to partition {partition.index}")
