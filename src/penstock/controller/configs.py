@@ -183,7 +183,11 @@ class ConfigHandlers:
         if resource.type == ResourceType.TOPIC:
             TopicSettings.from_overrides(result, self._topic_defaults)
         else:
-            self._check_broker_configs(resource.name, result)
+            try:
+                self._check_broker_configs(resource.name, result)
+            except KafkaError as error:
+                # A topic's bad setting is INVALID_CONFIG, a broker's has always been INVALID_REQUEST (KAFKA-13609).
+                raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error
         return records
 
     def _check_broker_configs(self, broker: str, configs: Mapping[str, str]) -> None:
