@@ -20,7 +20,8 @@ def test_an_untouched_topic_has_the_defaults() -> None:
     assert set(entries) == {name for name, definition in TOPIC_SETTINGS.items() if not definition.internal}
     retention = entries["retention.ms"]
     assert (retention.value, retention.source, retention.type) == ("604800000", Source.DEFAULT_CONFIG, Type.LONG)
-    assert retention.synonyms == (Synonym("log.retention.hours", "168", Source.DEFAULT_CONFIG),)
+    assert retention.synonyms == ()
+    assert entries["segment.bytes"].synonyms == (Synonym("log.segment.bytes", "1073741824", Source.DEFAULT_CONFIG),)
     assert not retention.read_only
 
 

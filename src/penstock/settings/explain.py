@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from enum import IntEnum
+from itertools import dropwhile
 from typing import NamedTuple
 
 from penstock.settings.definition import Scope, Setting, Type
@@ -65,7 +66,7 @@ def explain_topic(
         override = overrides.get(name)
         if (names is not None and name not in names) or (definition.internal and override is None):
             continue
-        synonyms = _chain([synonym for synonym, _ in definition.synonyms], layers)
+        synonyms = _chain(definition.synonyms[0][0], layers) if definition.synonyms else []
         if override is not None:
             synonyms.insert(0, Synonym(name, override, Source.TOPIC_CONFIG))
         value = definition.format(defaults.value_of(name)) if override is None else override
@@ -81,7 +82,7 @@ def explain_broker(layers: BrokerLayers, names: Collection[str] | None = None) -
         if (names is not None and name not in names) or definition.internal:
             continue
         value = effective.get(name, definition.format(definition.default))
-        synonyms = _chain(_UNITS.get(name, [name]), layers)
+        synonyms = _chain(name, layers)
         entries.append(_entry(definition, value, synonyms, read_only=definition.scope is Scope.READ_ONLY))
     return entries
 
@@ -104,7 +105,9 @@ def _dynamic(values: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _chain(names: list[str], layers: BrokerLayers) -> list[Synonym]:
+def _chain(asked: str, layers: BrokerLayers) -> list[Synonym]:
+    """Kafka's chain begins with the setting asked for: what only another unit of it says comes without synonyms."""
+    names = _UNITS.get(asked, [asked])
     chain = []
     for source, values in (
         (Source.DYNAMIC_BROKER_CONFIG, _dynamic(layers.broker)),
@@ -116,7 +119,7 @@ def _chain(names: list[str], layers: BrokerLayers) -> list[Synonym]:
         default = BROKER_SETTINGS[name].format(BROKER_SETTINGS[name].default)
         if default is not None:
             chain.append(Synonym(name, default, Source.DEFAULT_CONFIG))
-    return chain
+    return list(dropwhile(lambda synonym: synonym.name != asked, chain))
 
 
 def _entry(definition: Setting, value: str | None, synonyms: list[Synonym], *, read_only: bool) -> Explained:
