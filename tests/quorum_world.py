@@ -1,0 +1,84 @@
+"""A metadata quorum on a simulated loop and disk: started, killed, powered off and started again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from controller_world import node_settings, registration
+from penstock.broker.formatting import NodeIdentity, format_or_load
+from penstock.broker.quorum import MetadataQuorum, Operation
+from penstock.metadata.delta import MetadataDelta
+from penstock.metadata.image import MetadataImage
+from penstock.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from penstock.testing.simulated_clock import SimulatedClock, SimulatedRandomness
+from penstock.testing.simulated_disk import SimulatedDisk
+from penstock.testing.simulated_loop import SimulatedLoop
+from penstock.testing.simulated_mount import Mount
+
+HOME = "/data"
+
+
+class QuorumMachine:
+    """One machine; `start` begins a process on it."""
+
+    def __init__(self, loop: SimulatedLoop, properties: Mapping[str, str] | None = None) -> None:
+        self.loop = loop
+        self.clock = SimulatedClock(elapsed=loop.time)
+        self.disk = SimulatedDisk(clock=self.clock)
+        self.settings = node_settings({"log.dirs": HOME, **(properties or {})})
+        self.commits: list[MetadataImage] = []
+        self.fatal: list[BaseException] = []
+        self._randomness = SimulatedRandomness("ids")
+        self.identity: NodeIdentity | None = None
+        self.quorum: MetadataQuorum | None = None
+
+    def start(self, *, operations: int | None = None) -> MetadataQuorum:
+        """`operations`: how many changes of the disk this process lives to see."""
+        files = Mount(self.disk, operations=operations)
+
+        def new_id() -> bytes:
+            return self._randomness.bytes(16)
+
+        def on_commit(image: MetadataImage, delta: MetadataDelta) -> None:
+            assert delta.records
+            self.commits.append(image)
+
+        self.identity = format_or_load(files, self.settings, new_id, self.clock.now_ms())
+        self.quorum = MetadataQuorum(
+            files=files,
+            clock=self.clock,
+            loop=self.loop,
+            settings=self.settings,
+            identity=self.identity,
+            new_id=new_id,
+            on_commit=on_commit,
+            on_fatal=self.fatal.append,
+        )
+        self.quorum.open()
+        return self.quorum
+
+    async def start_with_broker(self, incarnation: int = 1) -> MetadataQuorum:
+        quorum = self.start()
+        assert self.identity is not None
+        request = registration(1, incarnation=incarnation, cluster_id=self.identity.cluster_id)
+        response = await quorum.call(lambda controller: controller.register_broker(request))
+        await quorum.call(lambda controller: controller.unfence_broker(1, response.broker_epoch))
+        return quorum
+
+
+def creating(*names: str, partitions: int = 1) -> Operation[CreateTopicsResponse]:
+    request = CreateTopicsRequest(
+        topics=[CreatableTopic(name=name, num_partitions=partitions, replication_factor=1) for name in names]
+    )
+    return lambda controller: controller.create_topics(request)
+
+
+def deleting(*names: str) -> Operation[DeleteTopicsResponse]:
+    return lambda controller: controller.delete_topics(DeleteTopicsRequest(topic_names=list(names)))
+
+
+async def create_topic(quorum: MetadataQuorum, name: str, partitions: int = 1) -> int:
+    """The error code."""
+    response = await quorum.call(creating(name, partitions=partitions))
+    return response.topics[0].error_code
