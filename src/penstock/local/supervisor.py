@@ -86,15 +86,18 @@ class Supervisor:
         if node.process is None:
             return  # said already
         status = node.stop()
-        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        if status < 0:
+            how = f"was killed by {signal.Signals(-status).name}"
+        else:
+            how = f"ended with status {status} ({node.last_words()})"
         if not self._restart:
-            self._log(f"node {node.node_id} {how}: {node.last_words()}")
+            self._log(f"node {node.node_id} {how}")
             return
         now = time.monotonic()
         if now - each.started > STABLE_SECONDS:
             each.backoff = BACKOFF_FIRST_SECONDS
         each.restart_at = now + each.backoff
-        self._log(f"node {node.node_id} {how}, starting it again in {each.backoff:g} s: {node.last_words()}")
+        self._log(f"node {node.node_id} {how}, starting it again in {each.backoff:g} s")
         each.backoff = min(each.backoff * 2, BACKOFF_LONGEST_SECONDS)
 
     def _stop_all(self) -> None:
