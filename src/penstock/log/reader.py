@@ -8,7 +8,9 @@ read again on a worker thread, while the loop goes on appending, rolling and del
 from __future__ import annotations
 
 import logging
-from typing import Literal, overload
+import threading
+from collections.abc import Callable
+from typing import Literal, TypeVar, overload
 
 from penstock.io.files import FileSystem
 from penstock.log.handles import Handles, LoopAccess, NotCached, OwnAccess
@@ -21,6 +23,11 @@ from penstock.model.ids import TopicPartition
 from penstock.replication.producers import ProducerStates
 
 logger = logging.getLogger("penstock.log")
+
+Found = TypeVar("Found")
+
+# Each time something must have changed under the reader; more often than that it is not chance.
+_ATTEMPTS = 3
 
 
 class ReadableLog:
@@ -45,6 +52,9 @@ class ReadableLog:
         self._loop_access = LoopAccess(handles)
         self._segments = Segments(files, [])
         self._next_offset = 0
+        self._replacing = threading.Lock()
+        """Held while compacted segments are swapped in, and for a moment by worker threads that begin to read."""
+        self._replacements = 0
 
     @property
     def log_end_offset(self) -> int:
@@ -122,14 +132,18 @@ class ReadableLog:
         Taken in this order, position and offset of the end may differ by what is appended in between, and then the
         position is the lower one: nothing beyond `max_offset` is read.
         """
-        for _ in range(3):
+
+        def read() -> Slice:
             active = self._active
             end = LogEnd(active, active.size, self._next_offset)
             if active is not self._active:
-                continue
+                raise FileNotFoundError(active.path)
+            with OwnAccess(self._files) as access:
+                return self._segments.read(offset, max_bytes, max_offset, end, at_least_one, access)
+
+        for _ in range(_ATTEMPTS):
             try:
-                with OwnAccess(self._files) as access:
-                    return self._segments.read(offset, max_bytes, max_offset, end, at_least_one, access)
+                return self._undisturbed(read)
             except FileNotFoundError:
                 if offset < self.log_start_offset:
                     raise KafkaError(
@@ -137,13 +151,29 @@ class ReadableLog:
                     ) from None
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: offset {offset} moved under a read")
 
+    def _undisturbed(self, read: Callable[[], Found]) -> Found:
+        """The result of a read on a worker thread; it is repeated if compacted segments were swapped in meanwhile, as
+        it may have seen the old description of a segment and the bytes of the new one."""
+        for _ in range(_ATTEMPTS):
+            with self._replacing:
+                replacements = self._replacements
+            try:
+                found = read()
+            except (OSError, CorruptIndex, KafkaError):
+                if self._replacements == replacements:
+                    raise
+            else:
+                if self._replacements == replacements:
+                    return found
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: its segments moved under a read")
+
     def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
         """The first record whose timestamp is at least `timestamp`; may wait for the disk."""
-        return self._segments.offset_for_timestamp(timestamp, self.log_start_offset)
+        return self._undisturbed(lambda: self._segments.offset_for_timestamp(timestamp, self.log_start_offset))
 
     def offset_of_max_timestamp(self) -> TimestampedOffset | None:
         """The first record with the largest timestamp; may wait for the disk."""
-        return self._segments.offset_of_max_timestamp()
+        return self._undisturbed(self._segments.offset_of_max_timestamp)
 
     def last_stable_offset(self, high_watermark: int) -> int:
         return max(self.producers.last_stable_offset(high_watermark), self.log_start_offset)

@@ -68,6 +68,7 @@ class Segment:
         "file",
         "index",
         "index_interval",
+        "is_replaced",
         "path",
         "since_index_entry",
         "size",
@@ -102,6 +103,8 @@ class Segment:
         self.index_interval = index_interval
         self.created_ms = created_ms
         self.file: File | None = None
+        # Compaction has put another segment in its place, whose files have its names.
+        self.is_replaced = False
         self.since_index_entry = 0
         self.trusted_from = size
         self._verified: list[tuple[int, int]] = []

@@ -194,6 +194,8 @@ class Segments:
             raise error
         if isinstance(access, LoopAccess):
             raise NotCached(segment.index.path)
+        if segment.is_replaced:  # its files are no longer its own
+            raise error
         logger.warning("%s: the index of %s is made again", error, segment.path)
         rebuild_indexes(self._files, segment, 0)
         return segment.find(offset, access)[0]
