@@ -10,6 +10,7 @@ Run as a process of its own: settings as JSON in, a result as JSON out.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import select
@@ -93,14 +94,15 @@ class BlastResult:
 class _Connection:
     """One socket and its place in its ring. `completed` replies count as soon as they are checked."""
 
-    def __init__(self, settings: BlastSettings, number: int) -> None:
+    def __init__(self, settings: BlastSettings, number: int, connected: socket.socket) -> None:
         self._topic = settings.topic
         self._ring = settings.ring(number)
         self._frames = memoryview(self._ring.frames)
         self._depth = settings.depth
         if self._ring.count < settings.depth:
             raise ValueError("the ring is shorter than the pipeline is deep")
-        self.socket = socket.create_connection((settings.host, settings.port), timeout=REPLY_TIMEOUT_S)
+        self.socket = connected
+        self.socket.settimeout(REPLY_TIMEOUT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.fileno = self.socket.fileno()
         self._sent_slot = 0
@@ -209,8 +211,8 @@ class _SmallReplies(_Connection):
     _buffer = bytearray(READ_BUFFER_SIZE)
     _view = memoryview(_buffer)
 
-    def __init__(self, settings: BlastSettings, number: int) -> None:
-        super().__init__(settings, number)
+    def __init__(self, settings: BlastSettings, number: int, connected: socket.socket) -> None:
+        super().__init__(settings, number, connected)
         self._carry = b""
 
     def receive(self, now: float, latencies: list[float]) -> int:
@@ -234,8 +236,8 @@ class _LargeReplies(_Connection):
 
     _discard = memoryview(bytearray(READ_BUFFER_SIZE * 4))
 
-    def __init__(self, settings: BlastSettings, number: int) -> None:
-        super().__init__(settings, number)
+    def __init__(self, settings: BlastSettings, number: int, connected: socket.socket) -> None:
+        super().__init__(settings, number, connected)
         self._head_size = max(self._error_positions) + 2
         self._head = b""
         self._rest = 0
@@ -266,14 +268,14 @@ class _LargeReplies(_Connection):
 
 def blast(settings: BlastSettings) -> BlastResult:
     kind = _LargeReplies if settings.fetch_size > LARGE_REPLY else _SmallReplies
-    connections = [kind(settings, number) for number in range(settings.connections)]
-    if len({(connection.frame_size, connection.reply_size) for connection in connections}) > 1:
-        raise BadReply("the connections of a load do not get replies of one size")
-    try:
+    with contextlib.ExitStack() as open_sockets:
+        connections: list[_Connection] = []
+        for number in range(settings.connections):
+            connected = open_sockets.enter_context(socket.create_connection((settings.host, settings.port)))
+            connections.append(kind(settings, number, connected))
+        if len({(connection.frame_size, connection.reply_size) for connection in connections}) > 1:
+            raise BadReply("the connections of a load do not get replies of one size")
         return _Loop(settings, connections).run()
-    finally:
-        for connection in connections:
-            connection.socket.close()
 
 
 class _Loop:
