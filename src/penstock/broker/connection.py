@@ -82,6 +82,7 @@ class Connection(asyncio.BufferedProtocol):
         self._parked: deque[Reply] = deque()
         self._muted_by: Reply | None = None
         self._write_paused = False
+        self._is_held = False
         self._read_paused = False
         self._processing = False
 
@@ -122,10 +123,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._write_paused = True
+        self._check_held()
         self._update_reading()
 
     def resume_writing(self) -> None:
         self._write_paused = False
+        self._check_held()
         self._go_on()
 
     # -- frames ---------------------------------------------------------------------------------------------------
@@ -134,7 +137,7 @@ class Connection(asyncio.BufferedProtocol):
         """Handle whole frames in view[:end], keep what is left, send the replies."""
         position = 0
         self._processing = True
-        while end - position >= 4 and self._is_ready():
+        while end - position >= 4 and not self._is_held:
             (length,) = _read_length(view, position)
             is_usual = SMALLEST_REQUEST <= length <= self._small_frame_max
             if not is_usual and not self._accepts(view, position, end, length):
@@ -153,10 +156,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._out:
             self._flush()
         self.listener.after_read()
-        self._update_reading()
+        if self._is_held != self._read_paused:
+            self._update_reading()
 
-    def _is_ready(self) -> bool:
-        return self._muted_by is None and not self._write_paused and len(self._parked) < self._parked_max
+    def _check_held(self) -> None:
+        """Frames wait while a request mutes the connection, too many are parked, or the peer does not read."""
+        self._is_held = self._muted_by is not None or self._write_paused or len(self._parked) >= self._parked_max
 
     def _keep(self, view: memoryview, position: int, end: int) -> None:
         """Keep view[position:end], which is less than a frame or waits for the connection to be unmuted."""
@@ -203,19 +208,18 @@ class Connection(asyncio.BufferedProtocol):
         """Read only when there is room for what arrives and somebody to look at it."""
         if self.transport is None or self.is_closed or self.transport.is_closing():
             return
-        ready = self._is_ready()
-        if ready and self._read_paused:
-            self._read_paused = False
-            self.transport.resume_reading()
-        elif not ready and not self._read_paused:
+        if self._is_held and not self._read_paused:
             self._read_paused = True
             self.transport.pause_reading()
+        elif self._read_paused and not self._is_held:
+            self._read_paused = False
+            self.transport.resume_reading()
 
     def _go_on(self) -> None:
         """Something that held the connection up is gone: look at what was received meanwhile."""
         if self._processing or self.is_closed:
             return
-        if self._own is not None and self._is_ready():
+        if self._own is not None and not self._is_held:
             self._process(memoryview(self._own), self._filled)
         else:
             self._update_reading()
@@ -229,6 +233,7 @@ class Connection(asyncio.BufferedProtocol):
             reply.parts = parts
             self._parked.append(reply)
             self.listener.limits.parked += 1
+            self._check_held()
         else:
             self._queue(parts)
 
@@ -244,6 +249,7 @@ class Connection(asyncio.BufferedProtocol):
         self.listener.limits.parked += 1
         if mute:
             self._muted_by = reply
+        self._check_held()
         return reply
 
     def reply_completed(self, reply: Reply) -> None:
@@ -256,6 +262,7 @@ class Connection(asyncio.BufferedProtocol):
             parked.popleft()
             self.listener.limits.parked -= 1
             self._queue(parts)
+        self._check_held()
         if self._processing:
             return
         if self._out:

@@ -14,6 +14,7 @@ from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition, Uuid
 from penstock.records.batch import BatchHeader
 from penstock.replication.partition import LeaderState
+from penstock.security.authorizer import topic_resource
 
 if TYPE_CHECKING:
     from penstock.broker.flusher import Flusher
@@ -54,6 +55,7 @@ class Replica:
         "last_flush",
         "leader",
         "log",
+        "resource",
         "topic_id",
         "topic_partition",
         "waiting_fetches",
@@ -65,6 +67,7 @@ class Replica:
         self.log = log
         self.topic_partition = topic_partition
         self.topic_id = topic_id
+        self.resource = topic_resource(topic_partition.topic)
         self.leader: LeaderState | None = None
         self.is_offline = False
         self.last_flush = 0.0  # by the loop's clock, where flush.ms asks for flushes by time
@@ -141,7 +144,7 @@ class Replica:
     def _high_watermark_moved(self, size: int) -> None:
         leader = self.leader
         assert leader is not None
-        if leader.has_waiting:
+        if leader.waiting:
             for waiter in leader.take_satisfied():
                 waiter()
         for waiting in self.waiting_fetches:

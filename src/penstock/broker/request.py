@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ from penstock.security.authorizer import Authorizer, Operation, Resource, author
 if TYPE_CHECKING:
     from penstock.broker.connection import Connection, Reply
     from penstock.security.principal import Principal
+
+logger = logging.getLogger("penstock.router")
 
 
 class Request:
@@ -54,7 +57,15 @@ class Request:
         reply: Reply = self.connection.park(mute=mute)
 
         def answer(response: Any) -> None:
-            if reply.is_wanted:
-                reply.complete(self.parts(response))
+            if not reply.is_wanted:
+                return
+            try:
+                parts = self.parts(response)
+            except Exception:
+                # A defect of ours. Whoever calls this has others to answer after this client, who learns it this way.
+                logger.exception("API %d v%d cannot be answered", self.api_key, self.version)
+                self.connection.abort()
+                return
+            reply.complete(parts)
 
         return answer

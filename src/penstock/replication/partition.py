@@ -20,7 +20,7 @@ Waiter = Callable[[], None]
 
 
 class LeaderState:
-    __slots__ = ("_waiting", "counts_flushed", "flushed", "high_watermark", "leader_epoch", "log_end")
+    __slots__ = ("counts_flushed", "flushed", "high_watermark", "leader_epoch", "log_end", "waiting")
 
     def __init__(self, *, leader_epoch: int, log_end: int, flushed: int, counts_flushed: bool) -> None:
         self.leader_epoch = leader_epoch
@@ -28,25 +28,20 @@ class LeaderState:
         self.flushed = flushed
         self.counts_flushed = counts_flushed
         self.high_watermark = flushed if counts_flushed else log_end
-        self._waiting: deque[tuple[int, Waiter]] = deque()  # offsets ascend: appends are in order
-
-    @property
-    def own_offset(self) -> int:
-        return self.flushed if self.counts_flushed else self.log_end
+        self.waiting: deque[tuple[int, Waiter]] = deque()  # offsets ascend: appends are in order
 
     @property
     def commits_at_once(self) -> bool:
         """Whether an append is committed by the time it returns."""
         return not self.counts_flushed
 
-    @property
-    def has_waiting(self) -> bool:
-        return bool(self._waiting)
-
     def appended(self, log_end: int) -> bool:
         """The log grew to `log_end`; true if the high watermark moved."""
         self.log_end = log_end
-        return self._advance()
+        if self.counts_flushed or log_end <= self.high_watermark:
+            return False
+        self.high_watermark = log_end
+        return True
 
     def flushed_to(self, offset: int) -> bool:
         if offset > self.flushed:
@@ -59,7 +54,7 @@ class LeaderState:
         return self._advance()
 
     def _advance(self) -> bool:
-        safe = self.own_offset
+        safe = self.flushed if self.counts_flushed else self.log_end
         if safe > self.high_watermark:
             self.high_watermark = safe
             return True
@@ -67,10 +62,10 @@ class LeaderState:
 
     def wait_for(self, offset: int, waiter: Waiter) -> None:
         """Run `waiter` once everything below `offset` is committed."""
-        self._waiting.append((offset, waiter))
+        self.waiting.append((offset, waiter))
 
     def take_satisfied(self) -> list[Waiter]:
-        waiting = self._waiting
+        waiting = self.waiting
         satisfied = []
         while waiting and waiting[0][0] <= self.high_watermark:
             satisfied.append(waiting.popleft()[1])
@@ -78,6 +73,6 @@ class LeaderState:
 
     def take_all(self) -> list[Waiter]:
         """Leadership ends (or the topic is gone): everybody who waits must be told otherwise."""
-        waiters = [waiter for _, waiter in self._waiting]
-        self._waiting.clear()
+        waiters = [waiter for _, waiter in self.waiting]
+        self.waiting.clear()
         return waiters

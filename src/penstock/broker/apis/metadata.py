@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 API_KEY = ApiKey.METADATA
 VERSIONS = (0, 13)
 
+IDS_ASKED_FOR_SINCE = 12
+
 
 def handle(node: Node, request: Request, message: MetadataRequest) -> MetadataResponse:
     image = node.image
@@ -49,6 +51,10 @@ def handle(node: Node, request: Request, message: MetadataRequest) -> MetadataRe
         for topic in image.topics:
             if request.may(Operation.DESCRIBE, topic_resource(topic.name)):
                 response.topics.append(_describe(node, request, message, topic))
+    elif _asks_by_id_too_early(request, message):
+        # As in Kafka: the request as a whole is wrong, and every topic of it says so.
+        for wanted in message.topics or ():
+            response.topics.append(_refused(request, wanted.name, ErrorCode.INVALID_REQUEST, wanted.topic_id))
     else:
         missing: list[str] = []
         for wanted in message.topics or ():
@@ -60,11 +66,18 @@ def handle(node: Node, request: Request, message: MetadataRequest) -> MetadataRe
     return response
 
 
+def _asks_by_id_too_early(request: Request, message: MetadataRequest) -> bool:
+    """Versions 10 and 11 have a place for an id in the request, but nobody to look at it."""
+    return request.version < IDS_ASKED_FOR_SINCE and any(
+        topic.name is None or topic.topic_id != ZERO_UUID for topic in message.topics or ()
+    )
+
+
 def _wanted(
     node: Node, request: Request, message: MetadataRequest, wanted: MetadataRequestTopic, missing: list[str]
 ) -> MetadataResponseTopic:
     topics = node.image.topics
-    if wanted.name is None or (request.version >= 10 and wanted.topic_id != ZERO_UUID):
+    if wanted.name is None or wanted.topic_id != ZERO_UUID:
         topic = topics.by_id(wanted.topic_id)
         if topic is None or not request.may(Operation.DESCRIBE, topic_resource(topic.name)):
             return _refused(request, None, ErrorCode.UNKNOWN_TOPIC_ID, wanted.topic_id)

@@ -165,6 +165,9 @@ class Produce:
                 self._appended(replica, appended, answer)
             except KafkaError as error:
                 self._failed(replica.topic_partition.topic, answer, error)
+            except Exception:  # a defect of ours; the connection is muted until it is answered
+                logger.exception("a batch for %s could not be rewritten", replica.topic_partition)
+                _refuse(answer, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
             self._finish_if_complete()
             node.wakeups.run()
 

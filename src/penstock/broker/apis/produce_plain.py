@@ -15,7 +15,7 @@ from penstock.broker.connection import Connection
 from penstock.model.errors import KafkaError
 from penstock.records.batch import read_header, set_base_offset
 from penstock.records.validation import validate_produce
-from penstock.security.authorizer import Operation, topic_resource
+from penstock.security.authorizer import Operation
 from penstock.security.principal import ANONYMOUS
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def handle(node: Node, connection: Connection, frame: memoryview, version: int, 
     leader = replica.leader
     if leader is None or not leader.commits_at_once:
         return False
-    if not node.authorizer.authorize(ANONYMOUS, Operation.WRITE, topic_resource(name)):
+    if not node.authorizer.authorize(ANONYMOUS, Operation.WRITE, replica.resource):
         return False
     batch = frame[start:end]
     now_ms = node.clock.now_ms()
