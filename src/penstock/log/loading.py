@@ -34,6 +34,7 @@ from penstock.log.segment import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
+    MAX_RELATIVE_OFFSET,
     SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
     STRAY_SUFFIX,
@@ -112,6 +113,8 @@ class _Loading:
             if clean_shutdown:
                 recovery_point = min(recovery_point, self.segments[-1].base_offset)
             self._rebuild_missing_indexes(names, recovery_point)
+            # Above the recovery point a snapshot may tell of batches that are lost, or of others in their place.
+            self.snapshots.remove_above(recovery_point)
             log_end_offset = self._recover(max(recovery_point, 0), log_start_offset)
             recovery_point = min(max(recovery_point, 0), log_end_offset)
         else:
@@ -223,10 +226,13 @@ class _Loading:
         last = self.segments[-1]
         try:
             with OwnAccess(self.files) as access:
-                return last.next_offset(access)
+                end = last.next_offset(access)
         except (CorruptBatch, CorruptIndex) as error:
             logger.error("%s: the stop was said to be clean, but %s; recovering", self.directory, error)
             return None
+        # Where offsets are missing before the end, the snapshot that was taken there at the stop knows it.
+        snapshot = self.snapshots.newest_until(last.base_offset + MAX_RELATIVE_OFFSET)
+        return end if snapshot is None else max(end, snapshot[0])
 
     def _recover(self, recovery_point: int, log_start_offset: int) -> int:
         if not self.segments:

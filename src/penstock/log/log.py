@@ -38,6 +38,7 @@ from penstock.log.retention import deletable
 from penstock.log.rolling import RollRule
 from penstock.log.segment import (
     DELETED_SUFFIX,
+    MAX_RELATIVE_OFFSET,
     Segment,
 )
 from penstock.log.segments import Segments, Slice, TimestampedOffset
@@ -64,8 +65,12 @@ __all__ = ["Appended", "Log", "Slice", "TimestampedOffset"]
 
 logger = logging.getLogger("penstock.log")
 
+_NEVER = 1 << 62
+
 # Recovery has to read the headers from the last snapshot of the producers on.
 _BYTES_BETWEEN_SNAPSHOTS = 64 * 1024 * 1024
+# Each but the first costs a sync on the event loop.
+_SEGMENTS_DELETED_AT_ONCE = 16
 
 
 class Appended(NamedTuple):
@@ -101,6 +106,7 @@ class Log(ReadableLog):
         self._snapshots = ProducerSnapshots(files, directory, ())
         self._snapshot_position = 0
         self._unsynced = Unsynced(files)
+        self._cut_during_flush = _NEVER
         self._closed = False
 
     @classmethod
@@ -305,7 +311,10 @@ class Log(ReadableLog):
     def _write_as_given(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
         size, last_offset = header.size, header.last_offset
         if self._rule.demands(size, last_offset, header.max_timestamp, now_ms):
-            self._roll(header.base_offset, now_ms)
+            # Where the log ends, even if this batch begins later: between segments recovery takes a gap for a loss.
+            # Only an offset too far away for a segment that begins there needs one of its own.
+            near = last_offset - self._next_offset <= MAX_RELATIVE_OFFSET
+            self._roll(self._next_offset if near else header.base_offset, now_ms)
         segment = self._active
         first = segment.size == 0
         try:
@@ -367,6 +376,7 @@ class Log(ReadableLog):
             self._segments.replace([old], [new])
             self._remove_files(old)
         self._set_active(new)
+        self._next_offset = base_offset
         self._snapshot_producers(base_offset)
         self._snapshots.prune(self.recovery_point)
 
@@ -384,6 +394,7 @@ class Log(ReadableLog):
 
         Runs on any thread, one flush of a log at a time. Then the event loop calls `flushed` with the result.
         """
+        self._cut_during_flush = _NEVER
         end = self._next_offset
         active = self._active
         try:
@@ -403,8 +414,8 @@ class Log(ReadableLog):
         return end
 
     def flushed(self, offset: int) -> None:
-        """`flush` returned `offset`."""
-        self.recovery_point = max(self.recovery_point, min(offset, self._next_offset))
+        """`flush` returned `offset`. What was cut meanwhile, and written anew, is not what was synced."""
+        self.recovery_point = max(self.recovery_point, min(offset, self._cut_during_flush, self._next_offset))
         if self._active.size - self._snapshot_position > _BYTES_BETWEEN_SNAPSHOTS:
             self._snapshot_producers(self._next_offset)
             self._snapshots.prune(self.recovery_point)
@@ -440,13 +451,13 @@ class Log(ReadableLog):
             )
         if offset > self.log_start_offset:
             self.log_start_offset = offset
-            self.recovery_point = max(self.recovery_point, offset)
             if self.epochs.truncate_from_start(offset):
                 self._epochs_changed = True
 
     def delete_old_segments(self, now_ms: int, high_watermark: int) -> list[str]:
-        """Drop the segments that retention no longer wants. Their files get the suffix `.deleted`, and the paths are
-        returned: the caller removes them off the event loop, after `file.delete.delay.ms`."""
+        """Drop the segments that retention no longer wants, some at a time. Their files get the suffix `.deleted`, and
+        the paths are returned: the caller removes them off the event loop, after `file.delete.delay.ms`, and asks
+        again soon."""
         count, reason = deletable(
             self._segments.copy(),
             self._settings,
@@ -457,6 +468,7 @@ class Log(ReadableLog):
         )
         if not count:
             return []
+        count = min(count, _SEGMENTS_DELETED_AT_ONCE)
         if count == len(self._segments):
             self._roll(self._next_offset, now_ms)
         removed = self._segments.copy()[:count]
@@ -473,8 +485,13 @@ class Log(ReadableLog):
             raise self._storage_error("cannot delete segments", error) from error
 
     def _set_aside(self, segments: list[Segment]) -> list[str]:
-        paths = []
+        """Durably from the oldest on: were a newer one gone and an older one back after a power loss, the log would
+        have a hole, and recovery could not tell which side of it to believe."""
+        paths: list[str] = []
+        self._unsynced.add_directory(self.directory)
         for segment in segments:
+            if paths:
+                self._files.sync_directory(self.directory)
             segment.close()
             for path in filter(self._files.exists, segment.paths):
                 self._handles.forget(path)
@@ -502,6 +519,11 @@ class Log(ReadableLog):
             with OwnAccess(self._files) as access:
                 position, _ = segment.find(offset, access)
             segment.truncate_to_position(position, offset)
+            # Synced here, before anything is appended: after a power loss the batches that were cut could otherwise
+            # come back, whole and with good CRCs, among those that have taken their place.
+            sync_file(self._files, segment.path)
+            if later:
+                self._files.sync_directory(self.directory)
             self._unsynced.add_existing(segment.paths)
             self._set_end(offset)
         except OSError as error:
@@ -510,12 +532,14 @@ class Log(ReadableLog):
     def _set_end(self, offset: int) -> None:
         """After a truncation."""
         self._next_offset = offset
+        self._cut_during_flush = offset
         self.recovery_point = min(self.recovery_point, offset)
         self.log_start_offset = min(self.log_start_offset, offset)
         self._set_active(self._segments[len(self._segments) - 1])
         self._epochs_changed |= self.epochs.truncate_from_end(offset)
         self._latest_epoch = self.epochs.latest
         self._snapshots.remove_above(offset)
+        self._unsynced.add_directory(self.directory)
         self._snapshot_position = self._active.size
         self._reload_producers(offset)
 
@@ -546,14 +570,15 @@ class Log(ReadableLog):
                 now_ms=old[-1].created_ms,
             )
             self._segments.replace(old, [new])
-            self._unsynced.add_directory(self.directory)
             self._snapshots.remove_above(-1)
             self._snapshot_position = 0
+            self._files.sync_directory(self.directory)  # as with any truncation, before anything is appended
             self.epochs.clear()
             self._epochs_changed = True
             self._latest_epoch = -1
             self.producers.clear()
             self._next_offset = self.log_start_offset = self.recovery_point = offset
+            self._cut_during_flush = offset
             self._set_active(new)
         except OSError as error:
             raise self._storage_error("cannot be emptied", error) from error
@@ -566,24 +591,27 @@ class Log(ReadableLog):
         old = [segment for segment in self._segments if segment.base_offset in replaced]
         if len(old) != len(replaced) or self._active in old:
             raise ValueError(f"{self.directory}: {list(replaced)} are not closed segments of the log")
-        for segment in old:
-            for path in segment.paths:
-                self._handles.forget(path)
-                self._unsynced.forget(path)
-        try:
-            paths = swap_files(self._files, self.directory, base_offset, replaced)
-            names = self._files.list(self.directory)
-        except OSError as error:
-            raise self._storage_error("cannot replace segments", error) from error
-        new = Segment.found(
-            self._files,
-            self.directory,
-            base_offset,
-            names,
-            index_interval=self._settings.index_interval_bytes,
-            now_ms=now_ms,
-        )
-        self._segments.replace(old, [new])
+        with self._replacing:
+            self._replacements += 1
+            for segment in old:
+                segment.is_replaced = True
+                for path in segment.paths:
+                    self._handles.forget(path)
+                    self._unsynced.forget(path)
+            try:
+                paths = swap_files(self._files, self.directory, base_offset, replaced)
+                names = self._files.list(self.directory)
+            except OSError as error:
+                raise self._storage_error("cannot replace segments", error) from error
+            new = Segment.found(
+                self._files,
+                self.directory,
+                base_offset,
+                names,
+                index_interval=self._settings.index_interval_bytes,
+                now_ms=now_ms,
+            )
+            self._segments.replace(old, [new])
         return paths
 
     # -- files
