@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Coroutine, Iterator
+from typing import Any, TypeVar
 
 from penstock.io.files import FileSystem
 from penstock.log.cleaner import Cleaner
@@ -24,6 +24,8 @@ PARTITION = TopicPartition("topic", 0)
 DIRECTORY = "/data/topic-0"
 MEGABYTE = 1024 * 1024
 DAY_MS = 86_400_000
+
+Result = TypeVar("Result")
 
 
 class NodeSettings:
@@ -85,10 +87,17 @@ class World:
         self.open(recovery_point=recovery_point)
 
     def clean(self) -> bool:
+        """One cleaning, if one is due; whether it succeeded."""
+        return self._run(self.cleaner.clean_dirtiest()) is True
+
+    def clean_round(self) -> int:
         """What the cleaner does when its time has come."""
+        return self._run(self.cleaner.clean_round())
+
+    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
         loop = SimulatedLoop(self.seed)
         try:
-            return loop.run_until_complete(self.cleaner.clean_dirtiest())
+            return loop.run_until_complete(work)
         finally:
             loop.close()
 

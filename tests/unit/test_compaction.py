@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 import pytest
 
@@ -388,9 +389,9 @@ def test_a_full_disk_is_tried_again() -> None:
         world.put((b"key", b"value%d" % number))
     world.roll()
     world.disk.fill(leave=200)
-    assert not world.clean()
+    assert world.clean_round() == 0
     world.disk.heal()
-    assert world.clean()
+    assert world.clean_round() == 1
     assert len(world.contents()) == 1
 
 
@@ -402,11 +403,11 @@ def test_a_child_that_dies_leaves_nothing_that_matters() -> None:
     before = world.contents()
     world.processes.death_rate = 1.0
     for _ in range(20):
-        if world.clean():  # it had done its work before it could die
+        if world.clean_round():  # it had done its work before it could die
             break
         assert world.contents() == before
     world.processes.death_rate = 0.0
-    world.clean()
+    world.clean_round()
     assert [offset for offset, _, _ in world.contents()] == [9]
     assert not [name for name in world.names() if name.endswith((".cleaned", ".swap", ".tmp", ".deleted"))]
 
@@ -422,3 +423,47 @@ def test_the_checkpoint_is_kafkas_and_is_read_again() -> None:
     world.flush()
     world.restart()
     assert not world.clean()
+
+
+def test_a_partition_deleted_and_made_again_is_left_alone() -> None:
+    world = World()
+    for number in range(10):
+        world.put((b"key", b"value%d" % number))
+    world.roll()
+    compact = world.processes.run
+
+    async def compact_and_delete(module: str, arguments: Sequence[str]) -> int:
+        code = await compact(module, arguments)
+        world.log.close()
+        world.disk.rename(DIRECTORY, DIRECTORY + "-delete")
+        world.open()
+        world.put((b"key", b"1"), (b"key", b"2"))
+        world.roll()
+        return code
+
+    world.processes.run = compact_and_delete  # type: ignore[method-assign]
+    assert not world.clean()
+    assert world.contents() == [(0, b"key", b"1"), (1, b"key", b"2")]
+    assert not [name for name in world.names() if name.endswith((".cleaned", ".swap", ".deleted"))]
+
+
+def test_segments_that_retention_took_meanwhile_do_not_come_back() -> None:
+    world = World(cleanup_policy=frozenset({"compact", "delete"}), segment_bytes=300)
+    for number in range(20):
+        world.put((b"key%d" % (number % 3), b"value%d" % number))
+    world.roll()
+    compact = world.processes.run
+
+    async def compact_and_retain(module: str, arguments: Sequence[str]) -> int:
+        code = await compact(module, arguments)
+        world.log.advance_log_start(10)
+        world.log.delete_old_segments(world.clock.now_ms(), world.high_watermark)
+        return code
+
+    world.processes.run = compact_and_retain  # type: ignore[method-assign]
+    assert not world.clean()
+    assert min(offset for offset, _, _ in world.contents()) >= 9
+    world.processes.run = compact  # type: ignore[method-assign]
+    assert world.clean_round() == 1
+    assert [offset for offset, _, _ in world.contents()] == [17, 18, 19]
+    assert not [name for name in world.names() if name.endswith((".cleaned", ".swap"))]

@@ -160,29 +160,41 @@ class Cleaner:
         self._settings = settings
         self._checkpoints: dict[str, dict[TopicPartition, int]] = {}
         self._in_progress: set[TopicPartition] = set()
+        self._postponed: set[TopicPartition] = set()
         self._uncleanable: set[TopicPartition] = set()
         self._writing = asyncio.Lock()
 
     async def run(self) -> None:
         """Until cancelled, which kills a child that is at work."""
         while True:
-            if not await self.clean_dirtiest():
-                await asyncio.sleep(self._settings().log_cleaner_backoff_ms / 1000)
+            await self.clean_round()
+            await asyncio.sleep(self._settings().log_cleaner_backoff_ms / 1000)
 
-    async def clean_dirtiest(self) -> bool:
-        """False if no log needs cleaning, or the one that does could not be cleaned now."""
+    async def clean_round(self) -> int:
+        """Clean every log that needs it; how often that succeeded. One that fails is left for the next round."""
+        self._postponed.clear()
+        count = 0
+        while (cleaned := await self.clean_dirtiest()) is not None:
+            count += cleaned
+        return count
+
+    async def clean_dirtiest(self) -> bool | None:
+        """Whether the log that needs it most could be cleaned; None if no log needs it."""
         found = self._find()
         if found is None:
-            return False
+            return None
         partition = found.replica.log.topic_partition
         self._in_progress.add(partition)
+        cleaned = False
         try:
-            return await self._clean(found)
+            cleaned = await self._clean(found)
         except (OSError, KafkaError) as error:
             logger.error("%s cannot be compacted now: %s", partition, error)
-            return False
         finally:
             self._in_progress.discard(partition)
+        if not cleaned:
+            self._postponed.add(partition)
+        return cleaned
 
     async def forget(self, log: Log) -> None:
         """The partition was deleted; one of the same name must not be taken for clean."""
@@ -198,6 +210,7 @@ class Cleaner:
             for replica in self._replicas()
             if "compact" in (log := replica.log).settings.cleanup_policy
             and log.topic_partition not in self._in_progress
+            and log.topic_partition not in self._postponed
             and log.topic_partition not in self._uncleanable
         ]
         return dirtiest(candidates)
@@ -298,15 +311,22 @@ class Cleaner:
         """False, and nothing changed, if the log is no longer the one that was compacted."""
         files, directory, base_offset = self._files, log.directory, group.base_offset
         old = [segment for segment in sources if segment.base_offset in group.replaced]
-        if not _still_there(log, old):
+        if not self._is_current(log, old):
             return False
         await self._in_thread(lambda: prepare_swap(files, directory, base_offset, group.replaced))
-        if not _still_there(log, old):
+        if not self._is_current(log, old):
             await self._in_thread(lambda: abandon_swap(files, directory, base_offset))
             return False
         set_aside = log.replace_segments(base_offset, group.replaced, self._clock.now_ms())
         await self._in_thread(lambda: finish_swap(files, directory, base_offset, set_aside))
         return True
+
+    def _is_current(self, log: Log, segments: Sequence[Segment]) -> bool:
+        """Neither has the partition been deleted (another one may stand in its directory) nor have these segments."""
+        if not any(replica.log is log for replica in self._replicas()):
+            return False
+        closed = {id(segment) for segment in log.segments[:-1]}
+        return all(id(segment) in closed for segment in segments)
 
     # -- the checkpoint
 
@@ -344,8 +364,3 @@ async def _uninterrupted(work: Coroutine[None, None, Result]) -> Result:
     except asyncio.CancelledError:
         await task
         raise
-
-
-def _still_there(log: Log, segments: Sequence[Segment]) -> bool:
-    current = {id(segment) for segment in log.segments[:-1]}
-    return all(id(segment) in current for segment in segments)

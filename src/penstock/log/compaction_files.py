@@ -40,32 +40,23 @@ def read_batches(
     path = os.path.join(directory, file_name(base_offset, LOG_SUFFIX))
     file = files.open(path, read_only=True)
     try:
-        start = 0
+        start, chunk = 0, _READ_CHUNK
         while start < size:
-            view = memoryview(file.pread(min(_READ_CHUNK, size - start), start))
-            end = _whole_batches(view)
-            if not end:
-                needed = read_header(view).size
-                if needed > size - start:
-                    raise CorruptBatch(f"{path} ends within the batch at position {start}")
-                view = memoryview(file.pread(needed, start))
-                end = _whole_batches(view)
-                if not end:
-                    raise CorruptBatch(f"{path} is shorter than {start + needed} bytes")
-            throttle(end)
+            view = memoryview(file.pread(min(chunk, size - start), start))
+            end = 0
             for position, header in iterate_headers(view):
                 check_crc(view, position, header)
                 yield view, position, header
-            start += end
+                end = position + header.size
+            if not end:  # a batch larger than what was read
+                chunk = read_header(view).size
+                if chunk <= len(view) or chunk > size - start:
+                    raise CorruptBatch(f"{path} ends within the batch at position {start}")
+                continue
+            throttle(end)
+            start, chunk = start + end, _READ_CHUNK
     finally:
         file.close()
-
-
-def _whole_batches(view: memoryview) -> int:
-    end = 0
-    for position, header in iterate_headers(view):
-        end = position + header.size
-    return end
 
 
 def aborted_transactions(files: FileSystem, directory: str) -> list[AbortedTransaction]:

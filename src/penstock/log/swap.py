@@ -57,6 +57,8 @@ def prepare_swap(files: FileSystem, directory: str, base_offset: int, replaced: 
         path = os.path.join(directory, file_name(base_offset, suffix))
         if _rename_if_there(files, path + CLEANED_SUFFIX, path + SWAP_SUFFIX):
             suffixes.append(suffix)
+    if LOG_SUFFIX not in suffixes:
+        raise FileNotFoundError(f"{directory} has no cleaned segment {base_offset}")
     files.sync_directory(directory)
     _decide(files, directory, base_offset, _Decision(list(replaced), suffixes))
 
