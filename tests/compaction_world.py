@@ -12,7 +12,7 @@ from penstock.log.log import Log
 from penstock.model.ids import TopicPartition
 from penstock.records.batch import BatchHeader, check_crc, iterate_headers, read_header
 from penstock.records.builder import build_batch
-from penstock.records.control import build_transaction_marker
+from penstock.records.control import ControlType, build_transaction_marker, control_type
 from penstock.records.record import Record, iterate_records
 from penstock.settings.topic import TopicSettings
 from penstock.testing.simulated_clock import SimulatedClock
@@ -132,6 +132,25 @@ class World:
 
     def contents(self) -> list[tuple[int, bytes | None, bytes | None]]:
         return [(record.offset, record.key, record.value) for record in self.records()]
+
+    def committed(self) -> list[tuple[int, bytes | None, bytes | None]]:
+        """What a consumer with isolation level read_committed makes of the log: it drops the data of transactions that
+        it is told were aborted, each until the abort marker."""
+        end = self.last_stable_offset
+        announced = sorted(self.log.aborted_transactions(0, end), key=lambda each: each.first_offset, reverse=True)
+        aborted: set[int] = set()
+        found: list[tuple[int, bytes | None, bytes | None]] = []
+        for header, records in self.batches():
+            if header.base_offset >= end:
+                break
+            while announced and announced[-1].first_offset <= header.last_offset:
+                aborted.add(announced.pop().producer_id)
+            if header.is_control:
+                if records and control_type(records[0].key) == ControlType.ABORT:
+                    aborted.discard(header.producer_id)
+            elif not (header.is_transactional and header.producer_id in aborted):
+                found.extend((record.offset, record.key, record.value) for record in records)
+        return found
 
     def names(self) -> list[str]:
         return self.disk.list(DIRECTORY)

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compaction_world import DAY_MS, DIRECTORY, World
+from compaction_world import DAY_MS, DIRECTORY, PARTITION, World
 from penstock.log import compaction
+from penstock.log.checkpoints import read_offset_checkpoint
 from penstock.testing.simulated_disk import SimulatedDisk
 from penstock.testing.simulated_mount import Mount, ProcessKilled
 
@@ -22,34 +23,42 @@ LEFTOVERS = (".cleaned", ".swap", ".deleted", ".tmp")
 
 
 class Model:
-    """Everything that was ever written, by offset."""
+    """Everything that was ever written and committed, by offset."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.history: dict[int, tuple[bytes, bytes | None]] = {}
-        self.end = 0
+        self.open: dict[int, dict[int, tuple[bytes, bytes | None]]] = {}
+        self.sequences: dict[int, int] = {}
 
     def put(self, pairs: Sequence[tuple[bytes, bytes | None]], codec: int = 0) -> None:
         first = self.world.put(*pairs, codec=codec)
-        for offset, pair in enumerate(pairs, first):
-            self.history[offset] = pair
-        self.end = self.world.log.log_end_offset
+        self.history.update(enumerate(pairs, first))
 
-    def lose_what_was_not_flushed(self, flushed: int) -> None:
-        end = self.world.log.log_end_offset
-        assert flushed <= end <= self.end
-        self.history = {offset: pair for offset, pair in self.history.items() if offset < end}
-        self.end = end
+    def put_in_transaction(self, producer_id: int, pairs: Sequence[tuple[bytes, bytes | None]]) -> None:
+        sequence = self.sequences.get(producer_id, 0)
+        options = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence, "transactional": True}
+        first = self.world.put(*pairs, **options)
+        self.sequences[producer_id] = sequence + len(pairs)
+        self.open.setdefault(producer_id, {}).update(enumerate(pairs, first))
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        if producer_id in self.open:
+            self.world.mark(producer_id, committed=committed)
+            written = self.open.pop(producer_id)
+            if committed:
+                self.history.update(written)
 
     def check(self) -> None:
-        contents = self.world.contents()
+        contents = self.world.committed()
         offsets = [offset for offset, _, _ in contents]
         assert offsets == sorted(set(offsets))
         for offset, key, value in contents:
-            assert self.history[offset] == (key, value), f"offset {offset} holds something that was never there"
-        assert self.world.log.log_end_offset == self.end
+            assert self.history.get(offset) == (key, value), f"offset {offset} holds what was never committed there"
+        stable = self.world.last_stable_offset
+        assert stable == min((min(written) for written in self.open.values()), default=self.world.log.log_end_offset)
         last_in_log = {key: offset for offset, key, _ in contents}
-        last_written = {key: offset for offset, (key, _) in self.history.items()}
+        last_written = {key: offset for offset, (key, _) in sorted(self.history.items()) if offset < stable}
         for key, offset in last_written.items():
             found = last_in_log.get(key)
             if self.history[offset][1] is None and found is None:
@@ -59,10 +68,17 @@ class Model:
     def check_cleaned(self) -> None:
         """Below the cleaner's checkpoint every key is there once, and nothing is left lying about."""
         self.check()
-        checkpoint = self.world.cleaner._checkpoint_of(self.world.log).get(self.world.log.topic_partition, 0)
-        keys = [key for offset, key, _ in self.world.contents() if offset < checkpoint]
+        checkpoint = read_offset_checkpoint(self.world.disk, "/data/cleaner-offset-checkpoint").get(PARTITION, 0)
+        keys = [key for offset, key, _ in self.world.committed() if offset < checkpoint]
         assert len(keys) == len(set(keys))
         assert not [name for name in self.world.names() if name.endswith(LEFTOVERS)]
+
+    def check_producers(self) -> None:
+        """What they sent last is still known."""
+        for producer_id, next_sequence in self.sequences.items():
+            entry = self.world.log.producers.get(producer_id)
+            assert entry is not None
+            assert entry.last_sequence == next_sequence - 1
 
 
 def small_world(seed: int = 0) -> World:
@@ -70,11 +86,14 @@ def small_world(seed: int = 0) -> World:
 
 
 keys = st.sampled_from([b"a", b"b", b"c", b"d", b"a key that is longer than sixteen bytes"])
-values = st.none() | st.binary(max_size=40)
-puts = st.tuples(st.just("put"), st.lists(st.tuples(keys, values), min_size=1, max_size=5), st.integers(0, 4))
+pairs = st.lists(st.tuples(keys, st.none() | st.binary(max_size=40)), min_size=1, max_size=5)
+producer_ids = st.integers(1, 3)
+puts = st.tuples(st.just("put"), pairs, st.integers(0, 4))
 steps = st.one_of(
     puts,
     puts,
+    st.tuples(st.just("put in transaction"), producer_ids, pairs),
+    st.tuples(st.just("end transaction"), producer_ids, st.booleans()),
     st.tuples(st.just("roll")),
     st.tuples(st.just("advance"), st.sampled_from([1, DAY_MS // 2, DAY_MS])),
     st.tuples(st.just("clean")),
@@ -82,8 +101,8 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.lists(steps, min_size=5, max_size=60), st.integers(0, 2**32))
+@settings(max_examples=120, deadline=None)
+@given(st.lists(steps, min_size=5, max_size=80), st.integers(0, 2**32))
 def test_any_history(history: list[Any], seed: int) -> None:
     world = small_world(seed)
     model = Model(world)
@@ -91,19 +110,22 @@ def test_any_history(history: list[Any], seed: int) -> None:
         match step:
             case ("put", pairs, codec):
                 model.put(pairs, codec)
+            case ("put in transaction", producer_id, pairs):
+                model.put_in_transaction(producer_id, pairs)
+            case ("end transaction", producer_id, committed):
+                model.end_transaction(producer_id, committed=committed)
             case ("roll",):
                 world.roll()
             case ("advance", time_ms):
                 world.clock.jump(time_ms)
             case ("clean",):
-                while world.clean():
-                    model.check_cleaned()
+                world.clean_round()
+                model.check_cleaned()
             case ("crash", operations, power_fails, chance):
                 world.flush()
-                flushed = world.log.recovery_point
                 die_while_cleaning(world, operations)
-                come_back(world, flushed, random.Random(chance) if power_fails else None)
-                model.lose_what_was_not_flushed(flushed)
+                come_back(world, world.log.log_end_offset, random.Random(chance) if power_fails else None)
+                model.check_producers()
         model.check()
 
 
@@ -154,7 +176,7 @@ def test_the_broker_dies_at_every_change_it_makes(fate: str) -> None:
     finally_there = world.contents()
     for operations in itertools.count():
         world, model = eventful_world()
-        flushed = world.log.recovery_point
+        flushed = world.log.log_end_offset
         died = die_while_cleaning(world, operations)
         come_back(world, flushed, None if fate == "killed" else random.Random(f"{fate} {operations}"))
         model.check()
