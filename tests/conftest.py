@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
@@ -32,3 +33,27 @@ def unique_topic() -> Callable[[str], str]:
         return f"{prefix}-{process}-{next(numbers)}"
 
     return name
+
+
+class CommandResult(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+CommandLine = Callable[..., CommandResult]
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    """`cli("topics", "list")`: a command of `penstock`, run in this process; `stdin` is what it reads."""
+    from penstock.cli.main import run
+
+    def command(*arguments: str, stdin: bytes = b"") -> CommandResult:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        capsys.readouterr()
+        status = run(list(arguments))
+        out, err = capsys.readouterr()
+        return CommandResult(status, out, err)
+
+    return command

@@ -57,12 +57,18 @@ def application() -> Callable[..., Any]:
     return typer.main.get_command(app)
 
 
-def _common(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
-) -> None:
-    if version:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         print(f"penstock {__version__}")
         raise typer.Exit
+
+
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """Options before the command."""
 
 
 def _server(context: typer.Context) -> int:

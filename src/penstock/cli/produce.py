@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_module
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +16,9 @@ from penstock.cli.records import Headers, LibrdkafkaPairs, bytes_of, librdkafka_
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
+
+_CREATION_SECONDS = 3.0
+_RETRY_SECONDS = 0.02
 
 
 @dataclass(slots=True)
@@ -106,19 +110,22 @@ def produce(
 def _find_topic(bootstrap_server: str, topic: str) -> None:
     """Fails at once where librdkafka would retry for minutes: no such broker, no such topic.
 
-    Asking for a topic that is not there creates it, on clusters that do so; the first answer then says that it is
-    unknown, the next one that it has no leader yet.
+    Asking for a topic that is not there creates it, on clusters that do so: it is unknown in the first answer, and
+    then for as long as it takes to make it.
     """
     from penstock.client.cluster import Cluster
     from penstock.client.errors import raise_for
     from penstock.model.errors import ErrorCode
 
+    passing = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
+    deadline = time.monotonic() + _CREATION_SECONDS
     with Cluster(bootstrap_server) as cluster:
-        (found,) = cluster.metadata([topic], create=True).topics
-        if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        while True:
             (found,) = cluster.metadata([topic], create=True).topics
-        if found.error_code != ErrorCode.LEADER_NOT_AVAILABLE:
-            raise_for(found.error_code, None, f"topic {topic!r}")
+            if found.error_code not in passing or time.monotonic() > deadline:
+                break
+            time.sleep(_RETRY_SECONDS)
+        raise_for(found.error_code, None, f"topic {topic!r}")
 
 
 def _write(
@@ -184,14 +191,21 @@ def _read_json() -> Iterator[_Outgoing]:
             fail(f"{where} is not JSON: {error}")
         if not isinstance(record, dict):
             fail(f"{where} is not a JSON object")
-        headers = record.get("headers") or []
-        yield _Outgoing(
-            bytes_of(record.get("value"), where),
-            bytes_of(record.get("key"), where),
-            [
-                (str(name), bytes_of(value, where))
-                for name, value in (headers.items() if isinstance(headers, dict) else headers)
-            ],
-            int(record.get("partition", -1)),
-            int(record.get("timestamp", 0)),
-        )
+        try:
+            yield _from_json(record, where)
+        except (TypeError, ValueError):
+            fail(f"{where}: partition and timestamp are numbers, headers a list of [name, value]")
+
+
+def _from_json(record: dict[str, Any], where: str) -> _Outgoing:
+    headers = record.get("headers") or []
+    return _Outgoing(
+        bytes_of(record.get("value"), where),
+        bytes_of(record.get("key"), where),
+        [
+            (str(name), bytes_of(value, where))
+            for name, value in (headers.items() if isinstance(headers, dict) else headers)
+        ],
+        int(record.get("partition", -1)),
+        int(record.get("timestamp", 0)),
+    )

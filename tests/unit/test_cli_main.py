@@ -1,0 +1,122 @@
+"""What all commands have in common: help that teaches, errors in one line, a quick start."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock import __version__
+from penstock.cli.app import application
+from penstock.local.ports import free_ports
+
+if TYPE_CHECKING:
+    from conftest import CommandLine
+
+
+def commands(command: Any = None, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """Every command that does something, by its path."""
+    command = command or application()
+    inner = getattr(command, "commands", None)
+    if not inner:
+        return [path]
+    return [found for name, child in inner.items() for found in commands(child, (*path, name))]
+
+
+def test_the_contract_is_complete() -> None:
+    assert {" ".join(path) for path in commands()} >= {
+        "up",
+        "server",
+        "topics create",
+        "topics list",
+        "topics describe",
+        "topics alter",
+        "topics delete",
+        "produce",
+        "consume",
+        "log dump",
+        "cluster describe",
+        "demo",
+    }
+
+
+@pytest.mark.parametrize("path", [path for path in commands() if path != ("server",)], ids=" ".join)
+def test_help_has_an_example(path: tuple[str, ...], cli: CommandLine) -> None:
+    result = cli(*path, "--help")
+    assert result.status == 0
+    assert "Example" in result.out
+    assert f"penstock {' '.join(path)}" in " ".join(result.out.split())
+
+
+def test_help_of_the_server(cli: CommandLine) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli("server", "--help")
+    assert ended.value.code == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonsense"],
+        ["topics", "creat", "x"],
+        ["topics", "create"],
+        ["topics", "create", "x", "--partitions", "many"],
+        ["consume", "x", "--max-messages", "0"],
+        ["topics", "list", "--no-such-option"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_is_one_line(arguments: list[str], cli: CommandLine) -> None:
+    result = cli(*arguments)
+    assert result.status == 2
+    assert result.out == ""
+    assert result.err.startswith("penstock: ")
+    assert result.err.count("\n") == 1
+    assert "--help)" in result.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topics", "list"],
+        ["topics", "create", "x"],
+        ["topics", "describe", "x"],
+        ["topics", "alter", "x", "-p", "2"],
+        ["topics", "delete", "x"],
+        ["cluster", "describe"],
+        ["produce", "x"],
+        ["consume", "x"],
+        ["bench", "produce"],
+    ],
+    ids=" ".join,
+)
+def test_no_broker_is_one_line(arguments: list[str], cli: CommandLine) -> None:
+    port = free_ports(1)[0]
+    result = cli(*arguments, "--bootstrap-server", f"127.0.0.1:{port}")
+    assert result.status == 1
+    assert result.out == ""
+    assert result.err == f"penstock: cannot connect to 127.0.0.1:{port}: Connection refused\n"
+
+
+def test_the_environment_names_the_cluster(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_BOOTSTRAP", "127.0.0.1:1")
+    assert "127.0.0.1:1" in cli("topics", "list").err
+
+
+def test_version(cli: CommandLine) -> None:
+    assert cli("--version").out == f"penstock {__version__}\n"
+
+
+def test_nothing_heavy_is_loaded_before_it_is_needed() -> None:
+    heavy = {"confluent_kafka", "uvloop", "penstock.broker", "penstock.protocol.apis", "rich.progress"}
+    loaded = "import sys, penstock.cli.app as app; app.application(); print(*sys.modules)"
+    result = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    assert not heavy & set(result.stdout.split())
+
+
+def test_a_node_starts_without_the_rest_of_the_command_line() -> None:
+    loaded = "import sys, penstock.cli.main; print(*sys.modules)"
+    result = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    assert not {"typer", "rich", "pydantic"} & set(result.stdout.split())
