@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from wire import Wire
 
 from penstock.testing.nodes import RunningNode
+from wire import Wire
 
 
 @pytest.fixture

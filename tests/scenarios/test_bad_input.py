@@ -8,7 +8,7 @@ import resource
 import socket
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -40,8 +40,8 @@ FETCH_VERSION = 11
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
     properties = {
         "socket.request.max.bytes": "2000000",
+        "socket.listen.backlog.size": "1500",
         "max.connections.per.ip": "1200",
-        "connections.max.idle.ms": "3000",
     }
     with start_node(tmp_path_factory.mktemp("bad-input"), properties=properties) as node:
         yield node
@@ -116,19 +116,21 @@ def produce(
     return response.responses[0].partition_responses[0]
 
 
-def end_of(node: RunningNode, topic: str) -> int:
+def fetch_frame(topic: str, max_wait_ms: int = 0, min_bytes: int = 0) -> bytes:
+    wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
     request = FetchRequest(
-        max_wait_ms=0,
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
         max_bytes=1 << 20,
         session_epoch=-1,
-        topics=[
-            FetchTopic(
-                topic=topic, partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)]
-            )
-        ],
+        topics=[FetchTopic(topic=topic, partitions=[wanted])],
     )
+    return bytes(encode_request(request, FETCH_VERSION, 1, "t"))
+
+
+def end_of(node: RunningNode, topic: str) -> int:
     with connected(node) as connection:
-        connection.sendall(encode_request(request, FETCH_VERSION, 1, "t"))
+        connection.sendall(fetch_frame(topic))
         payload = receive(connection)
     assert payload is not None
     return decode(FetchResponse, payload, FETCH_VERSION, 4).responses[0].partitions[0].high_watermark
@@ -199,12 +201,56 @@ def test_a_frame_that_arrives_byte_by_byte_is_served(node: RunningNode) -> None:
         assert receive(connection) is not None
 
 
-def test_half_a_frame_and_then_silence_is_closed_as_idle(node: RunningNode) -> None:
-    with connected(node) as connection:
-        connection.sendall(struct.pack(">i", 100) + b"half")
-        assert connection.recv(10) == b""
-    with connected(node) as silent:
-        assert silent.recv(10) == b""
+def test_silent_connections_are_closed_as_idle_and_waiting_ones_are_not(tmp_path: Path) -> None:
+    with start_node(tmp_path, properties={"connections.max.idle.ms": "800"}) as node:
+        create(node, "awaited")
+        with connected(node) as halfway, connected(node) as silent, connected(node) as waiting:
+            halfway.sendall(struct.pack(">i", 100) + b"half")
+            waiting.sendall(fetch_frame("awaited", max_wait_ms=60_000, min_bytes=1))
+            assert halfway.recv(10) == b""
+            assert silent.recv(10) == b""
+            # This one has said nothing for as long, but the broker owes it an answer.
+            assert produce(node, "awaited", good_batch()).error_code == 0
+            assert receive(waiting) is not None
+
+
+def test_a_length_alone_claims_no_memory(broker: RunningNode) -> None:
+    before = resident_bytes(broker)
+    with ExitStack() as stack:
+        claimants = [stack.enter_context(connected(broker)) for _ in range(50)]
+        for claimant in claimants:  # five gigabytes of produce requests are on their way, or so they say
+            claimant.sendall(struct.pack(">ihhi", 100_000_000, ApiKey.PRODUCE, PRODUCE_VERSION, 1))
+        assert is_alive(broker)
+        assert resident_bytes(broker) - before < 300_000_000
+
+
+def test_a_large_frame_is_received_however_it_is_cut(broker: RunningNode) -> None:
+    """Longer than what the broker makes room for at once; the batch is too large for the topic, and said to be so."""
+    request = encode_request(
+        ProduceRequest(
+            acks=1,
+            topic_data=[
+                TopicProduceData(
+                    name="unknown",
+                    partition_data=[PartitionProduceData(index=0, records=bytes(20_000_000))],
+                )
+            ],
+        ),
+        PRODUCE_VERSION,
+        9,
+        "large",
+    )
+    rng = random.Random(1)
+    with connected(broker) as connection:
+        position = 0
+        while position < len(request):
+            size = rng.choice((1, 100, 5000, 70_000, 3_000_000))
+            connection.sendall(request[position : position + size])
+            position += size
+        payload = receive(connection)
+        assert payload is not None
+        answer = decode(ProduceResponse, payload, PRODUCE_VERSION, 5).responses[0].partition_responses[0]
+        assert ErrorCode(answer.error_code) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_every_kind_of_bad_batch_is_refused_and_the_log_untouched(node: RunningNode) -> None:
@@ -282,14 +328,11 @@ def test_random_bytes_and_broken_requests_never_harm_the_broker(node: RunningNod
     seed = 20
     rng = random.Random(seed)
     create(node, "fuzzed")
-    request = encode_request(
-        ProduceRequest(
-            acks=1,
-            timeout_ms=1000,
-            topic_data=[TopicProduceData(name="fuzzed", partition_data=[PartitionProduceData(index=0, records=good_batch())])],
-        ),
-        PRODUCE_VERSION, 1, "fuzz",
-    )  # fmt: skip
+    partition = PartitionProduceData(index=0, records=good_batch())
+    message = ProduceRequest(
+        acks=1, timeout_ms=1000, topic_data=[TopicProduceData(name="fuzzed", partition_data=[partition])]
+    )
+    request = encode_request(message, PRODUCE_VERSION, 1, "fuzz")
     for _ in range(300):
         if rng.random() < 0.4:
             payload = frame(rng.randbytes(rng.randrange(8, 200)))
@@ -318,17 +361,16 @@ def test_a_thousand_connections_and_a_limit(node: RunningNode) -> None:
     if hard < 3000:
         pytest.skip(f"at most {hard} files may be open here")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 3000), hard))
-    connections = []
+    connections: list[socket.socket] = []
     try:
-        for _ in range(1000):
-            connections.append(socket.create_connection((node.host, node.port), timeout=10))
+        connections += [socket.create_connection((node.host, node.port), timeout=10) for _ in range(1000)]
         request = encode_request(ApiVersionsRequest(), 0, 5, "many")
         for connection in connections:
             connection.sendall(request)
         assert all(receive(connection) is not None for connection in connections)
         assert resident_bytes(node) < 200_000_000
-        for _ in range(300):  # beyond max.connections.per.ip
-            connections.append(socket.create_connection((node.host, node.port), timeout=10))
+        # Beyond max.connections.per.ip:
+        connections += [socket.create_connection((node.host, node.port), timeout=10) for _ in range(300)]
         closed = 0
         for connection in connections[1000:]:
             try:
@@ -343,18 +385,10 @@ def test_a_thousand_connections_and_a_limit(node: RunningNode) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_client_that_does_not_read_its_replies_is_not_read_from(node: RunningNode, tmp_path: Path) -> None:
+def test_a_client_that_does_not_read_its_replies_is_not_read_from(node: RunningNode) -> None:
     create(node, "unread")
     assert produce(node, "unread", build_batch([(0, None, b"x" * 500_000, ())])).error_code == 0
-    request = encode_request(
-        FetchRequest(
-            max_wait_ms=0,
-            max_bytes=1 << 20,
-            session_epoch=-1,
-            topics=[FetchTopic(topic="unread", partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)])],
-        ),
-        FETCH_VERSION, 1, "deaf",
-    )  # fmt: skip
+    request = fetch_frame("unread")
     with connected(node) as connection:
         connection.settimeout(2)
         for _ in range(2000):  # would be a gigabyte of replies
@@ -362,8 +396,8 @@ def test_a_client_that_does_not_read_its_replies_is_not_read_from(node: RunningN
                 connection.sendall(request)
             except TimeoutError:
                 break
-        assert resident_bytes(node) < 200_000_000
         assert is_alive(node)
+        assert resident_bytes(node) < 200_000_000
 
 
 def resident_bytes(node: RunningNode) -> int:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from wire import BROKER_RESOURCE, TOPIC_RESOURCE, Wire, batch, create_topic, produce, producer_id
 
 from penstock.broker.apis import BROKER_APIS
 from penstock.model.errors import ErrorCode
@@ -32,14 +31,17 @@ from penstock.protocol.messages import (
     list_offsets,
     metadata,
     offset_for_leader_epoch,
-    produce as produce_messages,
     update_features,
+)
+from penstock.protocol.messages import (
+    produce as produce_messages,
 )
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
 from penstock.protocol.messages.describe_cluster import DescribeClusterRequest
 from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
 from penstock.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from penstock.testing.nodes import RunningNode
+from wire import BROKER_RESOURCE, TOPIC_RESOURCE, Wire, batch, create_topic, produce, producer_id
 
 SERVED = {module.API_KEY: module.VERSIONS for module in BROKER_APIS}
 LOWEST_PRODUCE_ADVERTISED = 0  # librdkafka takes the feature from there; below 3 nothing is served

@@ -31,6 +31,7 @@ logger = logging.getLogger("penstock.connection")
 
 RECEIVE_BUFFER_SIZE = 512 * 1024
 OWN_BUFFER_SIZE = 64 * 1024
+TRUSTED_LENGTH = 4 * 1024 * 1024  # room for a frame up to this is made at once, for a longer one as it arrives
 SMALLEST_REQUEST = 8  # api key, api version, correlation id
 JOIN_BELOW = 4096  # copying this much is cheaper than a longer writev
 FLUSH_ABOVE = 256 * 1024  # replies of one read leave together up to here, and not beyond: memory stays bounded
@@ -71,7 +72,7 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active = 0.0
         self._handle = listener.handle
         self._frame_max = listener.request_bytes_max
-        self._small_frame_max = listener.small_request_bytes_max
+        self._small_frame_max = min(listener.small_request_bytes_max, listener.request_bytes_max)
         self._parked_max = listener.parked_max
         self._own: bytearray | None = (
             None  # holds a partial frame, or frames that wait for the connection to be unmuted
@@ -83,6 +84,7 @@ class Connection(asyncio.BufferedProtocol):
         self._muted_by: Reply | None = None
         self._write_paused = False
         self._is_held = False
+        self._is_ending = False
         self._read_paused = False
         self._processing = False
 
@@ -160,8 +162,11 @@ class Connection(asyncio.BufferedProtocol):
             self._update_reading()
 
     def _check_held(self) -> None:
-        """Frames wait while a request mutes the connection, too many are parked, or the peer does not read."""
-        self._is_held = self._muted_by is not None or self._write_paused or len(self._parked) >= self._parked_max
+        """Frames wait while a request mutes the connection, too many are parked, or the peer does not read; for ever
+        once the connection is being closed."""
+        self._is_held = (
+            self._muted_by is not None or self._write_paused or self._is_ending or len(self._parked) >= self._parked_max
+        )
 
     def _keep(self, view: memoryview, position: int, end: int) -> None:
         """Keep view[position:end], which is less than a frame or waits for the connection to be unmuted."""
@@ -175,12 +180,16 @@ class Connection(asyncio.BufferedProtocol):
             (length,) = _read_length(view, position)
             if SMALLEST_REQUEST <= length <= self._frame_max:
                 needed = max(left, 4 + length)
+        enough = room = needed
+        if needed > TRUSTED_LENGTH:  # a few bytes must not be able to claim a hundred megabytes
+            enough = min(needed, max(TRUSTED_LENGTH, left + 1))
+            room = min(needed, max(TRUSTED_LENGTH, 2 * left))
         own = self._own
-        if own is None or not needed <= len(own) <= max(2 * needed, OWN_BUFFER_SIZE):
-            self._own = own = bytearray(max(needed, OWN_BUFFER_SIZE))
+        if own is None or not enough <= len(own) <= max(2 * needed, OWN_BUFFER_SIZE):
+            self._own = own = bytearray(max(room, OWN_BUFFER_SIZE))
             own[:left] = view[position:end]
         elif position:
-            own[:left] = view[position:end]
+            view[:left] = view[position:end]  # in place: the view is of this buffer, and a view knows about overlaps
         self._filled = left
 
     def _accepts(self, view: memoryview, position: int, end: int, length: int) -> bool:
@@ -295,7 +304,8 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def close(self) -> None:
-        """No more requests; replies that are ready still leave."""
+        """No more requests, not even those received already; replies that are ready still leave."""
+        self._is_ending = self._is_held = True
         if self._out:
             self._flush()
         if self.transport is not None:
