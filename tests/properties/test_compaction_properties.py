@@ -101,32 +101,66 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(steps, min_size=5, max_size=80), st.integers(0, 2**32))
 def test_any_history(history: list[Any], seed: int) -> None:
     world = small_world(seed)
     model = Model(world)
     for step in history:
-        match step:
-            case ("put", pairs, codec):
-                model.put(pairs, codec)
-            case ("put in transaction", producer_id, pairs):
-                model.put_in_transaction(producer_id, pairs)
-            case ("end transaction", producer_id, committed):
-                model.end_transaction(producer_id, committed=committed)
-            case ("roll",):
-                world.roll()
-            case ("advance", time_ms):
-                world.clock.jump(time_ms)
-            case ("clean",):
-                world.clean_round()
-                model.check_cleaned()
-            case ("crash", operations, power_fails, chance):
-                world.flush()
-                die_while_cleaning(world, operations)
-                come_back(world, world.log.log_end_offset, random.Random(chance) if power_fails else None)
-                model.check_producers()
-        model.check()
+        take(step, world, model)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_long_histories(seed: int) -> None:
+    """Hypothesis tells short stories. Some faults take a transaction, its abort, three cleanings and two days."""
+    chance = random.Random(seed)
+    world = small_world(seed)
+    model = Model(world)
+    for _ in range(250):
+        take(random_step(chance), world, model)
+
+
+def random_step(chance: random.Random) -> Any:
+    pairs = [
+        (b"key%d" % chance.randrange(6), None if chance.random() < 0.3 else chance.randbytes(chance.randrange(40)))
+        for _ in range(chance.randint(1, 3))
+    ]
+    producer_id = chance.randint(1, 3)
+    return chance.choices(
+        [
+            ("put", pairs, chance.randrange(5)),
+            ("put in transaction", producer_id, pairs),
+            ("end transaction", producer_id, chance.random() < 0.4),
+            ("roll",),
+            ("advance", DAY_MS // 2),
+            ("clean",),
+            ("crash", chance.randrange(80), chance.random() < 0.5, chance.randrange(2**32)),
+        ],
+        weights=[20, 20, 25, 15, 5, 12, 3],
+    )[0]
+
+
+def take(step: Any, world: World, model: Model) -> None:
+    match step:
+        case ("put", pairs, codec):
+            model.put(pairs, codec)
+        case ("put in transaction", producer_id, pairs):
+            model.put_in_transaction(producer_id, pairs)
+        case ("end transaction", producer_id, committed):
+            model.end_transaction(producer_id, committed=committed)
+        case ("roll",):
+            world.roll()
+        case ("advance", time_ms):
+            world.clock.jump(time_ms)
+        case ("clean",):
+            world.clean_round()
+            model.check_cleaned()
+        case ("crash", operations, power_fails, chance):
+            world.flush()
+            die_while_cleaning(world, operations)
+            come_back(world, world.log.log_end_offset, random.Random(chance) if power_fails else None)
+            model.check_producers()
+    model.check()
 
 
 def die_while_cleaning(world: World, operations: int) -> bool:
