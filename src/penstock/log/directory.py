@@ -71,7 +71,7 @@ class LogDirectory:
         self._handles = Handles(files) if open_files is None else Handles(files, open_files)
         self._checkpointing = threading.Lock()
         self._producer_expiration_ms = producer_expiration_ms
-        files.make_directories(path)
+        make_durable_directory(files, path)
         self.clean_shutdown, self.previous_broker_epoch = self._take_clean_shutdown_marker()
         self._recovery_points = self._read(RECOVERY_POINT_CHECKPOINT)
         self._log_start_offsets = self._read(LOG_START_CHECKPOINT)
@@ -208,6 +208,18 @@ class LogDirectory:
             self.write_checkpoint(self.checkpoint(high_watermarks or {}))
             content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}).encode()
             write_file_atomically(self._files, os.path.join(self.path, CLEAN_SHUTDOWN), content)
+
+
+def make_durable_directory(files: FileSystem, path: str) -> None:
+    """With all its parents, whose new names a power loss would otherwise take."""
+    missing = []
+    while path and not files.exists(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    if missing:
+        files.make_directories(missing[0])
+        for made in missing:
+            files.sync_directory(os.path.dirname(made) or ".")
 
 
 def parse_partition_directory(name: str) -> TopicPartition | None:

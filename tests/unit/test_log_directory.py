@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from log_harness import NOW, TOPIC_ID, append, topic
+
+from penstock.log.directory import LogDirectory, parse_partition_directory
+from penstock.log.log import Log
+from penstock.model.ids import TopicPartition
+from penstock.testing.simulated_disk import SimulatedDisk
+
+ONE, TWO = TopicPartition("orders", 0), TopicPartition("a-b.c", 12)
+
+
+@pytest.fixture
+def disk() -> SimulatedDisk:
+    return SimulatedDisk()
+
+
+def open_partition(directory: LogDirectory, partition: TopicPartition) -> Log:
+    return directory.open(partition, topic(), now_ms=NOW, topic_id=TOPIC_ID)
+
+
+def content(disk: SimulatedDisk, path: str) -> bytes:
+    file = disk.open(path, read_only=True)
+    data = file.pread(1 << 20, 0)
+    file.close()
+    return data
+
+
+@pytest.mark.parametrize(
+    ("name", "partition"),
+    [
+        ("orders-0", ("orders", 0)),
+        ("a-b.c-12", ("a-b.c", 12)),
+        ("orders-delete-3", ("orders-delete", 3)),
+        ("orders-0.0123abcd-delete", None),
+        ("orders-0.0123abcd-stray", None),
+        ("orders-0.0123abcd-future", None),
+        ("meta.properties", None),
+        ("orders", None),
+        ("-1", None),
+    ],
+)
+def test_names_of_partition_directories(name: str, partition: tuple[str, int] | None) -> None:
+    assert parse_partition_directory(name) == partition
+
+
+def test_a_clean_stop_and_start(disk: SimulatedDisk) -> None:
+    directory = LogDirectory(disk, "/srv/data")
+    assert not directory.clean_shutdown
+    for partition in (ONE, TWO):
+        log = open_partition(directory, partition)
+        for _ in range(5):
+            append(log)
+    directory.logs[TWO].advance_log_start(2)
+    directory.close({ONE: 5, TWO: 4}, broker_epoch=77)
+    assert json.loads(content(disk, "/srv/data/.kafka_cleanshutdown")) == {"version": 0, "brokerEpoch": 77}
+    assert content(disk, "/srv/data/recovery-point-offset-checkpoint") == b"0\n2\norders 0 5\na-b.c 12 5\n"
+    assert content(disk, "/srv/data/log-start-offset-checkpoint") == b"0\n1\na-b.c 12 2\n"
+    assert content(disk, "/srv/data/replication-offset-checkpoint") == b"0\n2\norders 0 5\na-b.c 12 4\n"
+    assert disk.unsynced() == []
+    assert disk.open_paths() == []
+
+    directory = LogDirectory(disk, "/srv/data")
+    assert directory.clean_shutdown
+    assert directory.previous_broker_epoch == 77
+    assert not disk.exists("/srv/data/.kafka_cleanshutdown")
+    assert directory.high_watermarks == {ONE: 5, TWO: 4}
+    assert sorted(directory.partitions()) == sorted([ONE, TWO])
+    for partition in directory.partitions():
+        log = open_partition(directory, partition)
+        assert (log.recovered_bytes, log.log_end_offset) == (0, 5)
+    assert directory.logs[TWO].log_start_offset == 2
+
+
+def test_the_clean_shutdown_marker_counts_once(disk: SimulatedDisk) -> None:
+    directory = LogDirectory(disk, "/data")
+    append(open_partition(directory, ONE))
+    directory.close()
+    LogDirectory(disk, "/data")
+    disk.crash()
+    directory = LogDirectory(disk, "/data")
+    assert not directory.clean_shutdown
+    log = open_partition(directory, ONE)
+    assert log.log_end_offset == 1
+
+
+def test_checkpoints_written_now_and_then(disk: SimulatedDisk) -> None:
+    directory = LogDirectory(disk, "/data")
+    log = open_partition(directory, ONE)
+    append(log, 10)
+    log.flushed(log.flush())
+    append(log, 10)
+    directory.write_checkpoint(directory.checkpoint({ONE: 20}))
+    disk.crash()
+    directory = LogDirectory(disk, "/data")
+    log = open_partition(directory, ONE)
+    assert (log.recovery_point, log.log_end_offset) == (10, 20)
+    assert directory.high_watermarks == {ONE: 20}
+
+
+def test_a_malformed_checkpoint_costs_a_recovery(disk: SimulatedDisk) -> None:
+    directory = LogDirectory(disk, "/data")
+    append(open_partition(directory, ONE), 10)
+    directory.close()
+    file = disk.open("/data/recovery-point-offset-checkpoint")
+    file.truncate(3)
+    file.close()
+    directory = LogDirectory(disk, "/data")
+    assert not directory.clean_shutdown
+    log = open_partition(directory, ONE)
+    assert log.recovered_bytes == log.size
+    assert log.log_end_offset == 10
+
+
+def test_deleting_a_partition(disk: SimulatedDisk) -> None:
+    directory = LogDirectory(disk, "/data")
+    log = open_partition(directory, ONE)
+    append(log, 10)
+    log.advance_log_start(10)
+    directory.write_checkpoint(directory.checkpoint({ONE: 10}))
+    late = directory.checkpoint({ONE: 10})
+    path = directory.delete(ONE, "0123abcd")
+    assert path == "/data/orders-0.0123abcd-delete"
+    assert directory.leftovers() == [path]
+    assert disk.open_paths() == []
+    directory.write_checkpoint(late)  # was under way on another thread
+    log = open_partition(directory, ONE)
+    append(log, 3)
+    disk.crash()
+    directory = LogDirectory(disk, "/data")
+    log = open_partition(directory, ONE)
+    # The start offset of the old topic would have made this log look as if it had lost everything.
+    assert (log.log_start_offset, log.log_end_offset) == (0, 3)
+    disk.remove_tree(path)
+    assert directory.leftovers() == []
+
+
+def test_a_long_topic_name_still_makes_a_valid_name(disk: SimulatedDisk) -> None:
+    directory = LogDirectory(disk, "/data")
+    partition = TopicPartition("t" * 249, 3)
+    open_partition(directory, partition)
+    name = directory.delete(partition, "f" * 32).rsplit("/", 1)[1]
+    assert len(name) == 255
+    assert name.endswith("-3." + "f" * 32 + "-delete")
+
+
+def test_strays_are_kept(disk: SimulatedDisk) -> None:
+    directory = LogDirectory(disk, "/data")
+    append(open_partition(directory, ONE))
+    path = directory.set_aside_stray(ONE, "abcd")
+    assert path == "/data/orders-0.abcd-stray"
+    assert disk.exists(f"{path}/00000000000000000000.log")
+    assert directory.partitions() == []
+    assert directory.leftovers() == []
+
+
+def test_the_metadata_log_is_not_a_partition_like_others(disk: SimulatedDisk) -> None:
+    directory = LogDirectory(disk, "/data")
+    disk.make_directories("/data/__cluster_metadata-0")
+    assert directory.partitions() == []
+
+
+def test_the_directory_itself_is_durable(disk: SimulatedDisk) -> None:
+    LogDirectory(disk, "/srv/penstock/data")
+    assert disk.unsynced() == []
