@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from penstock.log.log import Appended, Log, Slice
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition, Uuid
-from penstock.records.batch import BatchHeader
+from penstock.records.batch import LENGTH_OVERHEAD, BatchHeader
 from penstock.replication.partition import LeaderState
 from penstock.security.authorizer import topic_resource
 
@@ -117,7 +117,7 @@ class Replica:
         appended = self.log.append_as_leader(batch, header, leader.leader_epoch, now_ms)
         if not appended.duplicate:
             if leader.appended(appended.last_offset + 1):
-                self._high_watermark_moved(header.length)
+                self._high_watermark_moved(header.length + LENGTH_OVERHEAD)
             if appended.last_offset - self.log.recovery_point >= self._flush_after:
                 self._flusher.request(self)
         return appended
