@@ -13,6 +13,7 @@ import contextlib
 import itertools
 import socket
 import struct
+import time
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, Protocol
@@ -150,10 +151,17 @@ class Wire:
 # -- batches
 
 
-def batch(*values: str | bytes | None, timestamp: int = 0, key: bytes | None = None, **options: Any) -> bytearray:
-    """A batch of these values; `options` are those of `build_batch`."""
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def batch(
+    *values: str | bytes | None, timestamp: int | None = None, key: bytes | None = None, **options: Any
+) -> bytearray:
+    """A batch of these values, of now; `options` are those of `build_batch`."""
+    when = now_ms() if timestamp is None else timestamp
     return build_batch(
-        [(timestamp, key, value.encode() if isinstance(value, str) else value, ()) for value in values], **options
+        [(when, key, value.encode() if isinstance(value, str) else value, ()) for value in values], **options
     )
 
 

@@ -1,10 +1,10 @@
 """A node: everything put together, started in order, stopped in order.
 
 Start: the data directories are locked and (if new) formatted; the metadata log is replayed; the logs that the metadata
-assigns to this broker are opened, and recovered if the last stop was not clean; listeners open; the broker registers,
-is unfenced, leads its partitions; from then on it serves. Stop is the same backwards, and ends with the clean-shutdown
-marker. After a failure that makes the disk or the metadata doubtful the node ends at once, without that marker, and
-lets the next start sort it out.
+assigns to this broker are opened, and recovered if the last stop was not clean; listeners are bound; the broker
+registers, is unfenced, leads its partitions; only then can clients connect. Stop is the same backwards, and ends with
+the clean-shutdown marker. After a failure that makes the disk or the metadata doubtful the node ends at once, without
+that marker, and lets the next start sort it out.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import gc
 import logging
 import signal
 import socket
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 
 from penstock import __version__
@@ -191,6 +192,7 @@ class Node:
         await self._register()
         self._upkeep = self.loop.create_task(self._keep_up())
         for listener in self.listeners:
+            await self._listen(listener.serve(), listener.name)
             logger.info("listening on %s, port %d", listener.name, listener.port)
 
     def _is_mine(self, partition: TopicPartition, topic_id: Uuid | None) -> bool:
@@ -216,13 +218,18 @@ class Node:
                 receive_buffer=receive_buffer,
             )
             receive_buffer = listener.receive_buffer
-            try:
-                await listener.open(endpoint.host, endpoint.port, backlog=self.settings.socket_listen_backlog_size)
-            except OSError as error:
-                raise KafkaError(
-                    ErrorCode.INVALID_CONFIG, f"cannot listen on {endpoint}: {error.strerror or error}"
-                ) from error
+            backlog = self.settings.socket_listen_backlog_size
+            await self._listen(listener.open(endpoint.host, endpoint.port, backlog=backlog), endpoint)
             self.listeners.append(listener)
+
+    @staticmethod
+    async def _listen(step: Coroutine[object, object, None], where: object) -> None:
+        try:
+            await step
+        except OSError as error:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"cannot listen on {where}: {error.strerror or error}"
+            ) from error
 
     def _socket_buffers(self) -> dict[int, int]:
         sizes = {
@@ -295,7 +302,8 @@ class Node:
             replica = self.replicas.get(name, index)
             if replica is None:
                 replica = self.storage.open_replica(TopicPartition(name, index), topic.topic_id, settings)
-            if partition.leader == self.settings.node_id:
+            # What the metadata says before this process has registered is about the one before it.
+            if partition.leader == self.settings.node_id and self.broker_epoch >= 0:
                 replica.lead(partition.leader_epoch)
 
     def _topic_settings(self, name: str) -> TopicSettings:

@@ -89,11 +89,18 @@ class Listener:
         self._server: asyncio.Server | None = None
 
     async def open(self, host: str, port: int, *, backlog: int) -> None:
-        """Bind; an empty host is every address, IPv4 and (where the machine has it) IPv6."""
+        """Bind, so that the port is known and ours; nobody can connect before `serve`.
+
+        An empty host is every address, IPv4 and (where the machine has it) IPv6.
+        """
         self._server = await self.loop.create_server(
-            lambda: Connection(self), host or None, port, backlog=backlog, reuse_address=True
+            lambda: Connection(self), host or None, port, backlog=backlog, reuse_address=True, start_serving=False
         )
         self.port = self._server.sockets[0].getsockname()[1]
+
+    async def serve(self) -> None:
+        assert self._server is not None
+        await self._server.start_serving()
 
     def connection_opened(self, connection: Connection) -> None:
         refusal = self.limits.refusal(connection.peer_host)
