@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -28,7 +27,7 @@ and [bold]--json[/bold].
 """
 
 
-def application() -> Callable[..., Any]:
+def application() -> Any:
     app = typer.Typer(
         name="penstock",
         help=_HELP,

@@ -30,7 +30,10 @@ def run(arguments: list[str]) -> int:
     from penstock.cli.output import CommandFailed
 
     try:
-        status = application()(args=arguments, prog_name="penstock", standalone_mode=False)
+        # Not by calling the application: that would answer a broken pipe with an exit status of its own.
+        command = application()
+        with command.make_context("penstock", arguments) as context:
+            status = command.invoke(context)
         sys.stdout.flush()
         return status if isinstance(status, int) else 0
     except UsageError as error:

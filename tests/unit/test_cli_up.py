@@ -1,0 +1,154 @@
+"""`penstock up` as a user runs it: a process in the foreground."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.local.node import LocalNode
+from penstock.local.ports import free_ports
+from penstock.local.properties import merge_properties
+
+DEADLINE_SECONDS = 60
+
+
+class Up:
+    def __init__(self, data: Path, port: int, *options: str) -> None:
+        self.data, self.port = data, port
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "penstock", "up", "--data", str(data), "--port", str(port), *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def ready_line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def error_line(self) -> str:
+        assert self.process.stderr is not None
+        return self.process.stderr.readline()
+
+    def end(self) -> tuple[int, str, str]:
+        out, err = self.process.communicate(timeout=DEADLINE_SECONDS)
+        return self.process.returncode, out, err
+
+    @property
+    def node_pid(self) -> int:
+        return int((self.data / "node-1" / "pid").read_text())
+
+    def answers(self) -> bool:
+        return LocalNode(1, str(self.data / "node-1"), host="127.0.0.1", port=self.port).is_ready()
+
+
+StartUp = Callable[..., Up]
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[StartUp]:
+    started: list[Up] = []
+
+    def start(*options: str, data: Path = tmp_path / "data", port: int | None = None) -> Up:
+        running = Up(data, free_ports(1)[0] if port is None else port, *options)
+        started.append(running)
+        return running
+
+    yield start
+    for running in started:
+        running.process.kill()
+        running.process.communicate()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_ready_stop_and_start_again(up: StartUp) -> None:
+    first = up()
+    assert first.ready_line() == f"ready 127.0.0.1:{first.port}\n"
+    assert first.answers()
+    assert {"server.properties", "server.log", "pid", "data"} <= set(os.listdir(first.data / "node-1"))
+    node_pid = first.node_pid
+    first.process.send_signal(signal.SIGTERM)
+    assert first.end() == (0, "", "")
+    assert not is_alive(node_pid)
+    meta = (first.data / "node-1" / "data" / "meta.properties").read_text()
+
+    second = up("-o", "num.partitions=2")
+    second.ready_line()
+    second.process.send_signal(signal.SIGINT)
+    assert second.end() == (0, "", "")
+    assert (second.data / "node-1" / "data" / "meta.properties").read_text() == meta
+
+
+def test_a_dead_node_is_started_again(up: StartUp) -> None:
+    running = up()
+    running.ready_line()
+    pid = running.node_pid
+    os.kill(pid, signal.SIGKILL)
+    assert running.error_line() == "penstock up: node 1 was killed by SIGKILL, starting it again in 0.2 s\n"
+    wait_until(running.answers)
+    assert running.node_pid != pid
+
+
+def test_unless_told_otherwise(up: StartUp) -> None:
+    running = up("--no-restart")
+    running.ready_line()
+    os.kill(running.node_pid, signal.SIGKILL)
+    status, _, err = running.end()
+    assert status == 1
+    assert err == "penstock up: node 1 was killed by SIGKILL\npenstock: every node has ended\n"
+
+
+def test_nodes_do_not_outlive_it(up: StartUp) -> None:
+    running = up()
+    running.ready_line()
+    pid = running.node_pid
+    running.process.kill()
+    wait_until(lambda: not is_alive(pid))
+
+
+def test_what_cannot_be_is_one_line(up: StartUp, tmp_path: Path) -> None:
+    running = up()
+    running.ready_line()
+    for other, said in (
+        (up(), f"data is in use by another penstock up (process {running.process.pid})"),
+        (up(data=tmp_path / "other", port=running.port), f"127.0.0.1:{running.port} is in use"),
+        (up("--brokers", "3", data=tmp_path / "other"), "not available yet"),
+        (up("-o", "num.partitions=none", data=tmp_path / "broken"), "node 1 did not start: "),
+        (up(data=Path("/proc/nowhere")), "No such file or directory"),
+    ):
+        status, out, err = other.end()
+        assert (status, out) == (1, "")
+        assert said in err
+        assert err.startswith("penstock: ")
+        assert err.count("\n") == 1
+    assert running.answers()
+
+
+def test_settings_of_the_user_are_kept() -> None:
+    text = merge_properties("", {"node.id": "1", "log.dirs": "/old"})
+    edited = text + "# mine\nnum.partitions = 7\n"
+    merged = merge_properties(edited, {"node.id": "1", "log.dirs": "/new\\x"})
+    assert merged == edited.replace("/old", "/new\\\\x")
+    assert merge_properties("a=1\na=2\n#a=3\n", {"a": "9"}) == "a=9\n#a=3\n"
