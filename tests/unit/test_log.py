@@ -309,7 +309,8 @@ def test_a_shortened_file_is_noticed(log: Log, disk: SimulatedDisk) -> None:
         append(log, size=100)
     file = disk.open(f"{DIRECTORY}/00000000000000000000.log")
     file.truncate(300)
-    refusal(ErrorCode.KAFKA_STORAGE_ERROR, log.read, 0, 1 << 20, 5)
+    refusal(ErrorCode.KAFKA_STORAGE_ERROR, log.read, 0, 1 << 20, 5, cached_only=True)
+    refusal(ErrorCode.CORRUPT_MESSAGE, log.read, 0, 1 << 20, 5)
 
 
 def test_a_bad_index_of_a_closed_segment_is_made_again(disk: SimulatedDisk, caplog: pytest.LogCaptureFixture) -> None:

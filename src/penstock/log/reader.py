@@ -127,19 +127,12 @@ class ReadableLog:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
     def _read_waiting(self, offset: int, max_bytes: int, max_offset: int, at_least_one: bool) -> Slice:
-        """The event loop may append, roll or delete meanwhile.
-
-        Taken in this order, position and offset of the end may differ by what is appended in between, and then the
-        position is the lower one: nothing beyond `max_offset` is read.
-        """
+        """The event loop may append, roll or delete meanwhile. So the end of the log, an offset and a position that
+        belong together only on the event loop, is not used: where to stop is found by searching for `max_offset`."""
 
         def read() -> Slice:
-            active = self._active
-            end = LogEnd(active, active.size, self._next_offset)
-            if active is not self._active:
-                raise FileNotFoundError(active.path)
             with OwnAccess(self._files) as access:
-                return self._segments.read(offset, max_bytes, max_offset, end, at_least_one, access)
+                return self._segments.read(offset, max_bytes, max_offset, None, at_least_one, access)
 
         for _ in range(_ATTEMPTS):
             try:

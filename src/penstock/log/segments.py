@@ -116,28 +116,27 @@ class Segments:
         offset: int,
         max_bytes: int,
         max_offset: int,
-        end: LogEnd,
+        end: LogEnd | None,
         at_least_one: bool,
         access: Access,
     ) -> Slice:
         """Whole batches from the one that holds `offset` (or the next there is), none of them at or above `max_offset`,
-        which is above `offset` and not above `end`."""
+        which is above `offset` and not above the end of the log. `end` saves a search where the log ends there."""
         boundary = self._boundaries.get(offset)
         if boundary is None:
             segment, position = self._locate(offset, access)
         else:
             segment, position = boundary
-        active, end_position, end_offset = end
-        if segment is active and max_offset == end_offset:
-            limit, limit_offset = end_position, end_offset
+        if end is not None and segment is end.active and max_offset == end.offset:
+            limit, limit_offset = end.position, max_offset
         else:
-            limit, limit_offset = self._limit(segment, position, max_offset, end_offset, access)
+            limit, limit_offset = self._limit(segment, position, max_offset, access)
         size = limit - position
         if size > max_bytes:
             size = max(max_bytes, HEADER_SIZE)
         elif size <= 0:
             return Slice(b"", offset)
-        data = self._read_bytes(segment, active, size, position, access)
+        data = self._read_bytes(segment, size, position, access)
         if position + size < limit:
             whole, limit_offset = segment.whole_batches(data, position, access)
             if whole == 0:
@@ -147,7 +146,7 @@ class Segments:
                 whole, limit_offset = header.size, header.next_offset
                 if whole > limit - position:
                     raise CorruptBatch(f"{segment.path} is corrupt at position {position}: it ends in a batch")
-                data = self._read_bytes(segment, active, whole, position, access)
+                data = self._read_bytes(segment, whole, position, access)
             size = whole
             if size < len(data):
                 data = memoryview(data)[:size]
@@ -157,15 +156,10 @@ class Segments:
             self._remember(limit_offset, segment, position + size)
         return Slice(data, int.from_bytes(data[:8], "big"))
 
-    def _read_bytes(self, segment: Segment, active: Segment, size: int, position: int, access: Access) -> Buffer:
+    def _read_bytes(self, segment: Segment, size: int, position: int, access: Access) -> Buffer:
         file = segment.file
         data: Buffer
-        if (
-            segment is active
-            and file is not None
-            and type(access) is LoopAccess
-            and segment.size - position <= _TAIL_BYTES
-        ):
+        if file is not None and type(access) is LoopAccess and segment.size - position <= _TAIL_BYTES:
             data = file.pread(size, position)
         else:
             data = access.read(segment.path, size, position)
@@ -200,14 +194,12 @@ class Segments:
         rebuild_indexes(self._files, segment, 0)
         return segment.find(offset, access)[0]
 
-    def _limit(
-        self, segment: Segment, position: int, max_offset: int, end_offset: int, access: Access
-    ) -> tuple[int, int]:
+    def _limit(self, segment: Segment, position: int, max_offset: int, access: Access) -> tuple[int, int]:
         """How far a read in `segment` may go, and the offset there."""
-        following = bisect_right(self._bases, segment.base_offset)
-        next_base = self._bases[following] if following < len(self._bases) else end_offset
-        if max_offset >= next_base:
-            return segment.size, next_base
+        bases = self._bases
+        following = bisect_right(bases, segment.base_offset)
+        if following < len(bases) and max_offset >= bases[following]:
+            return segment.size, bases[following]
         boundary = self._boundaries.get(max_offset)
         if boundary is not None and boundary[0] is segment:
             return boundary[1], max_offset
