@@ -6,7 +6,9 @@ Theory of operation:
   that does gets a buffer of its own until the frame is whole. Thousands of idle connections therefore cost next to
   nothing, and a 1 MiB produce request is received in place. The price: a handler must not keep a view of its request
   beyond the call (what must outlive it is copied).
-- Frames are handled synchronously as they are found. Replies of one read leave together in one `writelines`.
+- Frames are handled synchronously as they are found. Replies of one read leave together in one `writelines`, and small
+  ones only when all connections that the event loop found readable have been read: the first reply wakes the client
+  up, which is the most expensive part of it, and the others find it awake.
 - A request that cannot be answered yet parks a `Reply`, which keeps its place in the queue; later replies wait behind
   it, since Kafka answers each connection in order. Some parked requests (Fetch) also mute the connection: nothing after
   them is looked at until they are answered. A connection with too many parked replies, or whose peer does not read,
@@ -34,6 +36,7 @@ OWN_BUFFER_SIZE = 64 * 1024
 TRUSTED_LENGTH = 4 * 1024 * 1024  # room for a frame up to this is made at once, for a longer one as it arrives
 SMALLEST_REQUEST = 8  # api key, api version, correlation id
 JOIN_BELOW = 4096  # copying this much is cheaper than a longer writev
+SEND_AT_ONCE_ABOVE = 64 * 1024
 FLUSH_ABOVE = 256 * 1024  # replies of one read leave together up to here, and not beyond: memory stays bounded
 PRODUCE = 0
 
@@ -121,6 +124,7 @@ class Connection(asyncio.BufferedProtocol):
             self._process(memoryview(own), self._filled)
 
     def eof_received(self) -> bool:
+        self.flush()
         return False  # close; replies in the transport's buffer still leave
 
     def pause_writing(self) -> None:
@@ -150,13 +154,15 @@ class Connection(asyncio.BufferedProtocol):
             self._handle(self, view, position + 4, frame_end)
             position = frame_end
             if self._out_size > FLUSH_ABOVE:
-                self._flush()
+                self.flush()
             if self.is_closed:
                 return
         self._processing = False
         self._keep(view, position, end)
-        if self._out:
-            self._flush()
+        if self._out_size > SEND_AT_ONCE_ABOVE:
+            self.flush()
+        elif self._out:
+            self.listener.flush_soon(self)
         self.listener.after_read()
         if self._is_held != self._read_paused:
             self._update_reading()
@@ -274,16 +280,17 @@ class Connection(asyncio.BufferedProtocol):
         self._check_held()
         if self._processing:
             return
-        if self._out:
-            self._flush()
+        self.flush()
         self._go_on()
 
-    def _flush(self) -> None:
-        out, self._out = self._out, []
-        size, self._out_size = self._out_size, 0
+    def flush(self) -> None:
+        """Send what is ready."""
+        out = self._out
         transport = self.transport
-        if transport is None or self.is_closed:
+        if not out or transport is None or self.is_closed:
             return
+        self._out = []
+        size, self._out_size = self._out_size, 0
         if len(out) == 1:
             transport.write(out[0])
         elif size <= JOIN_BELOW:
@@ -306,8 +313,7 @@ class Connection(asyncio.BufferedProtocol):
     def close(self) -> None:
         """No more requests, not even those received already; replies that are ready still leave."""
         self._is_ending = self._is_held = True
-        if self._out:
-            self._flush()
+        self.flush()
         if self.transport is not None:
             self.transport.close()
 

@@ -85,6 +85,7 @@ class Listener:
         self.loop = loop
         self.loop_time = loop.time
         self.connections: set[Connection] = set()
+        self._to_flush: list[Connection] = []
         self.port = 0
         self._server: asyncio.Server | None = None
 
@@ -101,6 +102,17 @@ class Listener:
     async def serve(self) -> None:
         assert self._server is not None
         await self._server.start_serving()
+
+    def flush_soon(self, connection: Connection) -> None:
+        """Send a connection's replies once all connections that are readable now have been read."""
+        if not self._to_flush:
+            self.loop.call_soon(self._flush)
+        self._to_flush.append(connection)
+
+    def _flush(self) -> None:
+        connections, self._to_flush = self._to_flush, []
+        for connection in connections:
+            connection.flush()
 
     def connection_opened(self, connection: Connection) -> None:
         refusal = self.limits.refusal(connection.peer_host)
