@@ -60,11 +60,14 @@ class QuorumMachine:
 
     async def start_with_broker(self, incarnation: int = 1) -> MetadataQuorum:
         quorum = self.start()
+        await self.register(quorum, incarnation)
+        return quorum
+
+    async def register(self, quorum: MetadataQuorum, incarnation: int) -> None:
         assert self.identity is not None
         request = registration(1, incarnation=incarnation, cluster_id=self.identity.cluster_id)
         response = await quorum.call(lambda controller: controller.register_broker(request))
         await quorum.call(lambda controller: controller.unfence_broker(1, response.broker_epoch))
-        return quorum
 
 
 def creating(*names: str, partitions: int = 1) -> Operation[CreateTopicsResponse]:

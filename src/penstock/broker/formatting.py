@@ -50,8 +50,6 @@ def format_or_load(
     """
     metadata_directory = settings.metadata_directory
     paths = list(dict.fromkeys([metadata_directory, *settings.log_directories]))
-    for path in paths:
-        make_directories_durably(files, path)
     found = {path: read_meta_properties(files, path) for path in paths}
     formatted = {path: meta for path, meta in found.items() if meta is not None}
     _check(formatted, settings.node_id, cluster_id)
@@ -64,25 +62,32 @@ def format_or_load(
     chosen = known or cluster_id or uuid_text(new_id())
     for path in paths:
         if path not in formatted:
+            make_directories_durably(files, path)
             meta = MetaProperties(chosen, settings.node_id, new_id())
             if path == metadata_directory:
                 _write_bootstrap(files, settings, meta, now_ms)
             write_meta_properties(files, path, meta)
             formatted[path] = meta
+        else:
+            # Its name may come from a start that was killed just before it was durable.
+            files.sync_directory(path)
     directories = {path: formatted[path].directory_id for path in paths}
     return NodeIdentity(chosen, settings.node_id, directories)
 
 
 def make_directories_durably(files: FileSystem, path: str) -> None:
-    """Every name on the way survives a power loss."""
-    missing = []
-    parent = path
-    while parent and not files.exists(parent):
-        missing.append(parent)
-        parent = os.path.dirname(parent)
+    """Every name on the way survives a power loss.
+
+    Those that exist are synced too: they may come from a start that was killed before it got to that.
+    """
     files.make_directories(path)
-    for made in reversed(missing):
-        files.sync_directory(os.path.dirname(made) or ".")
+    while path not in ("", ".", "/"):
+        parent = os.path.dirname(path)
+        try:
+            files.sync_directory(parent or ".")
+        except PermissionError:
+            return  # what is not ours to read we did not make either
+        path = parent
 
 
 def metadata_log_directory(settings: NodeSettings) -> str:

@@ -9,9 +9,9 @@ if they were computed from something that is not committed yet.
 it.
 
 **Failure.** A sync of the metadata log that fails leaves it unknown what is on disk, so the node stops: it commits
-nothing, answers nothing, and tells its owner through `on_fatal`. The next start finds out what was written. So does a
-write that fails, unless the disk is just full: then the log is as it was, the change is taken back, and the request is
-refused.
+nothing, answers what waits with NOT_CONTROLLER, as a controller that resigns does, and tells its owner through
+`on_fatal`. The next start finds out what was written. The same goes for a write that fails, unless the disk is just
+full: then the log is as it was, the change is taken back, and the request is refused.
 
 **Snapshots** are written from a committed image on a worker thread while the log goes on. The log begins a new segment
 then, so that what the snapshot replaces can be deleted as a whole.
@@ -105,6 +105,7 @@ class MetadataQuorum:
         self._committed = 0
         self._syncing: asyncio.Future[int] | None = None
         self._snapshotting: asyncio.Future[SnapshotId] | None = None
+        self._removing: asyncio.Future[None] | None = None
         self._last_snapshot = SnapshotId(0, 0)
         self._last_snapshot_ms = 0
         self._bytes_since_snapshot = 0
@@ -184,7 +185,7 @@ class MetadataQuorum:
     def submit(self, operation: Operation[Response], done: Callable[[Response | KafkaError], None]) -> None:
         """Run a handler now; `done` gets its response, or the KafkaError it raised, once that is true for good."""
         if self._failed or self._closed:
-            done(KafkaError(ErrorCode.NOT_CONTROLLER, "This node is stopping."))
+            done(_stopping())
             return
         change = None
         outcome: Response | KafkaError
@@ -199,6 +200,7 @@ class MetadataQuorum:
             except KafkaError as error:
                 if not _disk_is_full(error):
                     self._fail(error)
+                    done(_stopping())
                     return
                 self.controller.reset(before)
                 outcome = error
@@ -275,9 +277,13 @@ class MetadataQuorum:
         if self._failed:
             return
         self._failed = True
-        self._pending.clear()
-        logger.critical("the metadata log failed, this node stops: %s", error)
+        logger.critical("the metadata log failed, this node stops: %r", error)
         self._on_fatal(error)
+        # Whether these came true, the next start will tell; until then nobody is told that they did.
+        abandoned, self._pending = self._pending, deque()
+        for pending in abandoned:
+            if pending.done is not None:
+                pending.done(_stopping())
 
     # -- snapshots -----------------------------------------------------------------------------------------------------
 
@@ -327,17 +333,32 @@ class MetadataQuorum:
         log.advance_log_start(min(start, self._committed))
         paths += log.delete_old_segments(now_ms, self._committed)
         if paths:
-            self._loop.run_in_executor(self._executor, self._store.remove_files, paths)
+            self._removing = self._loop.run_in_executor(self._executor, self._store.remove_files, paths)
+            self._removing.add_done_callback(self._removed)
+
+    def _removed(self, future: asyncio.Future[None]) -> None:
+        if not future.cancelled() and (error := future.exception()) is not None:
+            logger.error("what a snapshot replaced could not be removed: %r", error)
 
     # -- stop ----------------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
         """Finish what was accepted, then let the files go."""
-        while (self._syncing is not None or self._snapshotting is not None) and not self._failed:
-            waiting = [future for future in (self._syncing, self._snapshotting) if future is not None]
-            await asyncio.wait(waiting)
+        while not self._failed:
+            running = [
+                future
+                for future in (self._syncing, self._snapshotting, self._removing)
+                if future is not None and not future.done()
+            ]
+            if not running:
+                break
+            await asyncio.wait(running)
         self._closed = True
         self._store.log.close(clean=not self._failed)
+
+
+def _stopping() -> KafkaError:
+    return KafkaError(ErrorCode.NOT_CONTROLLER, "This node is stopping.")
 
 
 def _disk_is_full(error: KafkaError) -> bool:
