@@ -1,0 +1,90 @@
+"""A compacted topic on a real broker: written by one client, compacted underneath, read by another."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from penstock.testing.nodes import RunningNode, start_node
+
+TOPIC = "compacted"
+KEYS = 50
+ROUNDS = 60
+SEGMENT_BYTES = 1024 * 1024
+
+
+def log_size(node: RunningNode) -> int:
+    size = 0
+    for entry in os.scandir(node.partition_directory(TOPIC)):
+        if entry.name.endswith(".log"):
+            with contextlib.suppress(FileNotFoundError):  # swapped while we looked
+                size += entry.stat().st_size
+    return size
+
+
+def everything_in(node: RunningNode) -> list[tuple[int, bytes, bytes | None]]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": node.bootstrap,
+            "group.id": "reader",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
+    try:
+        consumer.assign([TopicPartition(TOPIC, 0, 0)])
+        found = []
+        while True:
+            message = consumer.poll(30)
+            assert message is not None, "no end of the partition within 30 s"
+            if message.error() is not None:
+                assert message.error().code() == KafkaError._PARTITION_EOF
+                return found
+            found.append((message.offset(), message.key(), message.value()))
+    finally:
+        consumer.close()
+
+
+def test_a_reader_of_a_compacted_topic_gets_the_last_value_of_every_key(tmp_path: Path) -> None:
+    with start_node(tmp_path / "node", properties={"log.cleaner.backoff.ms": "100"}) as node:
+        admin = AdminClient({"bootstrap.servers": node.bootstrap})
+        config = {"cleanup.policy": "compact", "segment.bytes": str(SEGMENT_BYTES), "min.cleanable.dirty.ratio": "0.01"}
+        admin.create_topics([NewTopic(TOPIC, 1, 1, config=config)])[TOPIC].result()
+        last: dict[bytes, bytes | None] = {}
+        producers = [
+            Producer({"bootstrap.servers": node.bootstrap, "enable.idempotence": True, "compression.type": codec})
+            for codec in ("none", "gzip", "snappy", "lz4", "zstd")
+        ]
+        for round_number in range(ROUNDS):
+            producer = producers[round_number % len(producers)]
+            for number in range(KEYS):
+                key = b"key%d" % number
+                last[key] = None if (number + round_number) % 7 == 0 else b"%d " % round_number + os.urandom(1000)
+                producer.produce(TOPIC, key=key, value=last[key])
+            producer.flush()
+        deadline = time.monotonic() + 60
+        while log_size(node) > 1.5 * SEGMENT_BYTES:
+            assert time.monotonic() < deadline, (
+                f"still {log_size(node)} bytes: {os.listdir(node.partition_directory(TOPIC))}"
+            )
+            time.sleep(0.05)
+
+        compacted = everything_in(node)
+        assert len(compacted) < KEYS * ROUNDS / 2
+        assert {key: value for _, key, value in compacted} == last
+        assert [offset for offset, _, _ in compacted] == sorted({offset for offset, _, _ in compacted})
+
+        node.kill()
+        node.start()
+        assert {key: value for _, key, value in everything_in(node)} == last
+        # The producers' sequences are still known: they go on where they were.
+        for producer in producers:
+            producer.produce(TOPIC, key=b"again", value=b"1")
+            assert producer.flush(30) == 0
+        last[b"again"] = b"1"
+        assert {key: value for _, key, value in everything_in(node)} == last
