@@ -196,7 +196,7 @@ def test_transaction_index(disk: SimulatedDisk) -> None:
     assert found == [two]
     index.truncate_to(30)
     assert TransactionIndex(disk, "/0.txnindex").entries() == [one]
-    index.reset()
+    index.truncate_to(0)
     assert content(disk, "/0.txnindex") == b""
 
 

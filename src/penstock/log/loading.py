@@ -113,8 +113,9 @@ class _Loading:
             if clean_shutdown:
                 recovery_point = min(recovery_point, self.segments[-1].base_offset)
             self._rebuild_missing_indexes(names, recovery_point)
-            # Above the recovery point a snapshot may tell of batches that are lost, or of others in their place.
-            self.snapshots.remove_above(recovery_point)
+            # Above the recovery point a snapshot may tell of batches that are lost, or of others in their place. The
+            # one at the front of the log was synced when the segments before it were deleted.
+            self.snapshots.remove_above(max(recovery_point, self.segments[0].base_offset if self.segments else 0))
             log_end_offset = self._recover(max(recovery_point, 0), log_start_offset)
             recovery_point = min(max(recovery_point, 0), log_end_offset)
         else:
@@ -237,7 +238,9 @@ class _Loading:
     def _recover(self, recovery_point: int, log_start_offset: int) -> int:
         if not self.segments:
             return 0
-        first = max(bisect_right(self.segments, recovery_point, key=_base_offset) - 1, 0)
+        # The segment that ends at the recovery point is looked at, too: its batches were synced, but perhaps before it
+        # was closed, and then its indexes were not.
+        first = max(bisect_right(self.segments, recovery_point - 1, key=_base_offset) - 1, 0)
         if first == len(self.segments) - 1:
             end = self._recover_from(first, recovery_point, log_start_offset)
             if end >= recovery_point or recovery_point <= self.segments[first].base_offset:
@@ -274,7 +277,7 @@ class _Loading:
             if scanned.fault:
                 self._drop_segments(number + 1)
                 break
-            if self._hole_after(number, next_offset):
+            if self._hole_after(number, max(next_offset, recovery_point)):
                 self._set_later_segments_aside(number + 1)
                 break
             if number < len(self.segments) - 1:
@@ -316,7 +319,7 @@ class _Loading:
             del self.segments[first:]
 
     def _hole_after(self, number: int, next_offset: int) -> bool:
-        """Does the end of this segment lack batches, though none of those left is bad?
+        """Does the end of this segment lack batches above the recovery point, though none of those left is bad?
 
         Then its file lost its end while the next segment, begun later, did not. Compaction leaves gaps as well, but no
         compacted topic is asked.
@@ -364,7 +367,8 @@ def load_producers(
     """
     producers.clear()
     snapshot = snapshots.newest_until(offset)
-    if snapshot is not None:
+    # One from before the front of the log cannot be brought up to date: better to know nothing of a producer.
+    if snapshot is not None and snapshot[0] >= segments[0].base_offset:
         start, entries = snapshot
         producers.load(entries, now_ms)
     if start < offset:

@@ -17,6 +17,7 @@ batch's timestamp), and leaves a snapshot of the producers at the boundary.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Sequence
@@ -61,7 +62,7 @@ from penstock.replication.epochs import LeaderEpochs
 from penstock.replication.producers import DAY_MS, ProducerStates
 from penstock.settings.topic import TopicSettings
 
-__all__ = ["Appended", "Log", "Slice", "TimestampedOffset"]
+__all__ = ["Appended", "Log", "NoRoom", "Slice", "TimestampedOffset"]
 
 logger = logging.getLogger("penstock.log")
 
@@ -81,6 +82,13 @@ class Appended(NamedTuple):
     log_start_offset: int
     duplicate: bool
     """The batch had been appended before; these are its offsets."""
+
+
+class NoRoom(KafkaError):
+    """The disk is full. Nothing was lost; the same call may succeed later."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
 
 class Log(ReadableLog):
@@ -392,7 +400,8 @@ class Log(ReadableLog):
     def flush(self) -> int:
         """Make everything durable that was appended when this began; the offset up to which that is so.
 
-        Runs on any thread, one flush of a log at a time. Then the event loop calls `flushed` with the result.
+        Runs on any thread, one flush of a log at a time. Then the event loop calls `flushed` with the result. NoRoom
+        may be tried again; any other failure is final.
         """
         self._cut_during_flush = _NEVER
         end = self._next_offset
@@ -405,8 +414,10 @@ class Log(ReadableLog):
                 try:
                     path = os.path.join(self.directory, LEADER_EPOCH_CHECKPOINT)
                     write_epoch_checkpoint(self._files, path, tuple(self.epochs.entries))
-                except BaseException:
+                except BaseException as error:
                     self._epochs_changed = True
+                    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                        raise NoRoom(f"{self.topic_partition} cannot be synced: {error}") from error
                     raise
             self._unsynced.sync()
         except OSError as error:
@@ -476,7 +487,9 @@ class Log(ReadableLog):
             "%s: deleting %d segments below %d: %s", self.directory, count, self._segments[count].base_offset, reason
         )
         try:
-            # The end offset lives on in the name of the newest segment: that must be durable before the others go.
+            # The end offset lives on in the name of the newest segment, and the producers in the snapshot at the new
+            # front of the log: they must be durable before the others go.
+            sync_file(self._files, self._snapshots.path(self._segments[count].base_offset))
             self._unsynced.sync_directory(self.directory)
             self.advance_log_start(self._segments[count].base_offset)
             self._segments.remove(removed)
@@ -501,10 +514,14 @@ class Log(ReadableLog):
         return paths
 
     def truncate_to(self, offset: int) -> None:
-        """Cut everything at and above `offset`: a follower that found its tail to differ from its leader's."""
+        """Cut everything at and above `offset`: a follower that found its tail to differ from its leader's.
+
+        The log then ends behind its last batch, which is below `offset` if that fell into a batch or a gap: what no
+        batch and no segment's name says would be forgotten by a crash.
+        """
         if offset >= self._next_offset:
             return
-        if offset < self._segments[0].base_offset:
+        if offset <= self.log_start_offset:
             self.truncate_fully_and_start_at(offset)
             return
         try:
@@ -518,14 +535,18 @@ class Log(ReadableLog):
             segment = self._segments[number]
             with OwnAccess(self._files) as access:
                 position, _ = segment.find(offset, access)
-            segment.truncate_to_position(position, offset)
+                segment.truncate_to_position(position, offset)
+                end = segment.next_offset(access)
+            if end <= self.log_start_offset:
+                self.truncate_fully_and_start_at(offset)
+                return
             # Synced here, before anything is appended: after a power loss the batches that were cut could otherwise
             # come back, whole and with good CRCs, among those that have taken their place.
             sync_file(self._files, segment.path)
             if later:
                 self._files.sync_directory(self.directory)
             self._unsynced.add_existing(segment.paths)
-            self._set_end(offset)
+            self._set_end(end)
         except OSError as error:
             raise self._storage_error("cannot be truncated", error) from error
 

@@ -206,10 +206,10 @@ def start_of_recovery(files: FileSystem, segment: Segment, recovery_point: int) 
     base_offset = _good_batch(files, segment, position, last_offset)
     if base_offset is None:
         segment.forget_indexes()
-        segment.transactions.reset()
+        segment.transactions.truncate_to(recovery_point)
         return 0, segment.base_offset
     segment.keep_indexes(kept, sum(offset <= last_offset for _, offset in times))
-    segment.transactions.truncate_to(base_offset)
+    segment.transactions.truncate_to(recovery_point)
     return position, base_offset
 
 

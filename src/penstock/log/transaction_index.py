@@ -44,8 +44,14 @@ class TransactionIndex:
         return self._size // ENTRY_SIZE
 
     def append(self, transaction: AbortedTransaction) -> None:
+        """One that is known already is left as it is: recovery goes over markers that were synced with their entries,
+        which must not be at risk while it does."""
         file = self._files.open(self.path, create=True)
         try:
+            if self._size:
+                last = AbortedTransaction(*_ENTRY.unpack(file.pread(ENTRY_SIZE, self._size - ENTRY_SIZE))[1:])
+                if transaction.last_offset <= last.last_offset:
+                    return
             file.pwrite(_ENTRY.pack(VERSION, *transaction), self._size)
         finally:
             file.close()
@@ -74,15 +80,18 @@ class TransactionIndex:
         return False
 
     def truncate_to(self, offset: int) -> None:
-        """Forget transactions whose marker is at or after `offset`."""
-        entries = self.entries()
-        kept = sum(entry.last_offset < offset for entry in entries)
-        if kept < len(entries):
-            self._truncate(kept * ENTRY_SIZE)
-
-    def reset(self) -> None:
-        if self._size:
-            self._truncate(0)
+        """Forget transactions whose marker is at or after `offset`, and all from the first on that makes no sense:
+        entries have no CRC, and after a power loss the last ones may be torn."""
+        if not self._size:
+            return
+        data = read_file(self._files, self.path)[: self._size]
+        kept, before = 0, -1
+        for version, _, first, last, _ in _ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY_SIZE]):
+            if version != VERSION or not 0 <= first < last or not before < last < offset:
+                break
+            kept, before = kept + ENTRY_SIZE, last
+        if kept < self._size:
+            self._truncate(kept)
 
     def _truncate(self, size: int) -> None:
         file = self._files.open(self.path, create=True)
