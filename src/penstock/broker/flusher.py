@@ -2,6 +2,8 @@
 
 What is appended while a flush runs is covered by the next one, so the number of fdatasync calls adapts itself to the
 disk: the slower it is, the more acknowledgements one call pays for.
+
+A flush that fails ends the node, with one exception: a full disk, which is found before anything was entrusted to it.
 """
 
 from __future__ import annotations
@@ -10,8 +12,12 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from penstock.log.log import NoRoom
+
 if TYPE_CHECKING:
     from penstock.broker.replica import Replica
+
+NO_ROOM_RETRY_SECONDS = 0.5
 
 
 class _Flush:
@@ -34,6 +40,7 @@ class Flusher:
         self._after = after
         self._fatal = fatal
         self._running: dict[Replica, _Flush] = {}
+        self._is_closing = False
 
     def request(self, replica: Replica) -> None:
         """Flush what has been appended by now, soon."""
@@ -54,28 +61,44 @@ class Flusher:
             running.waiters_of_next.append(waiter)
         return waiter
 
+    def close(self) -> None:
+        """From now on a flush that finds no room fails, instead of waiting for some."""
+        self._is_closing = True
+
     def _start(self, replica: Replica, waiters: list[asyncio.Future[None]]) -> None:
         self._running[replica] = _Flush(waiters)
+        self._run(replica)
+
+    def _run(self, replica: Replica) -> None:
         future = self._loop.run_in_executor(None, replica.log.flush)
         future.add_done_callback(lambda done: self._finished(replica, done))
 
     def _finished(self, replica: Replica, future: asyncio.Future[int]) -> None:
-        flush = self._running.pop(replica)
+        flush = self._running[replica]
         error = None if future.cancelled() else future.exception()
         if future.cancelled() or (error is not None and replica.is_offline):
+            del self._running[replica]
             _finish(flush.waiters + flush.waiters_of_next)  # stopped, or deleted under the flush
-            return
-        if error is not None:
+        elif isinstance(error, NoRoom) and not self._is_closing:
+            # Nothing is lost, and nothing is acknowledged either: that waits until there is room.
+            self._loop.call_later(NO_ROOM_RETRY_SECONDS, self._run, replica)
+        elif error is not None:
+            del self._running[replica]
             # After a failed fsync nobody can say what is on the disk; the only safe state is the one found at a start.
             self._fatal(f"cannot flush {replica.topic_partition}: {error}")
-            return
-        replica.flushed(future.result())
-        _finish(flush.waiters)
-        if flush.again and not replica.is_offline:
-            self._start(replica, flush.waiters_of_next)
+            for waiter in flush.waiters + flush.waiters_of_next:
+                if not waiter.done():
+                    waiter.set_exception(error)
         else:
-            _finish(flush.waiters_of_next)
-        self._after()
+            # What is asked for meanwhile (an acknowledgement lets the next request in) counts as asked for during it.
+            replica.flushed(future.result())
+            del self._running[replica]
+            _finish(flush.waiters)
+            if flush.again and not replica.is_offline:
+                self._start(replica, flush.waiters_of_next)
+            else:
+                _finish(flush.waiters_of_next)
+            self._after()
 
 
 def _finish(waiters: list[asyncio.Future[None]]) -> None:

@@ -17,7 +17,7 @@ from penstock.log.cleaner import Cleaner
 from penstock.log.directory import LogDirectory
 from penstock.log.log import Log
 from penstock.log.partition_metadata import read_partition_metadata
-from penstock.model.errors import KafkaError
+from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition, Uuid, uuid_text
 from penstock.settings.definition import LONG_MAX
 from penstock.settings.topic import TopicSettings
@@ -139,7 +139,10 @@ class Storage:
         for replica in list(self._node.replicas):
             if replica.log.needs_flush and not replica.is_offline:
                 await self._node.flusher.flush(replica)
-        await self._loop.run_in_executor(None, self._checkpoint_job())
+        try:
+            await self._loop.run_in_executor(None, self._checkpoint_job())
+        except OSError as error:  # values that are out of date cost time at the next start, never records
+            logger.error("the checkpoints cannot be written: %s", error)
 
     def _write_checkpoints(self) -> None:
         future = self._loop.run_in_executor(None, self._checkpoint_job())
@@ -185,13 +188,17 @@ class Storage:
     # -- stop -------------------------------------------------------------------------------------------------------
 
     async def close(self, broker_epoch: int) -> None:
-        """Everything on disk, and marked so that the next start need check nothing."""
+        """Everything on disk, and marked so that the next start need check nothing; KafkaError where that fails."""
+        self._node.flusher.close()
         high_watermarks = {replica.topic_partition: replica.high_watermark for replica in self._node.replicas}
         for replica in list(self._node.replicas):
             if replica.log.needs_flush:
                 await self._node.flusher.flush(replica)
-        for directory in self.directories:
-            directory.close(high_watermarks, clean=True, broker_epoch=broker_epoch)
+        try:
+            for directory in self.directories:
+                directory.close(high_watermarks, clean=True, broker_epoch=broker_epoch)
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"this is no clean stop: {error}") from error
 
 
 def _log_failure(future: asyncio.Future[None]) -> None:
