@@ -28,7 +28,8 @@ class MalformedCheckpoint(ValueError):
 
 
 def write_offset_checkpoint(files: FileSystem, path: str, offsets: Mapping[TopicPartition, int]) -> None:
-    _write(files, path, (f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()))
+    lines = (f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items())
+    write_file_atomically(files, path, _encode(lines))
 
 
 def read_offset_checkpoint(files: FileSystem, path: str) -> dict[TopicPartition, int]:
@@ -44,7 +45,17 @@ def read_offset_checkpoint(files: FileSystem, path: str) -> dict[TopicPartition,
 
 
 def write_epoch_checkpoint(files: FileSystem, path: str, entries: Iterable[tuple[int, int]]) -> None:
-    _write(files, path, (f"{epoch} {start_offset}" for epoch, start_offset in entries))
+    """Durable once the directory has been synced, which is left to the caller, who has more to sync there."""
+    data = _encode(f"{epoch} {start_offset}" for epoch, start_offset in entries)
+    temporary = path + ".tmp"
+    files.remove(temporary)
+    file = files.open(temporary, create=True)
+    try:
+        file.pwrite(data, 0)
+        file.sync()
+    finally:
+        file.close()
+    files.rename(temporary, path)
 
 
 def read_epoch_checkpoint(files: FileSystem, path: str) -> list[tuple[int, int]]:
@@ -60,9 +71,9 @@ def read_epoch_checkpoint(files: FileSystem, path: str) -> list[tuple[int, int]]
     return entries
 
 
-def _write(files: FileSystem, path: str, lines: Iterable[str]) -> None:
+def _encode(lines: Iterable[str]) -> bytes:
     body = list(lines)
-    write_file_atomically(files, path, "\n".join([_VERSION, str(len(body)), *body, ""]).encode())
+    return "\n".join([_VERSION, str(len(body)), *body, ""]).encode()
 
 
 def _read(files: FileSystem, path: str) -> list[str]:

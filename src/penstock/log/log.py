@@ -411,6 +411,7 @@ class Log(ReadableLog):
                 sync_file(self._files, active.path)
             if self._epochs_changed:
                 self._epochs_changed = False
+                self._unsynced.add_directory(self.directory)
                 try:
                     path = os.path.join(self.directory, LEADER_EPOCH_CHECKPOINT)
                     write_epoch_checkpoint(self._files, path, tuple(self.epochs.entries))
