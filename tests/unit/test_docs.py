@@ -1,0 +1,135 @@
+"""The documentation does what it says: generated pages are current, examples run as printed.
+
+In a `console` block, lines after `$ ` are commands, and what follows is their output, in which `...` stands for
+anything. A `text` block after a `python` block is what the program prints. The examples of a page run in order, against
+a cluster of its own that `penstock up` started; `127.0.0.1:9092` and `penstock-data` become that cluster's.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from penstock.local.ports import free_ports
+
+ROOT = Path(__file__).parents[2]
+PAGES = ["README.md", "docs/quickstart.md", "docs/testing.md"]
+# Set-up of an environment that the tests already run in; `make` and `penstock up` are tried by tests of their own.
+NOT_RUN = ("make ", "pip ", "python3 -m venv", ". .venv", "penstock up")
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def generate() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["settings.md", "apis.md"])
+def test_generated_pages_are_current(name: str, generate: ModuleType) -> None:
+    page: Callable[[], str] = generate.PAGES[name]
+    assert (ROOT / "docs" / name).read_text(encoding="utf-8") == page(), "run make docs"
+
+
+class Cluster:
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.address = f"127.0.0.1:{free_ports(1)[0]}"
+        self.environment = {
+            **os.environ,
+            "PENSTOCK_BOOTSTRAP": self.address,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        }
+        self.up = subprocess.Popen(
+            ["penstock", "up", "--port", self.address.rpartition(":")[2], "--data", str(directory / "penstock-data")],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=self.environment,
+        )
+        assert self.up.stdout is not None
+        assert self.up.stdout.readline() == f"ready {self.address}\n"
+
+    def run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=60, check=False, cwd=self.directory, env=self.environment
+        )
+
+    def stop(self) -> None:
+        self.up.send_signal(signal.SIGTERM)
+        self.up.communicate(timeout=60)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path)
+    yield cluster
+    cluster.stop()
+
+
+def check_output(expected: str, actual: str, what: str) -> None:
+    pattern = re.escape(expected.strip()).replace(r"\.\.\.", r".*")
+    assert re.fullmatch(pattern, actual.strip(), re.DOTALL), f"{what}\nprints\n{actual}\nnot\n{expected}"
+
+
+def run_console(block: str, cluster: Cluster) -> None:
+    for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command, _, expected = step.partition("\n")
+        if command.startswith(NOT_RUN):
+            continue
+        result = cluster.run(["bash", "-c", f"set -o pipefail; {command}"])
+        assert result.returncode == 0, f"{command}\n{result.stderr}"
+        check_output(expected, result.stdout, command)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_examples_run_as_printed(page: str, cluster: Cluster) -> None:
+    blocks = BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))
+    assert blocks
+    printed = None
+    for language, block in blocks:
+        if language == "console":
+            run_console(block, cluster)
+        elif language == "python":
+            program = block.replace("127.0.0.1:9092", cluster.address)
+            result = cluster.run([sys.executable, "-c", program])
+            assert result.returncode == 0, f"{block}\n{result.stderr}"
+            printed = result.stdout
+        elif language == "text":
+            assert printed is not None
+            check_output(block, printed, "the program before")
+
+
+def test_examples(cluster: Cluster) -> None:
+    assert cluster.run(["bash", "-c", "printf 'to be or\nnot to be\n' | penstock produce lines"]).returncode == 0
+    counted = cluster.run([sys.executable, str(ROOT / "examples" / "word_count.py")])
+    assert (counted.stdout, counted.stderr) == ("4 words counted\n", "")
+    counts = cluster.run(["bash", "-c", "penstock consume counts --from-beginning --exit --key-separator ' ' | sort"])
+    assert counts.stdout == "be 2\nnot 1\nor 1\nto 2\n"
+    latest = cluster.run([sys.executable, str(ROOT / "examples" / "latest_value.py")])
+    assert (latest.stdout, latest.stderr) == ("prices ends at offset 4\n", "")
+
+
+def test_links_lead_somewhere() -> None:
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_lock_holds_no_addresses() -> None:
+    text = (ROOT / "requirements.lock").read_text()
+    assert "://" not in text
+    assert "--index-url" not in text
+    assert "--find-links" not in text
