@@ -48,6 +48,7 @@ from penstock.log.unsynced import Unsynced, sync_file
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition, Uuid
 from penstock.records.batch import (
+    CONTROL,
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME,
     BatchHeader,
@@ -224,7 +225,7 @@ class Log(ReadableLog):
         """
         producer_id = header.producer_id
         if producer_id >= 0:
-            if header.is_control:
+            if header.attributes & CONTROL:
                 return self._append_marker(batch, header, leader_epoch, now_ms, transaction_version)
             earlier = self.producers.check(header)
             if earlier is not None:

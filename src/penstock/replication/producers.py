@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.records.batch import MAX_SEQUENCE, NO_SEQUENCE, BatchHeader
+from penstock.records.batch import MAX_SEQUENCE, NO_SEQUENCE, TRANSACTIONAL, BatchHeader
 
 BATCHES_KEPT = 5
 NO_OFFSET = -1
@@ -133,7 +133,7 @@ class ProducerStates:
                 header,
                 f"the new epoch {epoch} starts at sequence {first}, not 0",
             )
-        if entry.transaction_first_offset >= 0 and not header.is_transactional:
+        if entry.transaction_first_offset >= 0 and not header.attributes & TRANSACTIONAL:
             raise self._refusal(
                 ErrorCode.INVALID_TXN_STATE,
                 header,
@@ -161,7 +161,7 @@ class ProducerStates:
         batches.append(ProducedBatch(first, last, base_offset, base_offset + delta, timestamp))
         entry.last_timestamp = timestamp
         entry.last_seen_ms = now_ms
-        if header.is_transactional and entry.transaction_first_offset < 0:
+        if header.attributes & TRANSACTIONAL and entry.transaction_first_offset < 0:
             entry.transaction_first_offset = base_offset
             self._ongoing[base_offset] = producer_id
 
