@@ -6,7 +6,7 @@ Each topic of a request stands alone: one that is refused says why in its own en
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import Final
 
 from penstock.controller.names import check_new_topic_name
@@ -63,6 +63,7 @@ class TopicHandlers:
         self._new_id = new_id
         # How many partitions were placed before: where the placement goes on.
         self.placed = placed
+        self._default_configs: list[CreatableTopicConfigs] | None = None
 
     # -- CreateTopics --------------------------------------------------------------------------------------------------
 
@@ -153,6 +154,16 @@ class TopicHandlers:
         return configs
 
     def _described(self, configs: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+        """Explained once a request, however many topics: only what a topic sets itself is its own."""
+        if self._default_configs is None:
+            self._default_configs = self._explained({}, None)
+        if not configs:
+            return self._default_configs
+        own = {entry.name: entry for entry in self._explained(configs, configs)}
+        described = [own.pop(entry.name, entry) for entry in self._default_configs]
+        return [*described, *own.values()]
+
+    def _explained(self, configs: Mapping[str, str], names: Collection[str] | None) -> list[CreatableTopicConfigs]:
         return [
             CreatableTopicConfigs(
                 name=entry.name,
@@ -161,7 +172,7 @@ class TopicHandlers:
                 config_source=entry.source,
                 is_sensitive=entry.sensitive,
             )
-            for entry in explain_topic(configs, self._layers)
+            for entry in explain_topic(configs, self._layers, names)
         ]
 
     def _manual_partitions(self, topic: CreatableTopic) -> list[Partition]:
