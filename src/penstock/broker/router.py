@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.broker.apis import api_versions, produce_plain
+from penstock.broker.apis import api_versions, fetch_plain, produce_plain
 from penstock.broker.connection import Connection
 from penstock.broker.request import Request
 from penstock.model.errors import ErrorCode
@@ -64,6 +64,12 @@ class Router:
             api_key == 0
             and 3 <= version <= 13
             and produce_plain.handle(self._node, connection, frame, version, correlation_id)
+        ):
+            return
+        if (
+            api_key == 1
+            and 12 <= version <= 18
+            and fetch_plain.handle(self._node, connection, frame, version, correlation_id)
         ):
             return
         route = self.routes.get(api_key)
