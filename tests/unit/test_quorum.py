@@ -322,6 +322,28 @@ def test_metadata_that_cannot_be_read_back_stops_the_start() -> None:
     on_a_machine(story, SMALL)
 
 
+def test_a_start_that_cannot_be_says_why_in_one_line() -> None:
+    async def story(machine: QuorumMachine) -> None:
+        await machine.start().close()
+        others = {"controller.quorum.voters": "1@a:1,2@b:1", "controller.listener.names": "CONTROLLER"}
+        properties = {**machine.settings.properties, **others, "listeners": "PLAINTEXT://:1,CONTROLLER://:2"}
+        machine.disk.remove(f"{LOG}/quorum-state")
+        machine.disk.corrupt(f"{HOME}/meta.properties", 12)
+        with pytest.raises(KafkaError, match=r"meta\.properties"):
+            machine.start()
+        machine.disk.remove_tree(HOME)
+        machine.settings = type(machine.settings).from_properties(properties)
+        with pytest.raises(KafkaError, match=r"the voters are \[1, 2\]"):
+            machine.start()
+        machine.settings = type(machine.settings).from_properties({**properties, "controller.quorum.voters": "1@a:1"})
+        await machine.start().close()
+        machine.disk.corrupt(f"{LOG}/quorum-state", 0, 0xFF)
+        with pytest.raises(MetadataLost, match="quorum-state cannot be read"):
+            machine.start()
+
+    on_a_machine(story)
+
+
 def test_directories_of_others_are_refused() -> None:
     async def story(machine: QuorumMachine) -> None:
         await machine.start().close()

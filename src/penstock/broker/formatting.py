@@ -17,7 +17,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from penstock.io.files import FileSystem, write_file_atomically
-from penstock.log.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from penstock.log.meta_properties import (
+    MalformedMetaProperties,
+    MetaProperties,
+    read_meta_properties,
+    write_meta_properties,
+)
 from penstock.metadata.features import NEW_CLUSTER_FEATURES
 from penstock.metadata.snapshot import BOOTSTRAP_SNAPSHOT, QuorumConfiguration, encode_snapshot
 from penstock.model.errors import ErrorCode, KafkaError
@@ -50,7 +55,10 @@ def format_or_load(
     """
     metadata_directory = settings.metadata_directory
     paths = list(dict.fromkeys([metadata_directory, *settings.log_directories]))
-    found = {path: read_meta_properties(files, path) for path in paths}
+    try:
+        found = {path: read_meta_properties(files, path) for path in paths}
+    except MalformedMetaProperties as error:
+        raise _refusal(str(error)) from error
     formatted = {path: meta for path, meta in found.items() if meta is not None}
     _check(formatted, settings.node_id, cluster_id)
     if formatted and metadata_directory not in formatted:

@@ -31,13 +31,14 @@ from penstock.metadata.snapshot import (
     encode_snapshot,
     snapshot_id,
 )
-from penstock.model.errors import KafkaError
+from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition
 from penstock.protocol.codec import MalformedMessage
 from penstock.protocol.messages.control_records import KRaftVersionRecord, VotersRecord
 from penstock.raft.quorum_state import (
     QUORUM_STATE_FILE,
     ElectionState,
+    MalformedQuorumState,
     decode_quorum_state,
     encode_quorum_state,
 )
@@ -55,8 +56,11 @@ _PART_SUFFIX: Final = ".part"
 _READ_BYTES: Final = 1024 * 1024
 
 
-class MetadataLost(Exception):
+class MetadataLost(KafkaError):
     """The metadata on disk cannot be read back. The node must not start: it would forget its topics."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
 
 class StoredSnapshot(NamedTuple):
@@ -197,10 +201,13 @@ class MetadataStore:
     # -- election ------------------------------------------------------------------------------------------------------
 
     def read_election(self) -> ElectionState | None:
+        path = os.path.join(self.directory, QUORUM_STATE_FILE)
         try:
-            return decode_quorum_state(read_file(self._files, os.path.join(self.directory, QUORUM_STATE_FILE)))
+            return decode_quorum_state(read_file(self._files, path))
         except FileNotFoundError:
             return None
+        except MalformedQuorumState as error:
+            raise MetadataLost(f"{path}: {error}") from error
 
     def write_election(self, state: ElectionState, kraft_version: int, voter_ids: tuple[int, ...]) -> None:
         """Durable on return."""

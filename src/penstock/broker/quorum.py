@@ -41,7 +41,7 @@ from penstock.metadata.snapshot import QuorumConfiguration, SnapshotId
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import Uuid
 from penstock.protocol.declaration import Message
-from penstock.raft.leadership import QuorumHistory, lead_alone
+from penstock.raft.leadership import NotAlone, QuorumHistory, lead_alone
 from penstock.raft.voters import ReplicaKey, Voter, VoterSet
 from penstock.records.builder import NewRecord, build_batch
 from penstock.records.control import build_quorum_batch
@@ -144,7 +144,10 @@ class MetadataQuorum:
 
     def _lead(self, recovered: Recovered, now_ms: int) -> None:
         history = QuorumHistory(self._store.read_election(), max(recovered.image.epoch, 0), recovered.quorum_in_log)
-        leadership = lead_alone(self._local, self._voters(), self._quorum.kraft_version, history)
+        try:
+            leadership = lead_alone(self._local, self._voters(), self._quorum.kraft_version, history)
+        except NotAlone as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"cannot lead the metadata quorum: {error}") from error
         self.epoch = leadership.election.epoch
         self._store.write_election(leadership.election, self._quorum.kraft_version, self._voters().node_ids)
         batch = build_quorum_batch(
