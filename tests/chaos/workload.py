@@ -19,7 +19,6 @@ class Writer:
     partitions: int
     settings: dict[str, object] = field(default_factory=dict)
     payload: bytes = b"x" * 200
-    pause_every: int = 0
     sent: int = 0
     acknowledged: dict[int, tuple[int, int]] = field(default_factory=dict)  # number -> (partition, offset)
     failures: list[str] = field(default_factory=list)
@@ -105,7 +104,7 @@ def read_all(bootstrap: str, topic: str, partitions: int, timeout: float = 60) -
         ends = {}
         found: dict[int, list[tuple[int, int]]] = {}
         for partition in range(partitions):
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
+            _, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
             ends[partition] = high
             found[partition] = []
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
