@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import resource
 import socket
@@ -168,8 +167,9 @@ def changed(batch: bytearray, **fields: int) -> bytearray:
         frame(struct.pack(">hhih", ApiKey.METADATA, 1, 1, 500)),
         frame(struct.pack(">hhih", ApiKey.METADATA, 1, 1, -1) + struct.pack(">ih", 1, 2) + b"\xff\xfe"),
         frame(struct.pack(">hhih", ApiKey.METADATA, 9, 1, -1) + b"\x00" + b"\xff" * 12),
-        frame(struct.pack(">hhih", ApiKey.FETCH, 11, 1, -1) + os.urandom(60)),
+        frame(struct.pack(">hhih", ApiKey.FETCH, 11, 1, -1) + random.Random(7).randbytes(60)),
     ],
+    ids=lambda data: data[:24].hex(),
 )  # fmt: skip
 def test_nonsense_closes_the_connection(node: RunningNode, data: bytes) -> None:
     with connected(node) as connection:
