@@ -44,7 +44,7 @@ logger = logging.getLogger("penstock.log")
 
 # base offset, length, leader epoch, magic, crc, attributes, last offset delta, base and max timestamp, producer id
 _scan = struct.Struct(">qiibIhiqqq").unpack_from
-_CHUNK = 4 * 1024 * 1024
+_CHUNK = 1024 * 1024
 
 
 class Scanned(NamedTuple):
@@ -73,45 +73,63 @@ def scan_segment(
     limit = base + MAX_RELATIVE_OFFSET
     latest_epoch = epochs.latest if epochs is not None else 1 << 31
     epoch_before = -1
-    note = segment.note_batch
-    at = chunk_start = position
+    interval = segment.index_interval
+    since, largest, largest_offset = segment.noted()
+    first_timestamp: int | None = None
+    fault = ""
+    chunk_start = position
     view = memoryview(b"")
     while position < size:
         at = position - chunk_start
         if at + HEADER_SIZE > len(view):
             if size - position < HEADER_SIZE:
-                return Scanned(position, next_offset, "the file ends in a batch header")
+                fault = "the file ends in a batch header"
+                break
             view = memoryview(file.pread(min(_CHUNK, size - position), position))
             chunk_start, at = position, 0
         offset, length, epoch, magic, crc, _, delta, _, max_timestamp, producer_id = _scan(view, at)
         if length < MIN_LENGTH or magic != MAGIC or delta < 0:
-            return Scanned(position, next_offset, f"no batch begins there (length {length}, magic {magic})")
+            fault = f"no batch begins there (length {length}, magic {magic})"
+            break
         last_offset = offset + delta
         if offset < next_offset or last_offset > limit:
-            return Scanned(position, next_offset, f"offsets {offset} to {last_offset} do not follow {next_offset}")
+            fault = f"offsets {offset} to {last_offset} do not follow {next_offset}"
+            break
         if epoch < epoch_before and epoch >= 0:
-            return Scanned(position, next_offset, f"leader epoch {epoch} after {epoch_before}: cut off before")
+            fault = f"leader epoch {epoch} after {epoch_before}: cut off before"
+            break
         batch_size = length + LENGTH_OVERHEAD
         if at + batch_size > len(view):
             if batch_size > size - position:
-                return Scanned(position, next_offset, f"the file ends in a batch of {batch_size} bytes")
+                fault = f"the file ends in a batch of {batch_size} bytes"
+                break
             view = memoryview(file.pread(min(max(_CHUNK, batch_size), size - position), position))
             chunk_start, at = position, 0
         if crc32c(view[at + CRC_START : at + batch_size]) != crc:
-            return Scanned(position, next_offset, "the CRC does not match")
-        note(position, batch_size, last_offset, max_timestamp)
-        if epoch > latest_epoch and epochs is not None:
-            epochs.assign(epoch, offset)
-            latest_epoch = epoch
-        epoch_before = epoch
+            fault = "the CRC does not match"
+            break
         if producer_id >= 0 and producers is not None:
             try:
                 replay_batch(segment, producers, view, at, read_header(view, at), now_ms)
             except CorruptBatch as error:
-                return Scanned(position, next_offset, str(error))
+                fault = str(error)
+                break
+        if max_timestamp > largest:
+            largest, largest_offset = max_timestamp, last_offset
+        if since > interval:
+            segment.add_index_entry(position, last_offset, largest, largest_offset)
+            since = 0
+        since += batch_size
+        if position == 0:
+            first_timestamp = max_timestamp
+        if epoch > latest_epoch and epochs is not None:
+            epochs.assign(epoch, offset)
+            latest_epoch = epoch
+        epoch_before = epoch
         next_offset = last_offset + 1
         position += batch_size
-    return Scanned(position, next_offset, "")
+    segment.note(since, largest, largest_offset, first_timestamp)
+    return Scanned(position, next_offset, fault)
 
 
 def replay_batch(

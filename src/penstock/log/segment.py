@@ -186,27 +186,35 @@ class Segment:
             self._cut_torn_write(file)
             raise
         self.size = position + size
-        self.note_batch(position, size, last_offset, max_timestamp)
-
-    def note_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
-        """Keep timestamps and indexes up with a batch that is in the file."""
         if max_timestamp > self._max_timestamp:
             self._max_timestamp = max_timestamp
             self._max_timestamp_offset = last_offset
         if position == 0:
             self._first_timestamp = max_timestamp
         if self.since_index_entry > self.index_interval:
-            self._add_index_entry(position, last_offset)
-            self.since_index_entry = size
-        else:
-            self.since_index_entry += size
+            self.add_index_entry(position, last_offset, self._max_timestamp, self._max_timestamp_offset)
+            self.since_index_entry = 0
+        self.since_index_entry += size
 
-    def _add_index_entry(self, position: int, last_offset: int) -> None:
+    def add_index_entry(self, position: int, last_offset: int, max_timestamp: int, max_timestamp_offset: int) -> None:
+        """For the batch at `position`; timestamps are the largest so far."""
         self.index.append(last_offset, position)
-        self.time_index.append(self._max_timestamp, self._max_timestamp_offset)
+        self.time_index.append(max_timestamp, max_timestamp_offset)
         if self.index.tail_is_full:
             self.index.write()
             self.time_index.write()
+
+    def noted(self) -> tuple[int, int, int]:
+        """For recovery, which keeps these numbers itself while it reads batches: bytes since the last index entry, the
+        largest timestamp and its offset."""
+        return self.since_index_entry, self._max_timestamp, self._max_timestamp_offset
+
+    def note(self, since_index_entry: int, max_timestamp: int, offset: int, first_timestamp: int | None) -> None:
+        self.since_index_entry = since_index_entry
+        self._max_timestamp = max_timestamp
+        self._max_timestamp_offset = offset
+        if first_timestamp is not None:
+            self._first_timestamp = first_timestamp
 
     def _prepare_to_write(self) -> File:
         if self.file is None:
