@@ -56,8 +56,11 @@ class SortedEntries:
         try:
             file = self._files.open(self.path, create=True)
             try:
+                end = in_file * self.entry.size
+                if file.size() != end:  # a write failed half-way, and what it was to write may not be wanted any more
+                    file.truncate(end)
                 if tail:
-                    file.pwrite(bytes(tail), in_file * self.entry.size)
+                    file.pwrite(bytes(tail), end)
             finally:
                 file.close()
         except OSError as error:
