@@ -47,7 +47,7 @@ def handle(node: Node, request: Request, message: DescribeConfigsRequest) -> Des
 def _explain(node: Node, request: Request, resource: DescribeConfigsResource) -> list[Explained]:
     kind = resource.resource_type
     name = resource.resource_name
-    keys = resource.configuration_keys
+    keys = resource.configuration_keys or None  # naming none asks for all, as null does
     if kind == ResourceType.TOPIC:
         if not request.may(Operation.DESCRIBE_CONFIGS, topic_resource(name)):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)

@@ -30,6 +30,10 @@ def handle(node: Node, request: Request, message: DescribeTopicPartitionsRequest
     names = sorted({topic.name for topic in message.topics} or set(topics.names))
     first_partition = 0
     if message.cursor is not None:
+        if message.cursor.partition_index < 0 or (message.topics and message.cursor.topic_name not in names):
+            return DescribeTopicPartitionsResponse(
+                topics=[_refused(topic.name, ErrorCode.INVALID_REQUEST) for topic in message.topics]
+            )
         start = message.cursor.topic_name
         names = [name for name in names if name >= start]
         if names and names[0] == start:

@@ -57,7 +57,8 @@ def handle(node: Node, request: Request, message: MetadataRequest) -> MetadataRe
             response.topics.append(_refused(request, wanted.name, ErrorCode.INVALID_REQUEST, wanted.topic_id))
     else:
         missing: list[str] = []
-        for wanted in message.topics or ():
+        each_once = {(wanted.topic_id, wanted.name): wanted for wanted in message.topics or ()}
+        for wanted in each_once.values():
             response.topics.append(_wanted(node, request, message, wanted, missing))
         if missing and message.allow_auto_topic_creation and node.settings.auto_create_topics_enable:
             _create(node, missing)
