@@ -331,6 +331,29 @@ def test_a_bad_index_of_a_closed_segment_is_made_again(disk: SimulatedDisk, capl
     assert offsets(log) == [*range(30)]
 
 
+def test_corruption_in_a_closed_segment_hides_nothing_else(disk: SimulatedDisk) -> None:
+    log = open_log(disk)
+    for _ in range(30):
+        append(log, size=50)
+    first = log.segments[0]
+    count = log.segments[1].base_offset
+    log = reopen(log, disk)
+    index = content(disk, "00000000000000000000.index")
+    bad = 4
+    disk.corrupt(first.path, bad * (first.size // count) + 16, 0xFF)  # the magic
+    readable = []
+    for offset in range(30):
+        for _ in range(2):
+            try:
+                assert log.read(offset, 1, 30).first_offset == offset
+                readable.append(offset)
+            except KafkaError as error:
+                assert error.code == ErrorCode.CORRUPT_MESSAGE
+    assert bad not in readable
+    assert {0, 1, 2, 3, count - 1, *range(count, 30)} <= set(readable)
+    assert content(disk, "00000000000000000000.index") == index
+
+
 # -- timestamps
 
 

@@ -205,6 +205,26 @@ def rebuild_indexes(files: FileSystem, segment: Segment, now_ms: int) -> None:
         segment.trust_everything_from(0)
 
 
+def has_fault(files: FileSystem, segment: Segment) -> bool:
+    """Is a closed segment's log corrupt? Only looks."""
+    probe = Segment(
+        files,
+        segment.directory,
+        segment.base_offset,
+        size=segment.size,
+        index_size=0,
+        time_index_size=0,
+        transaction_index_size=0,
+        index_interval=segment.size,  # so that no entry is made
+        created_ms=0,
+    )
+    file = files.open(segment.path, read_only=True)
+    try:
+        return scan_segment(probe, file, 0, segment.base_offset, None, None, 0).fault != ""
+    finally:
+        file.close()
+
+
 def start_of_recovery(files: FileSystem, segment: Segment, recovery_point: int) -> tuple[int, int]:
     """(position, offset) of the last batch at or before the recovery point that the index knows.
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from penstock.io.files import Buffer, FileSystem
 from penstock.log.handles import Access, LoopAccess, NotCached, OwnAccess
 from penstock.log.index import CorruptIndex
-from penstock.log.recovery import rebuild_indexes
+from penstock.log.recovery import has_fault, rebuild_indexes
 from penstock.log.segment import Segment
 from penstock.log.transaction_index import AbortedTransaction, CorruptTransactionIndex
 from penstock.model.errors import ErrorCode, KafkaError
@@ -55,13 +55,14 @@ class LogEnd(NamedTuple):
 class Segments:
     """The list, and the ends of recent reads, which only the event loop's thread remembers."""
 
-    __slots__ = ("_bases", "_boundaries", "_files", "_list")
+    __slots__ = ("_bases", "_boundaries", "_files", "_inspected", "_list")
 
     def __init__(self, files: FileSystem, segments: list[Segment]) -> None:
         self._files = files
         self._list = segments
         self._bases = [segment.base_offset for segment in segments]
         self._boundaries: dict[int, tuple[Segment, int]] = {}
+        self._inspected: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._list)
@@ -96,6 +97,7 @@ class Segments:
 
     def replace(self, old: list[Segment], new: list[Segment]) -> None:
         self._boundaries = {}
+        self._inspected.difference_update(segment.base_offset for segment in new)
         self._replace(sorted([*(segment for segment in self._list if segment not in old), *new], key=_base_offset))
 
     def forget_boundaries(self) -> None:
@@ -183,12 +185,17 @@ class Segments:
         return segments[-1], segments[-1].size
 
     def _locate_again(self, segment: Segment, offset: int, access: Access, error: Exception) -> int:
-        """An index led nowhere. For a closed segment it is made again, once, off the event loop."""
-        if segment is self._list[-1]:
+        """An index led nowhere. Off the event loop, once for a closed segment, it is seen which of the two is at fault:
+        the index, which is made again, or the log, which is not to be had again (and its index is good for the rest).
+        """
+        if segment is self._list[-1] or segment.base_offset in self._inspected:
             raise error
         if isinstance(access, LoopAccess):
             raise NotCached(segment.index.path)
         if segment.is_replaced:  # its files are no longer its own
+            raise error
+        self._inspected.add(segment.base_offset)
+        if has_fault(self._files, segment):
             raise error
         logger.warning("%s: the index of %s is made again", error, segment.path)
         rebuild_indexes(self._files, segment, 0)
