@@ -1,0 +1,41 @@
+"""What a node promised is kept, whatever befalls it: seeded stories on a simulated disk, clock and network.
+
+A failure names its seed; `STORY_SEED=<seed> pytest tests/simulation/test_broker_durability.py -k replay` runs it again.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from broker_story import Story
+
+from broker_world import quietly
+from penstock.testing.simulated_loop import SimulatedLoop, simulate
+
+
+def tell(seed: int, rounds: int) -> Story:
+    quietly()
+
+    async def program(loop: SimulatedLoop) -> Story:
+        story = Story(loop, seed, rounds=rounds)
+        await story.run()
+        return story
+
+    return simulate(program, seed)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_short_stories(seed: int) -> None:
+    tell(seed, rounds=12)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(1000, 1200))
+def test_long_stories(seed: int) -> None:
+    tell(seed, rounds=40)
+
+
+@pytest.mark.skipif("STORY_SEED" not in os.environ, reason="only to replay a story")
+def test_replay() -> None:
+    tell(int(os.environ["STORY_SEED"]), rounds=int(os.environ.get("STORY_ROUNDS", "12")))
