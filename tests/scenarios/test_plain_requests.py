@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from penstock.protocol.declaration import Message
+from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from penstock.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from wire import Wire, batch, create_topic, produce
@@ -110,7 +111,7 @@ def test_a_fetch_that_names_a_topic_twice_is_answered_alike_both_ways(wire: Wire
 def test_a_produce_is_answered_alike_both_ways(wire: Wire, topics: dict[str, bytes], version: int) -> None:
     name, topic_id = next(iter(topics.items()))
     for acks in (1, -1):
-        for index in (1, 7):
+        for index in (1, 0, 0, 7):
             request = ProduceRequest(
                 acks=acks,
                 timeout_ms=1000,
@@ -127,3 +128,19 @@ def test_a_produce_is_answered_alike_both_ways(wire: Wire, topics: dict[str, byt
             assert len(plain) == len(general)
             differing = [at for at, (one, other) in enumerate(zip(plain, general, strict=True)) if one != other]
             assert len(differing) <= 2, request
+
+
+@pytest.mark.parametrize("version", range(3, 13))
+def test_a_connection_that_goes_on_producing_is_answered_in_every_version(
+    wire: Wire, unique_topic: Callable[[str], str], version: int
+) -> None:
+    """A connection remembers what its requests begin with; a topic that was deleted and made anew is another one."""
+    name = unique_topic("plain")
+    for _ in range(2):
+        create_topic(wire, name, partitions=2)
+        for offset in range(3):
+            for partition in (0, 1, 1):
+                answer = produce(wire, name, batch("v" * 200 * offset), partition=partition, version=version)
+                assert answer.error_code == 0
+            assert answer.base_offset == 2 * offset + 1
+        wire.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=10_000))

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, cast
 from penstock.io.files import Buffer
 
 if TYPE_CHECKING:
+    from penstock.broker.apis.produce_plain import Target
     from penstock.broker.server import Listener
 
 logger = logging.getLogger("penstock.connection")
@@ -85,6 +86,7 @@ class Connection(asyncio.BufferedProtocol):
         self._out_size = 0
         self._parked: deque[Reply] = deque()
         self._muted_by: Reply | None = None
+        self.produce_target: Target | None = None  # what the last plain produce request was for
         self._write_paused = False
         self._is_held = False
         self._is_ending = False
@@ -158,7 +160,11 @@ class Connection(asyncio.BufferedProtocol):
             if self.is_closed:
                 return
         self._processing = False
-        self._keep(view, position, end)
+        if position != end:
+            self._keep(view, position, end)
+        elif self._own is not None:
+            self._own = None
+            self._filled = 0
         if self._out_size > SEND_AT_ONCE_ABOVE:
             self.flush()
         elif self._out:
@@ -177,10 +183,6 @@ class Connection(asyncio.BufferedProtocol):
     def _keep(self, view: memoryview, position: int, end: int) -> None:
         """Keep view[position:end], which is less than a frame or waits for the connection to be unmuted."""
         left = end - position
-        if left == 0:
-            self._own = None
-            self._filled = 0
-            return
         needed = left
         if left >= 4:
             (length,) = _read_length(view, position)
@@ -250,7 +252,9 @@ class Connection(asyncio.BufferedProtocol):
             self.listener.limits.parked += 1
             self._check_held()
         else:
-            self._queue(parts)
+            self._out += parts
+            for part in parts:
+                self._out_size += len(part)
 
     def _queue(self, parts: list[Buffer]) -> None:
         self._out += parts

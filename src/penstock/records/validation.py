@@ -99,7 +99,7 @@ def validate_produce(
     if magic != MAGIC or len(view) != size or base_offset or size < HEADER_SIZE:
         _refuse_frame(view, header)
     codec = attributes & CODEC_MASK
-    if codec == Codec.ZSTD and api_version < FIRST_VERSION_WITH_ZSTD:
+    if codec and codec == Codec.ZSTD and api_version < FIRST_VERSION_WITH_ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version 7, this is {api_version}")
     if size > settings.max_message_bytes:
         raise KafkaError(
@@ -108,7 +108,7 @@ def validate_produce(
         )
     if crc32c(view[CRC_START:]) != crc:
         raise CorruptBatch("the CRC of the produced batch does not match its contents")
-    if codec > Codec.ZSTD:
+    if codec and codec > Codec.ZSTD:
         raise unknown_codec(codec)
     if attributes & LOG_APPEND_TIME:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "producers must not set the timestamp type to LogAppendTime")
