@@ -27,14 +27,11 @@ from penstock.io.files import Buffer, FileSystem
 from penstock.log.checkpoints import LEADER_EPOCH_CHECKPOINT, write_epoch_checkpoint
 from penstock.log.handles import Handles, OwnAccess
 from penstock.log.loading import load, load_producers
-from penstock.log.partition_metadata import (
-    PARTITION_METADATA,
-    encode_partition_metadata,
-    read_partition_metadata,
-)
+from penstock.log.partition_metadata import PARTITION_METADATA, settle_topic_id
 from penstock.log.producer_snapshot import ProducerSnapshots
 from penstock.log.reader import ReadableLog
 from penstock.log.recovery import replay_batch
+from penstock.log.replicated import replicated_batches
 from penstock.log.retention import deletable
 from penstock.log.rolling import RollRule
 from penstock.log.segment import (
@@ -52,9 +49,6 @@ from penstock.records.batch import (
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME,
     BatchHeader,
-    CorruptBatch,
-    check_crc,
-    iterate_headers,
     read_header,
     set_base_offset,
 )
@@ -147,7 +141,10 @@ class Log(ReadableLog):
         return log
 
     def _load(self, clean_shutdown: bool, recovery_point: int, log_start_offset: int, now_ms: int) -> None:
-        self._settle_topic_id()
+        self.topic_id, written = settle_topic_id(self._files, self.directory, self.topic_id)
+        if written:
+            self._unsynced.add(os.path.join(self.directory, PARTITION_METADATA))
+            self._unsynced.add_directory(self.directory)
         loaded = load(
             self._files,
             self.directory,
@@ -178,18 +175,6 @@ class Log(ReadableLog):
             for segment in loaded.segments:
                 if segment.trusted_from < segment.size:
                     self._unsynced.add_existing(segment.paths)
-
-    def _settle_topic_id(self) -> None:
-        found = read_partition_metadata(self._files, self.directory)
-        if self.topic_id is None:
-            self.topic_id = found
-        elif found is None:
-            path = os.path.join(self.directory, PARTITION_METADATA)
-            self._write_plain(path, encode_partition_metadata(self.topic_id))
-        elif found != self.topic_id:
-            raise KafkaError(
-                ErrorCode.INCONSISTENT_TOPIC_ID, f"{self.directory} belongs to another topic of the same name"
-            )
 
     # -- what it holds
 
@@ -295,27 +280,10 @@ class Log(ReadableLog):
 
     def append_as_follower(self, data: Buffer, now_ms: int = -1) -> None:
         """Append batches that have offsets and epochs already: replicated, or built by the metadata quorum."""
-        view = memoryview(data)
-        end = 0
-        next_offset = self._next_offset
-        batches: list[tuple[int, BatchHeader]] = []
-        for position, header in iterate_headers(view):
-            check_crc(view, position, header)
-            if header.base_offset < next_offset or header.last_offset_delta < 0:
-                raise KafkaError(
-                    ErrorCode.CORRUPT_MESSAGE,
-                    f"{self.topic_partition}: offset {header.base_offset} where at least {next_offset} was due",
-                )
-            next_offset = header.next_offset
-            batches.append((position, header))
-            end = position + header.size
-        if end != len(view):
-            raise CorruptBatch(f"{self.topic_partition}: {len(view) - end} bytes after the last whole batch")
-        for position, header in batches:
-            batch = view[position : position + header.size]
+        for batch, header in replicated_batches(memoryview(data), self._next_offset, self.topic_partition):
             self._write_as_given(batch, header, now_ms)
             if header.producer_id >= 0:
-                self._replay(batch, 0, header, now_ms)
+                self._replay(batch, 0, header, now_ms if now_ms >= 0 else header.max_timestamp)
 
     def _write_as_given(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
         size, last_offset = header.size, header.last_offset
@@ -644,14 +612,3 @@ class Log(ReadableLog):
             self._handles.forget(path)
             self._unsynced.forget(path)
             self._files.remove(path)
-
-    def _write_plain(self, path: str, data: bytes) -> None:
-        """A small file that the next flush syncs."""
-        file = self._files.open(path, create=True)
-        try:
-            file.truncate(0)
-            file.pwrite(data, 0)
-        finally:
-            file.close()
-        self._unsynced.add(path)
-        self._unsynced.add_directory(self.directory)

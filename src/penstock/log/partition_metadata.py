@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 
 from penstock.io.files import FileSystem, read_file
+from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import Uuid, uuid_from_text, uuid_text
 
 PARTITION_METADATA = "partition.metadata"
@@ -25,3 +26,22 @@ def read_partition_metadata(files: FileSystem, directory: str) -> Uuid | None:
         return uuid_from_text(fields["topic_id"])
     except (FileNotFoundError, ValueError, KeyError):
         return None
+
+
+def settle_topic_id(files: FileSystem, directory: str, topic_id: Uuid | None) -> tuple[Uuid | None, bool]:
+    """The topic id of the directory, which is written down (true, and not synced) if it was not there yet.
+
+    INCONSISTENT_TOPIC_ID if it belongs to another topic than `topic_id`.
+    """
+    found = read_partition_metadata(files, directory)
+    if topic_id is None or found == topic_id:
+        return found, False
+    if found is not None:
+        raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{directory} belongs to another topic of the same name")
+    file = files.open(os.path.join(directory, PARTITION_METADATA), create=True)
+    try:
+        file.truncate(0)
+        file.pwrite(encode_partition_metadata(topic_id), 0)
+    finally:
+        file.close()
+    return topic_id, True
