@@ -16,14 +16,11 @@ _HELP = """Kafka in Python: run brokers, and work with any Kafka-compatible clus
 
 A first look, in two terminals:
 
-    [bold]penstock up[/bold]
+    penstock up
+    echo hello | penstock produce greetings
+    penstock consume greetings --from-beginning
 
-    [bold]echo hello | penstock produce greetings[/bold]
-
-    [bold]penstock consume greetings --from-beginning[/bold]
-
-Commands that talk to a cluster take [bold]--bootstrap-server[/bold] (or PENSTOCK_BOOTSTRAP; default 127.0.0.1:9092)
-and [bold]--json[/bold].
+Commands that talk to a cluster take --bootstrap-server (or PENSTOCK_BOOTSTRAP; default 127.0.0.1:9092) and --json.
 """
 
 
@@ -53,7 +50,23 @@ def application() -> Any:
     app.add_typer(cluster.app, name="cluster", rich_help_panel="Look")
     app.add_typer(log.app, name="log", rich_help_panel="Look")
     app.add_typer(bench.app, name="bench", rich_help_panel="Look")
-    return typer.main.get_command(app)
+    command = typer.main.get_command(app)
+    _reflow(command)
+    return command
+
+
+def _reflow(command: Any) -> None:
+    """Help as docstrings have it: paragraphs are filled by the terminal, indented lines are examples and stay lines."""
+    paragraphs = []
+    for paragraph in (command.help or "").split("\n\n"):
+        if paragraph.startswith("    "):
+            examples = (line.strip().replace("[", "\\[") for line in paragraph.splitlines())
+            paragraphs.append("\n".join(f"    [bold]{example}[/bold]" for example in examples))
+        else:
+            paragraphs.append(" ".join(paragraph.split()))
+    command.help = "\n\n".join(paragraphs)
+    for child in getattr(command, "commands", {}).values():
+        _reflow(child)
 
 
 def _print_version(wanted: bool) -> None:

@@ -45,7 +45,9 @@ def produce(
 ) -> None:
     """Write records as fast as the client can.
 
-    Example: [bold]penstock bench produce -n 1000000 -s 1024 --acks all[/bold]
+    Example:
+
+        penstock bench produce -n 1000000 -s 1024 --acks all
     """
     with _topic(bootstrap_server, topic, partitions) as name:
         seconds = _produce(bootstrap_server, name, records, size, acks, compression, properties)
@@ -65,7 +67,9 @@ def consume(
 ) -> None:
     """Read records as fast as the client can, after writing them (unless --topic has them).
 
-    Example: [bold]penstock bench consume -n 1000000[/bold]
+    Example:
+
+        penstock bench consume -n 1000000
     """
     with _topic(bootstrap_server, topic, partitions) as name:
         if topic is None:
@@ -87,7 +91,9 @@ def latency(
 ) -> None:
     """Measure the time from writing a record to reading it, at a steady rate.
 
-    Example: [bold]penstock bench latency --rate 1000 --duration 10[/bold]
+    Example:
+
+        penstock bench latency --rate 1000 --duration 10
     """
     with _topic(bootstrap_server, topic, 1) as name:
         delays = sorted(_latencies(bootstrap_server, name, rate, duration, size, acks, properties))

@@ -18,7 +18,9 @@ def group() -> None:
 def describe(bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
     """Show brokers, the controller quorum and under-replicated partitions.
 
-    Example: [bold]penstock cluster describe --json | jq .under_replicated[/bold]
+    Example:
+
+        penstock cluster describe --json | jq .under_replicated
     """
     from penstock.client.admin import Admin
 

@@ -66,9 +66,11 @@ def consume(
     A template of [bold]--format[/bold] knows %v value, %k key, %h headers, %t topic, %p partition, %o offset,
     %T timestamp, and \\n \\t.
 
-    Examples: [bold]penstock consume orders --from-beginning -e[/bold],
-    [bold]penstock consume orders --offset -10 --format '%p:%o %k %v'[/bold],
-    [bold]penstock consume orders -n 1 --json | jq .headers[/bold]
+    Examples:
+
+        penstock consume orders --from-beginning -e
+        penstock consume orders --offset -10 --format '%p:%o %k %v'
+        penstock consume orders -n 1 --json | jq .headers
     """
     if from_beginning and offset not in (None, "earliest"):
         fail("--from-beginning and --offset contradict each other")

@@ -38,7 +38,9 @@ def demo(
 
     Ends with status 0 only if everything that was acknowledged was read back.
 
-    Example: [bold]penstock demo --duration 5[/bold]
+    Example:
+
+        penstock demo --duration 5
     """
     from rich.console import Console
 

@@ -34,8 +34,10 @@ def dump(
     index entries against their segment; what is wrong is said, and the exit status is then 1. Records of the metadata
     log are decoded by their type. With [bold]--json[/bold], one object a line.
 
-    Examples: [bold]penstock log dump penstock-data/node-1/data/orders-0[/bold],
-    [bold]penstock log dump --records 00000000000000000000.log[/bold]
+    Examples:
+
+        penstock log dump penstock-data/node-1/data/orders-0
+        penstock log dump --records 00000000000000000000.log
     """
     from penstock.cli.dump import dump as entries_of
 

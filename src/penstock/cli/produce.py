@@ -76,9 +76,11 @@ def produce(
     A line of [bold]--format json[/bold] is what [bold]consume --format json[/bold] prints: an object with any of key,
     value, headers, partition and timestamp. Ends with status 1 if a record was not acknowledged.
 
-    Examples: [bold]echo hello | penstock produce greetings[/bold],
-    [bold]printf 'alice:1\\nbob:2\\n' | penstock produce scores -K :[/bold],
-    [bold]penstock consume old -e --from-beginning --json | penstock produce new --format json[/bold]
+    Examples:
+
+        echo hello | penstock produce greetings
+        printf 'alice:1\\nbob:2\\n' | penstock produce scores -K :
+        penstock consume old -e --from-beginning --json | penstock produce new --format json
     """
     if format_ not in ("value", "json"):
         fail(f"--format {format_!r} is neither value nor json")

@@ -64,7 +64,9 @@ def create(
 ) -> None:
     """Create topics.
 
-    Example: [bold]penstock topics create orders -p 6 -c retention.ms=86400000[/bold]
+    Example:
+
+        penstock topics create orders -p 6 -c retention.ms=86400000
     """
     from penstock.model.errors import ErrorCode, KafkaError
 
@@ -98,7 +100,9 @@ def list_topics(
 ) -> None:
     """List the topics of a cluster.
 
-    Example: [bold]penstock topics list --names | grep ^orders[/bold]
+    Example:
+
+        penstock topics list --names | grep ^orders
     """
     with _admin(bootstrap_server) as admin:
         topics = admin.topics.list(internal=internal)
@@ -136,7 +140,9 @@ def describe(
 ) -> None:
     """Show partitions, replicas, offsets and settings.
 
-    Example: [bold]penstock topics describe orders[/bold]
+    Example:
+
+        penstock topics describe orders
     """
     with _admin(bootstrap_server) as admin:
         topics = admin.topics.describe(names) if names else admin.topics.list()
@@ -228,9 +234,11 @@ def alter(
 ) -> None:
     """Change settings, add partitions, delete old records.
 
-    Examples: [bold]penstock topics alter orders -c retention.ms=3600000[/bold],
-    [bold]penstock topics alter orders -p 12[/bold],
-    [bold]penstock topics alter orders --delete-records-before 0:1000[/bold]
+    Examples:
+
+        penstock topics alter orders -c retention.ms=3600000
+        penstock topics alter orders -p 12
+        penstock topics alter orders --delete-records-before 0:1000
     """
     from penstock.client.admin import ResourceType
 
@@ -276,7 +284,9 @@ def delete(
 ) -> None:
     """Delete topics and all their records.
 
-    Example: [bold]penstock topics delete orders --if-exists[/bold]
+    Example:
+
+        penstock topics delete orders --if-exists
     """
     from penstock.model.errors import ErrorCode, KafkaError
 

@@ -38,8 +38,10 @@ def up(
     Each node has a directory: [bold]DIR/node-1/server.properties[/bold] (add settings to it by Kafka's names; they are
     kept), [bold]server.log[/bold], [bold]pid[/bold] and [bold]data/[/bold].
 
-    Examples: [bold]penstock up[/bold],
-    [bold]penstock up --port 19092 --data /tmp/scratch -o log.retention.hours=1[/bold]
+    Examples:
+
+        penstock up
+        penstock up --port 19092 --data /tmp/scratch -o log.retention.hours=1
     """
     from penstock.cli.output import parse_pairs
     from penstock.local.supervisor import Supervisor
