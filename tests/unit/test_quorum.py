@@ -322,6 +322,28 @@ def test_metadata_that_cannot_be_read_back_stops_the_start() -> None:
     on_a_machine(story, SMALL)
 
 
+@pytest.mark.parametrize("position", [150, 400, 2000])
+def test_damage_in_what_was_committed_is_not_taken_for_a_torn_tail(position: int) -> None:
+    async def story(machine: QuorumMachine) -> None:
+        quorum = await machine.start_with_broker()
+        for number in range(20):
+            await create_topic(quorum, f"topic-{number}")
+        await quorum.close()
+        quorum = machine.start()
+        await create_topic(quorum, "last")
+        await quorum.close()
+        path = f"{LOG}/00000000000000000000.log"
+        before = read_file(machine.disk, path)
+        machine.disk.corrupt(path, position)
+        with pytest.raises(MetadataLost, match="was written and synced up to offset"):
+            machine.start()
+        machine.disk.corrupt(path, position)
+        assert read_file(machine.disk, path) == before
+        assert len(machine.start().image.topics) == 21
+
+    on_a_machine(story)
+
+
 def test_a_start_that_cannot_be_says_why_in_one_line() -> None:
     async def story(machine: QuorumMachine) -> None:
         await machine.start().close()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,6 +18,7 @@ from typing import Final, NamedTuple
 
 from penstock.broker.formatting import metadata_log_directory
 from penstock.io.files import FileSystem, read_file, write_file_atomically
+from penstock.log.checkpoints import LEADER_EPOCH_CHECKPOINT, MalformedCheckpoint, read_epoch_checkpoint
 from penstock.log.log import Log
 from penstock.metadata.delta import MetadataDelta, ReplayFailed
 from penstock.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -43,7 +45,14 @@ from penstock.raft.quorum_state import (
     encode_quorum_state,
 )
 from penstock.raft.voters import VoterSet
-from penstock.records.batch import Buffer, check_crc, iterate_headers
+from penstock.records.batch import (
+    HEADER_SIZE,
+    Buffer,
+    CorruptBatch,
+    check_crc,
+    iterate_headers,
+    read_header,
+)
 from penstock.records.control import parse_quorum_record
 from penstock.records.record import iterate_records
 from penstock.settings.node import NodeSettings
@@ -53,6 +62,7 @@ logger = logging.getLogger("penstock.quorum")
 
 METADATA_PARTITION: Final = TopicPartition(METADATA_TOPIC, 0)
 _PART_SUFFIX: Final = ".part"
+_SEGMENT: Final = re.compile(r"[0-9]{20}\.log")
 _READ_BYTES: Final = 1024 * 1024
 
 
@@ -109,6 +119,7 @@ class MetadataStore:
                 self._restore(recovered, stored.id, snapshot)
                 break
         start = recovered.last_snapshot.offset
+        self._check_committed(start)
         self._log = Log.open(
             self._files,
             self.directory,
@@ -145,6 +156,48 @@ class MetadataStore:
         recovered.quorum = snapshot.quorum
         recovered.quorum_in_log = snapshot.quorum.voters is not None
         recovered.last_snapshot = stored
+
+    def _check_committed(self, start: int) -> None:
+        """Opening a log cuts it where it is damaged, which is right for a tail that was never synced. Whatever lies
+        before the begin of an epoch in the epoch checkpoint was synced, though, and committed: damage there is loss.
+        """
+        path = os.path.join(self.directory, LEADER_EPOCH_CHECKPOINT)
+        try:
+            epochs = read_epoch_checkpoint(self._files, path)
+        except MalformedCheckpoint as error:
+            logger.error("%s; what it would tell about the log is not checked", error)
+            return
+        committed = max((start_offset for _, start_offset in epochs), default=0)
+        offset = start
+        bases = [int(name[:20]) for name in self._files.list(self.directory) if _SEGMENT.fullmatch(name)]
+        for base, following in zip(bases, [*bases[1:], committed + 1], strict=False):
+            if following <= offset:
+                continue  # in the snapshot
+            if base > offset or offset >= committed:
+                break
+            offset = max(offset, self._good_until(base, committed))
+        if offset < committed:
+            raise MetadataLost(
+                f"{self.directory} was written and synced up to offset {committed}, but is damaged or missing at "
+                f"{offset}: restore it from a backup"
+            )
+
+    def _good_until(self, base_offset: int, limit: int) -> int:
+        """The offset behind the last batch of a segment that can be read, or one at or above `limit`."""
+        file = self._files.open(os.path.join(self.directory, f"{base_offset:020d}.log"), read_only=True)
+        position, offset = 0, base_offset
+        try:
+            while offset < limit:
+                header = read_header(file.pread(HEADER_SIZE, position))
+                if header.base_offset != offset or not HEADER_SIZE <= header.size <= MAX_BATCH_BYTES:
+                    break
+                check_crc(file.pread(header.size, position), 0, header)
+                position, offset = position + header.size, header.next_offset
+        except CorruptBatch:
+            pass  # the end of the file, or of what is good in it
+        finally:
+            file.close()
+        return offset
 
     def _replay_log(self, recovered: Recovered) -> None:
         for data in self._read_log(recovered.image.offset + 1):
