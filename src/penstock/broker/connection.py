@@ -3,9 +3,10 @@
 Theory of operation:
 
 - All connections of a process receive into one shared buffer for as long as they have no partial frame; a connection
-  that does gets a buffer of its own until the frame is whole. Thousands of idle connections therefore cost next to
-  nothing, and a 1 MiB produce request is received in place. The price: a handler must not keep a view of its request
-  beyond the call (what must outlive it is copied).
+  that does gets a buffer of its own until the frame is whole, and, if it was large, for the next one, as long as there
+  are not too many of those. Thousands of idle connections therefore cost next to nothing, and a 1 MiB produce request
+  is received in place. The price: a handler must not keep a view of its request beyond the call (what must outlive it
+  is copied).
 - Frames are handled synchronously as they are found. Replies of one read leave together in one `writelines`, and small
   ones only when all connections that the event loop found readable have been read: the first reply wakes the client
   up, which is the most expensive part of it, and the others find it awake.
@@ -163,8 +164,11 @@ class Connection(asyncio.BufferedProtocol):
         if position != end:
             self._keep(view, position, end)
         elif self._own is not None:
-            self._own = None
             self._filled = 0
+            if RECEIVE_BUFFER_SIZE < len(self._own) <= TRUSTED_LENGTH:
+                self.listener.keep_buffer(self, len(self._own))
+            else:
+                self._own = None
         if self._out_size > SEND_AT_ONCE_ABOVE:
             self.flush()
         elif self._out:
@@ -199,6 +203,11 @@ class Connection(asyncio.BufferedProtocol):
         elif position:
             view[:left] = view[position:end]  # in place: the view is of this buffer, and a view knows about overlaps
         self._filled = left
+
+    def drop_buffer(self) -> None:
+        """Give the buffer that was kept for the next large frame away, unless that is arriving already."""
+        if not self._filled:
+            self._own = None
 
     def _accepts(self, view: memoryview, position: int, end: int, length: int) -> bool:
         """Whether a frame of unusual length may be received; if not, the connection is gone.
@@ -236,7 +245,7 @@ class Connection(asyncio.BufferedProtocol):
         """Something that held the connection up is gone: look at what was received meanwhile."""
         if self._processing or self.is_closed:
             return
-        if self._own is not None and not self._is_held:
+        if self._own is not None and self._filled and not self._is_held:
             self._process(memoryview(self._own), self._filled)
         else:
             self._update_reading()

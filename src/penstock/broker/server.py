@@ -19,6 +19,7 @@ logger = logging.getLogger("penstock.server")
 
 FrameHandler = Callable[[Connection, memoryview, int, int], None]
 
+KEPT_BYTES_MAX = 16 * 1024 * 1024  # of receive buffers that wait for the next large frame of their connections
 WRITE_BUFFER_HIGH = 1024 * 1024  # beyond this a connection's next request waits until its peer has read
 
 
@@ -86,6 +87,8 @@ class Listener:
         self.loop_time = loop.time
         self.connections: set[Connection] = set()
         self._to_flush: list[Connection] = []
+        self._kept_buffers: dict[Connection, int] = {}  # by last use; their sizes
+        self._kept_bytes = 0
         self.port = 0
         self._server: asyncio.Server | None = None
 
@@ -114,6 +117,16 @@ class Listener:
         for connection in connections:
             connection.flush()
 
+    def keep_buffer(self, connection: Connection, size: int) -> None:
+        """Let a connection keep its buffer for the next large frame; whoever used his least recently may have to go."""
+        kept = self._kept_buffers
+        self._kept_bytes += size - kept.pop(connection, 0)
+        kept[connection] = size
+        while self._kept_bytes > KEPT_BYTES_MAX:
+            oldest = next(iter(kept))
+            self._kept_bytes -= kept.pop(oldest)
+            oldest.drop_buffer()
+
     def connection_opened(self, connection: Connection) -> None:
         refusal = self.limits.refusal(connection.peer_host)
         if refusal is not None:
@@ -133,6 +146,7 @@ class Listener:
                 sock.setsockopt(socket.SOL_SOCKET, option, size)
 
     def connection_closed(self, connection: Connection) -> None:
+        self._kept_bytes -= self._kept_buffers.pop(connection, 0)
         if connection in self.connections:
             self.connections.remove(connection)
             self.limits.closed(connection.peer_host)
