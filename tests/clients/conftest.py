@@ -11,11 +11,13 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from drivers import DEADLINE_S
+from drivers.kafka_python import KafkaPython
 
 pytest.register_assert_rewrite("contract")
 
@@ -39,7 +41,7 @@ def topic_name() -> Iterator[Callable[[], str]]:
 @pytest.fixture(scope="session")
 def new_topic(bootstrap: str, topic_name: Callable[[], str]) -> NewTopicFixture:
     """Create a topic and return its name; by one client for all tests, so that none needs its own for it."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
 
     def serves(topic: str, partitions: int) -> bool:
         if len(admin.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions) < partitions:
@@ -60,3 +62,16 @@ def new_topic(bootstrap: str, topic_name: Callable[[], str]) -> NewTopicFixture:
         return name
 
     return create
+
+
+@pytest.fixture(scope="session")
+def stored_bytes(bootstrap: str) -> Iterator[Callable[[str], int]]:
+    """How large a topic's first partition is in the log."""
+    with closing(KafkaPython(bootstrap)) as client:
+
+        def ask(topic: str) -> int:
+            (broker,) = client.admin.describe_log_dirs({topic: [0]})
+            (described,) = broker["log_dirs"][0]["topics"]
+            return int(described["partitions"][0]["partition_size"])
+
+        yield ask

@@ -95,6 +95,16 @@ class Producing:
         assert [position.partition for position in positions] == [default_partition(key, 7) for key in keys]
 
 
+class Compression:
+    @pytest.mark.parametrize("codec", CODECS)
+    def test_the_codec_of_the_producer_is_that_of_the_log(
+        self, client: Client, new_topic: NewTopic, stored_bytes: Callable[[str], int], codec: str
+    ) -> None:
+        topic = new_topic()
+        client.produce(topic, [Record(b"k", b"abcdefgh" * 5_000, (), BASE_TIMESTAMP_MS, 0)], codec=codec)
+        assert (stored_bytes(topic) < 10_000) == (codec != "none")
+
+
 class Pipelining:
     @pytest.mark.parametrize(("idempotent", "codec"), [(False, "none"), (True, "none"), (True, "lz4")])
     def test_thousands_of_records_in_small_batches_stay_in_order(

@@ -19,6 +19,9 @@ def client(bootstrap: str) -> Iterator[AioKafka]:
 class TestProducing(contract.Producing): ...
 
 
+class TestCompression(contract.Compression): ...
+
+
 class TestPipelining(contract.Pipelining): ...
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import confluent_kafka
 import contract
 import pytest
@@ -22,6 +24,14 @@ def client(bootstrap: str) -> ConfluentKafka:
 
 
 class TestProducing(contract.Producing): ...
+
+
+class TestCompression(contract.Compression):
+    @pytest.fixture(autouse=True)
+    def lz4_waits_for_coordinators(self, request: pytest.FixtureRequest, codec: str) -> None:
+        """librdkafka compresses with LZ4 only for brokers that have FindCoordinator, which came with it long ago."""
+        if codec == "lz4" and "PENSTOCK_TEST_BOOTSTRAP" not in os.environ:
+            request.applymarker(pytest.mark.xfail(reason="FindCoordinator is not served yet"))
 
 
 class TestPipelining(contract.Pipelining): ...

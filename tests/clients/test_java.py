@@ -25,6 +25,9 @@ def client(bootstrap: str) -> Iterator[JavaClient]:
 class TestProducing(contract.Producing): ...
 
 
+class TestCompression(contract.Compression): ...
+
+
 class TestPipelining(contract.Pipelining): ...
 
 

@@ -21,6 +21,9 @@ def client(bootstrap: str) -> Iterator[KafkaPython]:
 class TestProducing(contract.Producing): ...
 
 
+class TestCompression(contract.Compression): ...
+
+
 class TestPipelining(contract.Pipelining): ...
 
 

@@ -64,7 +64,7 @@ class ConfluentKafka:
     sends_null_headers = True
 
     def __init__(self, bootstrap: str) -> None:
-        self.common = {"bootstrap.servers": bootstrap, "topic.metadata.refresh.fast.interval.ms": 50}
+        self.common = {"bootstrap.servers": bootstrap, "topic.metadata.refresh.fast.interval.ms": 50, "log_level": 2}
         self.admin = AdminClient(self.common)
 
     def close(self) -> None:
