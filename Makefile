@@ -6,7 +6,7 @@
 #   make bench [ARGS="..."]            the loads and their floors, one table
 #   make soak                          the long campaigns
 #   make docs                          the generated pages of docs/, written anew
-#   make lock                          requirements.lock, resolved anew
+#   make lock  [ARGS="--upgrade"]      requirements.lock, after a change of the dependencies
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11 python,$(if $(shell command -v $(name) >/dev/null 2>&1 && $(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo yes),$(name))))
 BIN := .venv/bin
@@ -46,14 +46,16 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
+# Pins that are there stay; ARGS="--upgrade" renews them.
 lock: $(INSTALLED)
 	$(PYTHON) -m venv .venv/lock
-	.venv/lock/bin/python -m pip install --quiet pip-tools
-	echo '# Every package of `make`, pinned: names, versions and hashes, and no addresses. Made by `make lock`.' > requirements.lock
+	.venv/lock/bin/python -m pip install --quiet --disable-pip-version-check pip-tools
+	cp requirements.lock .venv/lock/requirements.lock
 	.venv/lock/bin/pip-compile --quiet --generate-hashes --extra dev --all-build-deps --allow-unsafe --strip-extras \
 		--no-header --no-annotate --no-emit-options --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
-		--output-file .venv/lock/requirements.lock pyproject.toml
-	cat .venv/lock/requirements.lock >> requirements.lock
+		$(ARGS) --output-file .venv/lock/requirements.lock pyproject.toml > /dev/null
+	(echo '# Every package of `make`, pinned: names, versions and hashes, and no addresses. Made by `make lock`.'; \
+		cat .venv/lock/requirements.lock) > requirements.lock
 
 clean:
 	rm -rf .venv
