@@ -14,6 +14,7 @@ import contextlib
 import ctypes
 import gc
 import logging
+import resource
 import signal
 import socket
 from collections.abc import Coroutine
@@ -190,6 +191,7 @@ class Node:
         self._is_loaded = True
         await self._open_listeners()
         await self._register()
+        await self.storage.settle()
         self._upkeep = self.loop.create_task(self._keep_up())
         for listener in self.listeners:
             await self._listen(listener.serve(), listener.name)
@@ -365,6 +367,7 @@ def run(settings: NodeSettings) -> None:
 
     configure_logging()
     tune_memory()
+    raise_file_limit()
     files = RealFileSystem()
     with contextlib.ExitStack() as locks:
         for path in sorted({*settings.log_directories, settings.metadata_directory}):
@@ -415,6 +418,14 @@ def configure_logging() -> None:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", datefmt="%Y-%m-%d %H:%M:%S"
     )
+
+
+def raise_file_limit() -> None:
+    """As many open files as the system lets us have: one for each partition that is written to, and each client."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def tune_memory() -> None:

@@ -58,6 +58,14 @@ class Storage:
         self._node.replicas.add(replica)
         return replica
 
+    async def settle(self) -> None:
+        """Before clients come: what counts only once it is flushed, is. It may have been acknowledged, or read, before
+        the restart, and must not seem to be gone."""
+        for replica in list(self._node.replicas):
+            leader = replica.leader
+            if leader is not None and leader.high_watermark < leader.log_end:
+                await self._node.flusher.flush(replica)
+
     def delete_replica(self, replica: Replica) -> None:
         """Forget a partition now; its files go when a thread has time for them."""
         self._node.replicas.remove(replica)
@@ -191,10 +199,12 @@ class Storage:
         """Everything on disk, and marked so that the next start need check nothing; KafkaError where that fails."""
         self._node.flusher.close()
         high_watermarks = {replica.topic_partition: replica.high_watermark for replica in self._node.replicas}
-        for replica in list(self._node.replicas):
-            if replica.log.needs_flush:
-                await self._node.flusher.flush(replica)
+        unflushed = [replica for replica in self._node.replicas if replica.log.needs_flush]
+        await asyncio.gather(*map(self._node.flusher.flush, unflushed))
+        logs = [log for directory in self.directories for log in directory.logs.values()]
         try:
+            # Each close syncs files; together they take a tenth of the time.
+            await asyncio.gather(*(self._loop.run_in_executor(None, log.close) for log in logs))
             for directory in self.directories:
                 directory.close(high_watermarks, clean=True, broker_epoch=broker_epoch)
         except OSError as error:
