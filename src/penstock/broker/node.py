@@ -286,9 +286,9 @@ class Node:
             self._apply_dynamic_settings()
             for replica in self.replicas:
                 self._update_settings(replica)
-        for resource in delta.changed_configs:
-            if resource.type == ResourceType.TOPIC:
-                for replica in self.replicas.of_topic(resource.name):
+        for changed_resource in delta.changed_configs:
+            if changed_resource.type == ResourceType.TOPIC:
+                for replica in self.replicas.of_topic(changed_resource.name):
                     self._update_settings(replica)
         self.wakeups.run()
 
