@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import shutil
@@ -10,7 +11,7 @@ import tempfile
 
 import pytest
 
-from drivers.process import ProcessClient, locked
+from drivers.process import ProcessClient, locked, read
 
 DIRECTORY = os.path.join(os.path.dirname(os.path.dirname(__file__)), "java")
 TARGET = os.path.join(DIRECTORY, "target")
@@ -29,40 +30,42 @@ def sources_digest() -> str:
 
 
 def class_path() -> str:
-    """Compile and resolve unless done for just these sources; skips the tests where that is not possible."""
+    if reason := why_not_built():
+        pytest.skip(reason)
+    return f"{os.path.join(TARGET, 'classes')}:{read(os.path.join(TARGET, 'classpath')).strip()}"
+
+
+@functools.cache
+def why_not_built() -> str | None:
+    """Compile and resolve unless done for just these sources; the reason where that is not possible. Tried once."""
     for command in ("java", "mvn"):
         if not shutil.which(command):
-            pytest.skip(f"Java's clients need {command}")
+            return f"Java's clients need {command}"
     os.makedirs(TARGET, exist_ok=True)
     built, wanted = os.path.join(TARGET, "built-from"), sources_digest()
     with locked(os.path.join(TARGET, "lock")):
-        if not os.path.exists(built) or read(built) != wanted:
-            compile_and_resolve()
-            with open(built, "w") as stamp:
-                stamp.write(wanted)
-    return f"{os.path.join(TARGET, 'classes')}:{read(os.path.join(TARGET, 'classpath'))}"
+        if os.path.exists(built) and read(built) == wanted:
+            return None
+        if reason := why_not_compiled():
+            return reason
+        with open(built, "w") as stamp:
+            stamp.write(wanted)
+        return None
 
 
-def compile_and_resolve() -> None:
+def why_not_compiled() -> str | None:
     """From what is on the machine if it is all there, else from the repository Maven is configured with."""
     for reach in (["--offline"], []):
-        outcome = subprocess.run(
-            ["mvn", "--quiet", "--batch-mode", *reach, "compile"],
-            cwd=DIRECTORY,
-            capture_output=True,
-            text=True,
-            timeout=150,
-        )
+        command = ["mvn", "--quiet", "--batch-mode", *reach, "compile"]
+        try:
+            outcome = subprocess.run(command, cwd=DIRECTORY, capture_output=True, text=True, timeout=120)
+        except subprocess.TimeoutExpired:
+            return "Maven took too long to resolve kafka-clients"
         if outcome.returncode == 0:
-            return
+            return None
     errors = [line for line in outcome.stdout.splitlines() if "ERROR" in line]
     assert not any("COMPILATION ERROR" in line for line in errors), outcome.stdout
-    pytest.skip(f"Maven could not resolve kafka-clients: {' '.join(errors)[:300]}")
-
-
-def read(path: str) -> str:
-    with open(path) as file:
-        return file.read().strip()
+    return f"Maven could not resolve kafka-clients: {' '.join(errors)[:300]}"
 
 
 class JavaClient(ProcessClient):

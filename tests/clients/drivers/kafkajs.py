@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
@@ -9,35 +10,31 @@ import tempfile
 
 import pytest
 
-from drivers.process import ProcessClient, locked
+from drivers.process import ProcessClient, locked, read
 
 DIRECTORY = os.path.join(os.path.dirname(os.path.dirname(__file__)), "kafkajs")
+NPM_CI = ("npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--fetch-retries=0")
 
 
-def install() -> None:
-    """`npm ci` unless what the lock file names is already there; skips the tests where that cannot be had."""
+@functools.cache
+def why_not_installed() -> str | None:
+    """`npm ci` unless what the lock file names is already there; the reason where that cannot be had. Tried once."""
     if not shutil.which("node") or not shutil.which("npm"):
-        pytest.skip("kafkajs needs node and npm")
-    modules = os.path.join(DIRECTORY, "node_modules")
-    installed_lock = os.path.join(modules, "installed-package-lock.json")
-    with open(os.path.join(DIRECTORY, "package-lock.json")) as lock_file:
-        wanted = lock_file.read()
+        return "kafkajs needs node and npm"
+    installed_lock = os.path.join(DIRECTORY, "node_modules", "installed-package-lock.json")
+    wanted = read(os.path.join(DIRECTORY, "package-lock.json"))
     with locked(os.path.join(tempfile.gettempdir(), f"penstock-kafkajs-{os.getuid()}.lock")):
-        if os.path.exists(installed_lock):
-            with open(installed_lock) as lock_file:
-                if lock_file.read() == wanted:
-                    return
-        outcome = subprocess.run(
-            ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"],
-            cwd=DIRECTORY,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        if os.path.exists(installed_lock) and read(installed_lock) == wanted:
+            return None
+        try:
+            outcome = subprocess.run(NPM_CI, cwd=DIRECTORY, capture_output=True, text=True, timeout=90)
+        except subprocess.TimeoutExpired:
+            return "npm took too long to install kafkajs"
         if outcome.returncode:
-            pytest.skip(f"npm could not install kafkajs: {outcome.stderr.strip()[-300:]}")
+            return f"npm could not install kafkajs: {outcome.stderr.strip()[-300:]}"
         with open(installed_lock, "w") as lock_file:
             lock_file.write(wanted)
+        return None
 
 
 class KafkaJs(ProcessClient):
@@ -45,5 +42,6 @@ class KafkaJs(ProcessClient):
     sends_null_headers = False
 
     def __init__(self, bootstrap: str) -> None:
-        install()
+        if reason := why_not_installed():
+            pytest.skip(reason)
         super().__init__(["node", "driver.js", bootstrap], DIRECTORY)

@@ -26,6 +26,11 @@ def locked(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
 
 
+def read(path: str) -> str:
+    with open(path) as file:
+        return file.read()
+
+
 def to_text(content: bytes | None) -> str | None:
     return None if content is None else base64.b64encode(content).decode()
 
