@@ -21,6 +21,7 @@ import errno
 import logging
 import os
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import NamedTuple
 
 from penstock.io.files import Buffer, FileSystem
@@ -172,8 +173,8 @@ class Log(ReadableLog):
             self._epochs_changed = bool(loaded.epochs.entries)
             self._unsynced.add_directory(self.directory)
             self._unsynced.add_directory(os.path.dirname(self.directory) or ".")
-            for segment in loaded.segments:
-                if segment.trusted_from < segment.size:
+            for segment, following in zip_longest(loaded.segments, loaded.segments[1:]):
+                if following is None or following.base_offset >= loaded.recovery_point:
                     self._unsynced.add_existing(segment.paths)
 
     # -- what it holds
@@ -228,6 +229,37 @@ class Log(ReadableLog):
             self.producers.append(header, base_offset, now_ms)
         log_append_time = max_timestamp if header.attributes & LOG_APPEND_TIME else -1
         return Appended(base_offset, last_offset, log_append_time, self.log_start_offset, False)
+
+    def append_run(
+        self, batches: Sequence[tuple[memoryview, BatchHeader]], leader_epoch: int, now_ms: int
+    ) -> int | None:
+        """Append validated batches that have no producer ids with one write; the first one's offset.
+
+        None where they must be appended one by one, because something may change between them: the segment, the epoch.
+        Their offsets may have been patched then.
+        """
+        segment = self._active
+        rule = self._rule
+        first = offset = self._next_offset
+        position = segment.size
+        if position == 0 or leader_epoch != self._latest_epoch:
+            return None
+        for batch, header in batches:
+            _, length, _, _, _, _, last_offset_delta, _, max_timestamp, _, _, _, _ = header
+            position += length + LENGTH_OVERHEAD
+            if (
+                position > rule.unquestioned_bytes
+                or offset + last_offset_delta > rule.max_offset
+                or (max_timestamp if rule.by_timestamp else now_ms) > rule.after_ms
+            ):
+                return None
+            set_base_offset(batch, 0, offset, leader_epoch)
+            offset += last_offset_delta + 1
+        try:
+            self._next_offset = segment.append_run(batches, first)
+        except OSError as error:
+            raise self._storage_error("cannot be written", error) from error
+        return first
 
     def _append_marker(
         self, batch: memoryview | bytearray, header: BatchHeader, leader_epoch: int, now_ms: int, version: int

@@ -1,7 +1,8 @@
 """What a log has changed on disk since it was last synced: file contents, and names in directories.
 
-The event loop notes; `sync`, on a worker thread, syncs what was noted when it began, through handles of its own. What
-is noted meanwhile is left for the next one, and what fails stays noted.
+The event loop notes; `sync`, on a worker thread, syncs what was noted when it began, through handles of its own. A note
+is taken off before its sync and put back if that fails: what changes meanwhile, and is noted again, is left for the
+next one.
 """
 
 from __future__ import annotations
@@ -37,20 +38,26 @@ class Unsynced:
 
     def sync(self) -> None:
         """Contents first, then names: a name that survives a power loss has its contents."""
-        paths = list(self._paths)
-        directories = list(self._directories)
+        paths = sorted(self._paths)
+        directories = sorted(self._directories)
         for path in paths:
-            sync_file(self._files, path)
+            self._paths.discard(path)
+            try:
+                sync_file(self._files, path)
+            except BaseException:
+                self._paths.add(path)
+                raise
         for directory in directories:
-            self._files.sync_directory(directory)
-        self._paths.difference_update(paths)
-        self._directories.difference_update(directories)
+            self.sync_directory(directory)
 
     def sync_directory(self, path: str) -> None:
-        """Now, if it is noted."""
-        if path in self._directories:
+        """Now, noted or not: another thread may have taken the note off and not be done."""
+        self._directories.discard(path)
+        try:
             self._files.sync_directory(path)
-            self._directories.discard(path)
+        except BaseException:
+            self._directories.add(path)
+            raise
 
 
 def sync_file(files: FileSystem, path: str) -> None:
