@@ -24,13 +24,20 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
 
 
 @pytest.fixture(scope="session")
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    """Of a cluster, for tests that need no more: any Kafka's, given PENSTOCK_TEST_BOOTSTRAP, else `broker`'s."""
+    elsewhere = os.environ.get("PENSTOCK_TEST_BOOTSTRAP")
+    return elsewhere or str(request.getfixturevalue("broker").bootstrap)
+
+
+@pytest.fixture(scope="session")
 def unique_topic() -> Callable[[str], str]:
-    """`unique_topic("orders")`: a topic name no other test has."""
+    """`unique_topic("orders")`: a topic name no other test has, nor an earlier run on the same cluster."""
     numbers = itertools.count(1)
-    process = os.getpid()
+    run = os.urandom(4).hex()
 
     def name(prefix: str = "topic") -> str:
-        return f"{prefix}-{process}-{next(numbers)}"
+        return f"{prefix}-{run}-{next(numbers)}"
 
     return name
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.testing.nodes import RunningNode
-
 if TYPE_CHECKING:
     from conftest import CommandLine
 
@@ -17,8 +15,8 @@ LATER = "4102444800000"  # 2100
 
 
 @pytest.fixture(autouse=True)
-def cluster(broker: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_BOOTSTRAP", broker.bootstrap)
+def cluster(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_BOOTSTRAP", bootstrap)
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(autouse=True)
-def cluster(broker: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_BOOTSTRAP", broker.bootstrap)
+def cluster(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_BOOTSTRAP", bootstrap)
 
 
 def test_the_life_of_a_topic(cli: CommandLine, unique_topic: Callable[[str], str]) -> None:
@@ -100,10 +100,10 @@ def test_what_cannot_be_altered(
 
 
 def test_the_cluster(cli: CommandLine, broker: RunningNode) -> None:
-    text = cli("cluster", "describe").out
+    text = cli("cluster", "describe", "-b", broker.bootstrap).out
     assert "under-replicated partitions: none" in text
     assert f"leader {broker.node_id}" in text
-    described = json.loads(cli("cluster", "describe", "--json").out)
+    described = json.loads(cli("cluster", "describe", "--json", "-b", broker.bootstrap).out)
     assert described["brokers"] == [
         {"broker_id": broker.node_id, "host": broker.host, "port": broker.port, "rack": None, "fenced": False}
     ]
