@@ -116,6 +116,29 @@ class Story:
         for _ in range(self.chance.randrange(2, 12)):
             self.append()
 
+    def append_run(self) -> None:
+        """Several batches with one write, where the log sees no reason against it."""
+        run = [self._new_batch() for _ in range(self.chance.randrange(2, 6))]
+        batches = [(memoryview(batch), read_header(batch)) for batch in run]
+        end = self.log.log_end_offset
+        try:
+            first = self.log.append_run(batches, self.leader_epoch, self.clock.now_ms())
+        except KafkaError as error:
+            assert error.code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert self.log.log_end_offset == end
+            self._detail("refused")
+            return
+        if first is None:
+            assert self.log.log_end_offset == end
+            for batch in run:
+                self._append_as_leader(batch)
+            return
+        assert first == end
+        stored = [Stored(read_header(batch), bytes(batch)) for batch in run]
+        assert self.log.log_end_offset == stored[-1].header.next_offset
+        self.batches += stored
+        self._detail(f"at once: {_ranges(stored)}")
+
     def append_idempotent(self) -> None:
         producer_id = self.chance.randrange(3)
         sequence = self.sequences.get(producer_id, 0)
@@ -185,7 +208,7 @@ class Story:
         else:
             self.disk.fail(self.chance.choice(("write", "create", "truncate")), times=self.chance.randrange(1, 4))
         for _ in range(self.chance.randrange(1, 6)):
-            self.chance.choice((self.append, self.append_idempotent, self.append_as_follower))()
+            self.chance.choice((self.append, self.append_run, self.append_idempotent, self.append_as_follower))()
         self.disk.heal()
         self.check_reads()
 
@@ -581,6 +604,7 @@ def _ranges(batches: Sequence[Stored]) -> str:
 WEIGHTED: list[tuple[Callable[[Story], None], int]] = [
     (Story.append, 20),
     (Story.append_many, 10),
+    (Story.append_run, 6),
     (Story.append_idempotent, 12),
     (Story.append_duplicate, 4),
     (Story.append_in_transaction, 8),

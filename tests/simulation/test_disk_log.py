@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from log_story import DIRECTORY, Story
+from log_story import ACTIONS, DIRECTORY, Story
 
 from penstock.io.files import File
 from penstock.log import loading, log, recovery
@@ -25,7 +25,7 @@ from penstock.log.unsynced import Unsynced
 from penstock.model.errors import KafkaError
 from penstock.testing.simulated_disk import SimulatedDisk
 
-SEEDS = range(int(os.environ.get("SEEDS", "60")))
+SEEDS = range(int(os.environ.get("SEEDS", "40")))
 STEPS = 60
 
 
@@ -44,16 +44,16 @@ def test_stories_have_everything_in_them() -> None:
     """A step that never happens, or a disk that never takes anything, would prove nothing."""
     counts: Counter[str] = Counter()
     details: list[str] = []
-    for seed in range(40):
+    for seed in range(20):
         story = Story(seed)
         story.run(STEPS)
         counts.update(story.counts)
         details += story.steps
-    assert min(counts.values()) > 5, counts
+    assert min(counts[action.__name__] for action in ACTIONS) > 2, counts
     lost = [step for step in details if step.startswith("power_loss") and "(0 of" not in step]
     assert len(lost) > 10, "power losses hardly lose anything"
-    assert any("meanwhile" in step for step in details)
-    assert any("killed" in step for step in details)
+    for event in ("meanwhile", "killed", "refused", "at once"):
+        assert any(event in step for step in details), event
 
 
 # What the stories must not let pass: each breaks one rule of the log.
