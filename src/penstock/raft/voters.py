@@ -41,6 +41,13 @@ class Voter:
     endpoints: tuple[VoterEndpoint, ...] = ()
     kraft_versions: tuple[int, int] = (KRAFT_VERSIONS[0], KRAFT_VERSIONS[-1])
 
+    def is_voter(self, key: ReplicaKey) -> bool:
+        """A voter of a fixed quorum has no directory id: there the node id is all that counts."""
+        return self.key.node_id == key.node_id and self.key.directory_id in (ZERO_UUID, key.directory_id)
+
+    def supports(self, kraft_version: int) -> bool:
+        return self.kraft_versions[0] <= kraft_version <= self.kraft_versions[1]
+
 
 @dataclass(frozen=True, slots=True)
 class VoterSet:
@@ -86,6 +93,31 @@ class VoterSet:
         """Without directory ids: Kafka declares a version 1 that has them, but writes and reads only version 0."""
         return [LeaderChangeMessageVoter(voter_id=voter.key.node_id) for voter in self.voters]
 
+    def get(self, node_id: int) -> Voter | None:
+        return next((voter for voter in self.voters if voter.key.node_id == node_id), None)
+
+    def is_voter(self, key: ReplicaKey) -> bool:
+        return any(voter.is_voter(key) for voter in self.voters)
+
+    def is_only_voter(self, key: ReplicaKey) -> bool:
+        return len(self.voters) == 1 and self.voters[0].is_voter(key)
+
+    def endpoints(self, node_id: int) -> tuple[VoterEndpoint, ...]:
+        """Empty for a node that does not vote."""
+        voter = self.get(node_id)
+        return () if voter is None else voter.endpoints
+
+    def with_voter(self, voter: Voter) -> VoterSet:
+        """Added, or put in the place of the one with its node id."""
+        return VoterSet.of([*(other for other in self.voters if other.key.node_id != voter.key.node_id), voter])
+
+    def without(self, node_id: int) -> VoterSet:
+        return VoterSet(tuple(voter for voter in self.voters if voter.key.node_id != node_id))
+
+    @property
+    def majority(self) -> int:
+        return len(self.voters) // 2 + 1
+
     @property
     def node_ids(self) -> tuple[int, ...]:
         return tuple(voter.key.node_id for voter in self.voters)
@@ -95,3 +127,6 @@ class VoterSet:
 
     def __len__(self) -> int:
         return len(self.voters)
+
+
+NO_VOTERS: Final = VoterSet(())

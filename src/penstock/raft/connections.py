@@ -1,0 +1,89 @@
+"""Requests on their way to other nodes: one at a time to each, given up after a time-out, repeated after a pause.
+
+An answer counts only for the request that is still awaited. A change of role forgets all of them, so that what belongs
+to an earlier role is never taken for news.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from penstock.raft.messages import Request
+from penstock.raft.ready import Destination, Send
+
+
+class InFlight(NamedTuple):
+    request_id: int
+    to: Destination
+    request: Request
+    deadline: int
+
+
+class Connections:
+    def __init__(
+        self,
+        bootstrap: Sequence[Destination],
+        request_timeout_ms: int,
+        retry_backoff_ms: int,
+        random_below: Callable[[int], int],
+    ) -> None:
+        self._bootstrap = tuple(bootstrap)
+        self._request_timeout_ms = request_timeout_ms
+        self._retry_backoff_ms = retry_backoff_ms
+        self._random_below = random_below
+        self._in_flight: dict[int, InFlight] = {}
+        self._backing_off_until: dict[int, int] = {}
+        self._last_id = 0
+
+    def reset(self) -> None:
+        self._in_flight.clear()
+        self._backing_off_until.clear()
+
+    def expire(self, now: int) -> list[InFlight]:
+        """Give up on what has taken too long, and return it."""
+        expired = [sent for sent in self._in_flight.values() if sent.deadline <= now]
+        for sent in expired:
+            del self._in_flight[sent.to.node_id]
+        self._backing_off_until = {node: until for node, until in self._backing_off_until.items() if until > now}
+        return expired
+
+    def is_ready(self, to: Destination, now: int) -> bool:
+        return to.node_id not in self._in_flight and not self.is_backing_off(to, now)
+
+    def is_backing_off(self, to: Destination, now: int) -> bool:
+        return self._backing_off_until.get(to.node_id, now) > now
+
+    @property
+    def any_in_flight(self) -> bool:
+        return bool(self._in_flight)
+
+    def send(self, to: Destination, request: Request, now: int) -> Send:
+        assert to.node_id not in self._in_flight, "one request at a time to each node"
+        self._last_id += 1
+        self._in_flight[to.node_id] = InFlight(self._last_id, to, request, now + self._request_timeout_ms)
+        return Send(self._last_id, to, request)
+
+    def take(self, request_id: int) -> InFlight | None:
+        """The request that was answered or failed; None if nobody waits for it any more."""
+        for sent in self._in_flight.values():
+            if sent.request_id == request_id:
+                return self._in_flight.pop(sent.to.node_id)
+        return None
+
+    def back_off(self, to: Destination, now: int) -> None:
+        self._backing_off_until[to.node_id] = now + self._retry_backoff_ms
+
+    def ready_bootstrap(self, now: int) -> Destination | None:
+        """A random bootstrap server, if no request is on its way: there is never more than one fetch."""
+        if self._in_flight or not self._bootstrap:
+            return None
+        start = self._random_below(len(self._bootstrap))
+        rotated = self._bootstrap[start:] + self._bootstrap[:start]
+        return next((server for server in rotated if self.is_ready(server, now)), None)
+
+    def next_deadline(self) -> int | None:
+        """When one of them is given up, or a pause ends."""
+        deadlines = [sent.deadline for sent in self._in_flight.values()]
+        deadlines.extend(self._backing_off_until.values())
+        return min(deadlines, default=None)

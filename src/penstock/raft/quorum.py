@@ -1,0 +1,359 @@
+"""What a node knows of the quorum, the role it has in it, and how that changes.
+
+Every change of role goes through a `become_...` here. What has to survive a restart (the epoch, the vote, the leader)
+is compared at the end of a step with what was last persisted; if it differs, the step's `Ready` carries it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import ZERO_UUID
+from penstock.protocol.messages.control_records import KRaftVersionRecord, LeaderChangeMessage, LeaderChangeMessageVoter
+from penstock.raft.ballot import Ballot
+from penstock.raft.connections import Connections
+from penstock.raft.log_view import LogView
+from penstock.raft.messages import Answer, Endpoints, FetchAnswer, LeaderHint, Request, VoterChangeAnswer
+from penstock.raft.progress import Progress
+from penstock.raft.quorum_state import NOBODY, ElectionState
+from penstock.raft.ready import (
+    AppendControl,
+    ControlRecord,
+    Destination,
+    LeaderAndEpoch,
+    ReadLog,
+    ReadSnapshot,
+    Ready,
+    Reply,
+    Token,
+)
+from penstock.raft.roles import (
+    TRANSITIONS,
+    Candidate,
+    Follower,
+    Leader,
+    Prospective,
+    Resigned,
+    Role,
+    Unattached,
+    leader_of,
+    voted_for,
+)
+from penstock.raft.settings import RaftSettings
+from penstock.raft.voter_history import BOOTSTRAP_OFFSET, VoterHistory
+from penstock.raft.voters import ReplicaKey, Voter
+
+# Kafka's factor: a leader has to be at least as patient as its followers, and a message takes its time.
+CHECK_QUORUM_FACTOR: Final = 1.5
+
+
+class QuorumBroken(RuntimeError):
+    """Something that must never happen has: the node has to stop before it does more harm."""
+
+
+class Quorum:
+    def __init__(
+        self,
+        *,
+        local: Voter,
+        cluster_id: str,
+        listener: str,
+        settings: RaftSettings,
+        log: LogView,
+        history: VoterHistory,
+        bootstrap: Sequence[Destination],
+        can_become_voter: bool,
+        random_below: Callable[[int], int],
+        now: int,
+    ) -> None:
+        self.local = local
+        self.cluster_id = cluster_id
+        self.listener = listener
+        self.settings = settings
+        self.log = log
+        self.history = history
+        self.can_become_voter = can_become_voter
+        self.random_below = random_below
+        self.now = now
+        self.connections = Connections(bootstrap, settings.request_timeout_ms, settings.retry_backoff_ms, random_below)
+        snapshot = log.latest_snapshot
+        self.high_watermark = 0 if snapshot is None else snapshot.offset
+        self.shutting_down = False
+        self.role: Role = Unattached(0, NOBODY, None, None)
+        self.ready = Ready()
+        self._persisted: ElectionState | None = None
+        self._told_high_watermark = self.high_watermark
+        self._told_leader = LeaderAndEpoch(NOBODY, 0)
+
+    # -- what is known ---------------------------------------------------------------------------------------------
+
+    @property
+    def key(self) -> ReplicaKey:
+        return self.local.key
+
+    @property
+    def epoch(self) -> int:
+        return self.role.epoch
+
+    @property
+    def leader_id(self) -> int:
+        return leader_of(self.role, self.key)
+
+    @property
+    def leader_endpoints(self) -> Endpoints:
+        if isinstance(self.role, Leader | Resigned):
+            return self.local.endpoints
+        if isinstance(self.role, Follower | Prospective):
+            return self.role.leader_endpoints
+        return ()
+
+    @property
+    def hint(self) -> LeaderHint:
+        return LeaderHint(self.epoch, self.leader_id, self.leader_endpoints)
+
+    @property
+    def is_voter(self) -> bool:
+        return self.history.voters.is_voter(self.key)
+
+    @property
+    def is_only_voter(self) -> bool:
+        return self.history.voters.is_only_voter(self.key)
+
+    @property
+    def known_high_watermark(self) -> int | None:
+        """What may be told to others: a new leader does not know it yet, whatever it knew as a follower."""
+        return self.role.progress.high_watermark if isinstance(self.role, Leader) else self.high_watermark
+
+    @property
+    def election(self) -> ElectionState:
+        voted = voted_for(self.role, self.key)
+        leader_id = self.leader_id
+        if voted is None:
+            return ElectionState(self.epoch, leader_id)
+        directory_id = voted.directory_id if self.history.kraft_version >= 1 else ZERO_UUID
+        return ElectionState(self.epoch, leader_id, voted.node_id, directory_id)
+
+    def destination(self, node_id: int, endpoints: Endpoints) -> Destination | None:
+        """Where to reach a node: its endpoint on the quorum's listener."""
+        for endpoint in endpoints:
+            if endpoint.listener == self.listener:
+                return Destination(node_id, endpoint.host, endpoint.port)
+        return None
+
+    def random_election_deadline(self) -> int:
+        timeout = self.settings.election_timeout_ms
+        return self.now + timeout + (self.random_below(timeout) if timeout else 0)
+
+    # -- a step ----------------------------------------------------------------------------------------------------
+
+    def begin(self, now: int) -> None:
+        """`now` never goes back here, whatever the clock does."""
+        self.now = max(self.now, now)
+        self.ready = Ready()
+
+    def finish(self, deadline: int | None) -> Ready:
+        ready = self.ready
+        ready.deadline = deadline
+        election = self.election
+        if election != self._persisted:
+            ready.election = self._persisted = election
+        if self.high_watermark > self._told_high_watermark:
+            ready.high_watermark = self._told_high_watermark = self.high_watermark
+        leader = self.leader_and_epoch
+        if leader != self._told_leader:
+            ready.leader = self._told_leader = leader
+        return ready
+
+    @property
+    def leader_and_epoch(self) -> LeaderAndEpoch:
+        if isinstance(self.role, Leader):
+            return LeaderAndEpoch(self.key.node_id, self.epoch, self.role.progress.epoch_start_offset)
+        if isinstance(self.role, Resigned):
+            # Others are still told that this node leads: it has to be asked about nothing, and nobody else does.
+            return LeaderAndEpoch(NOBODY, self.epoch)
+        return LeaderAndEpoch(self.leader_id, self.epoch)
+
+    def send(self, to: Destination, request: Request) -> None:
+        self.ready.sends.append(self.connections.send(to, request, self.now))
+
+    def reply(self, token: Token, answer: Answer, read: ReadLog | ReadSnapshot | None = None) -> None:
+        self.ready.replies.append(Reply(token, answer, read))
+
+    def append_control(self, records: Sequence[ControlRecord]) -> int:
+        """As one batch at the end of the log; effective at once. Returns the offset of its last record."""
+        base_offset = self.log.end_offset
+        assert not any(isinstance(effect, AppendControl) for effect in self.ready.log), "one control batch a step"
+        self.ready.log.append(AppendControl(base_offset, self.epoch, tuple(records)))
+        for offset, record in enumerate(records, base_offset):
+            self.history.replay(offset, record)
+        if isinstance(self.role, Leader):
+            self.role.progress.voters_changed(self.history.voters)
+        return base_offset + len(records) - 1
+
+    # -- roles -----------------------------------------------------------------------------------------------------
+
+    def restore(self, election: ElectionState | None) -> None:
+        """The role to start in. A leader that comes back has resigned: it may have lost what it wrote and not synced,
+        and must neither write again nor vote in its epoch."""
+        assert not isinstance(self.role, Leader)
+        self._persisted = election
+        election = election or ElectionState(0)
+        last_epoch = self.log.last_epoch
+        if election.epoch < last_epoch:
+            election = ElectionState(last_epoch)
+        epoch, leader_id = election.epoch, election.leader_id
+        voted = None if election.voted_id < 0 else ReplicaKey(election.voted_id, election.voted_directory_id)
+        endpoints = self.history.voters.endpoints(leader_id)
+        deadline = self.random_election_deadline()
+        if self.is_only_voter and (voted is None or leader_id >= 0):
+            self.role = Unattached(epoch, NOBODY, None, self.now)
+        elif leader_id == self.key.node_id:
+            self.role = Resigned(epoch, deadline, (), self._other_voters())
+        elif self.is_voter and voted is not None and voted.node_id == self.key.node_id and leader_id < 0:
+            self.role = Candidate(epoch, Ballot(self.history.voters, self.key), deadline)
+        elif leader_id >= 0 and self.destination(leader_id, endpoints) is not None:
+            self.role = self._follower(epoch, leader_id, endpoints, voted)
+        else:
+            self.role = Unattached(epoch, leader_id, voted, deadline if self.is_voter else None)
+
+    def become_unattached(self, epoch: int, leader_id: int = NOBODY) -> None:
+        role = self.role
+        assert epoch > self.epoch or (epoch == self.epoch and isinstance(role, Prospective))
+        voted = voted_for(role, self.key) if epoch == self.epoch else None
+        self._become(Unattached(epoch, leader_id, voted, self._unattached_deadline(role)))
+
+    def _unattached_deadline(self, role: Role) -> int | None:
+        """A time-out that is running goes on, so that many new epochs cannot hold an election off for ever."""
+        if not self.is_voter:
+            return None
+        if isinstance(role, Unattached | Candidate | Resigned) and role.election_deadline is not None:
+            return role.election_deadline
+        if isinstance(role, Prospective) and not role.ballot.is_lost:
+            return role.election_deadline
+        return self.random_election_deadline()
+
+    def become_prospective(self) -> None:
+        assert self.is_voter
+        self._become(
+            Prospective(
+                self.epoch,
+                self.leader_id,
+                self.leader_endpoints,
+                voted_for(self.role, self.key),
+                Ballot(self.history.voters, self.key),
+                self.random_election_deadline(),
+            )
+        )
+
+    def become_candidate(self) -> None:
+        assert self.is_voter
+        ballot = Ballot(self.history.voters, self.key)
+        self._become(Candidate(self.epoch + 1, ballot, self.random_election_deadline()))
+
+    def become_leader(self) -> None:
+        """The first thing a leader does is to write that it is: only with a batch of its own epoch on a majority of
+        the disks is it known what was committed before."""
+        candidate = self.role
+        assert isinstance(candidate, Candidate) and candidate.ballot.is_won
+        voters = self.history.voters
+        leader = Leader(
+            candidate.epoch,
+            Progress(self.key, voters, self.log.end_offset),
+            candidate.ballot.granting,
+            self.now + self.check_quorum_timeout_ms,
+            self.now,
+        )
+        if self.history.kraft_version == 0:
+            leader.described_voters = voters.with_voter(self.local)
+        self._become(leader)
+        leader.progress.synced(self.log.synced_offset)
+        records: list[ControlRecord] = [
+            LeaderChangeMessage(
+                leader_id=self.key.node_id,
+                voters=voters.leader_change_voters(),
+                granting_voters=[LeaderChangeMessageVoter(voter_id=voter_id) for voter_id in leader.granting_voters],
+            )
+        ]
+        if self.history.kraft_version >= 1 and (
+            self.history.voters_offset == BOOTSTRAP_OFFSET or voters.get(self.key.node_id) != self.local
+        ):
+            records.append(KRaftVersionRecord(kraft_version=self.history.kraft_version))
+            records.append(voters.with_voter(self.local).to_record())
+        self.append_control(records)
+
+    def become_follower(self, epoch: int, leader_id: int, endpoints: Endpoints) -> None:
+        assert leader_id != self.key.node_id
+        assert epoch > self.epoch or (epoch == self.epoch and not isinstance(self.role, Leader))
+        voted = voted_for(self.role, self.key) if epoch == self.epoch else None
+        self._become(self._follower(epoch, leader_id, endpoints, voted))
+
+    def become_resigned(self) -> None:
+        leader = self.role
+        assert isinstance(leader, Leader)
+        successors = leader.progress.others_most_caught_up_first()
+        self._become(Resigned(self.epoch, self.random_election_deadline(), successors, self._other_voters()))
+
+    def vote_for(self, candidate: ReplicaKey) -> None:
+        """Binding, and so persisted before it is answered. The candidate's chance is at least as good as our own."""
+        role = self.role
+        assert isinstance(role, Unattached | Prospective) and role.voted in (None, candidate)
+        if role.voted is None:
+            role.voted = candidate
+            if role.election_deadline is not None:
+                role.election_deadline = self.random_election_deadline()
+
+    def _follower(self, epoch: int, leader_id: int, endpoints: Endpoints, voted: ReplicaKey | None) -> Follower:
+        fetch_timeout = self.settings.fetch_timeout_ms
+        return Follower(epoch, leader_id, endpoints, voted, self.now + fetch_timeout, self.now + 2 * fetch_timeout)
+
+    def _other_voters(self) -> set[int]:
+        return {node_id for node_id in self.history.voters.node_ids if node_id != self.key.node_id}
+
+    @property
+    def check_quorum_timeout_ms(self) -> int:
+        return int(self.settings.fetch_timeout_ms * CHECK_QUORUM_FACTOR)
+
+    def _become(self, role: Role) -> None:
+        assert type(role) in TRANSITIONS[type(self.role)], f"from {self.role} to {role}"
+        previous, self.role = self.role, role
+        self.connections.reset()
+        if isinstance(previous, Leader):
+            self._abandon(previous)
+
+    def _abandon(self, leader: Leader) -> None:
+        """What waits with a leader that is none any more may be repeated with the next."""
+        for parked in leader.parked:
+            self.reply(parked.token, FetchAnswer(error=ErrorCode.NOT_LEADER_OR_FOLLOWER, leader=self.hint))
+        if leader.change is not None and leader.change.token is not None:
+            self.reply(leader.change.token, VoterChangeAnswer(error=ErrorCode.NOT_LEADER_OR_FOLLOWER, leader=self.hint))
+
+    # -- hearing of others -----------------------------------------------------------------------------------------
+
+    def learn(self, hint: LeaderHint) -> None:
+        """Someone said which epoch it is and who leads it."""
+        epoch, leader_id = hint.epoch, hint.leader_id
+        endpoints = hint.endpoints or self.history.voters.endpoints(leader_id)
+        if leader_id == self.key.node_id:
+            # Of a disk this node no longer has, or out of date: only that the epoch exists is news.
+            if epoch > self.epoch:
+                self.become_unattached(epoch)
+            return
+        if epoch == self.epoch and leader_id >= 0 and self.leader_id not in (NOBODY, leader_id):
+            raise QuorumBroken(f"epoch {epoch} is led by {self.leader_id}, and by {leader_id} as well")
+        can_follow = leader_id >= 0 and self.destination(leader_id, endpoints) is not None
+        if epoch > self.epoch:
+            if can_follow:
+                self.become_follower(epoch, leader_id, endpoints)
+            else:
+                self.become_unattached(epoch, leader_id)
+        elif epoch == self.epoch and can_follow:
+            known = isinstance(self.role, Follower | Prospective) and self.leader_id == leader_id
+            if self.leader_id == NOBODY or not known or len(endpoints) > len(self.leader_endpoints):
+                self.become_follower(epoch, leader_id, endpoints)
+
+    def commit(self, offset: int) -> None:
+        if offset < self.high_watermark:
+            raise QuorumBroken(f"the high watermark {self.high_watermark} would go back to {offset}")
+        self.high_watermark = offset

@@ -1,0 +1,98 @@
+"""Which version and which voters the quorum has had, by offset of the log.
+
+A record counts from the moment it is appended, committed or not: the majority that commits it is already that of the
+new voters. If it is truncated away, the one before it counts again. Snapshots need the voters as of their own offset,
+so that older ones are kept as long as the log before them.
+
+The bootstrap checkpoint a node was formatted with counts as offset -1: not in the log yet, so that the first leader
+writes it there.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from penstock.protocol.messages.control_records import KRaftVersionRecord, VotersRecord
+from penstock.raft.ready import ControlRecord
+from penstock.raft.voters import NO_VOTERS, VoterSet
+
+Value = TypeVar("Value")
+BOOTSTRAP_OFFSET: Final = -1
+
+
+class Entry(NamedTuple, Generic[Value]):
+    offset: int
+    value: Value
+
+
+class VoterHistory:
+    def __init__(self, static_voters: VoterSet = NO_VOTERS) -> None:
+        """`static_voters`: those of `controller.quorum.voters`, which count while the log names none."""
+        self.static_voters = static_voters
+        self._voters: list[Entry[VoterSet]] = []
+        self._versions: list[Entry[int]] = []
+
+    def replay(self, offset: int, record: ControlRecord) -> None:
+        """A control record of the log at `offset`; for one of a snapshot, the last offset the snapshot contains."""
+        if isinstance(record, VotersRecord):
+            self.add_voters(offset, VoterSet.from_record(record))
+        elif isinstance(record, KRaftVersionRecord):
+            self.add_version(offset, record.kraft_version)
+
+    def add_voters(self, offset: int, voters: VoterSet) -> None:
+        _add(self._voters, offset, voters)
+
+    def add_version(self, offset: int, kraft_version: int) -> None:
+        _add(self._versions, offset, kraft_version)
+
+    @property
+    def voters(self) -> VoterSet:
+        return self._voters[-1].value if self._voters else self.static_voters
+
+    @property
+    def voters_offset(self) -> int | None:
+        """Where the voters are in the log; None for static ones."""
+        return self._voters[-1].offset if self._voters else None
+
+    @property
+    def kraft_version(self) -> int:
+        return self._versions[-1].value if self._versions else 0
+
+    def voters_at(self, offset: int) -> VoterSet | None:
+        """As of the record at `offset`; None if the log had named none by then."""
+        entry = _at(self._voters, offset)
+        return None if entry is None else entry.value
+
+    def kraft_version_at(self, offset: int) -> int:
+        entry = _at(self._versions, offset)
+        return 0 if entry is None else entry.value
+
+    def truncate_to(self, end_offset: int) -> None:
+        """The log now ends at `end_offset`."""
+        self._voters = [entry for entry in self._voters if entry.offset < end_offset]
+        self._versions = [entry for entry in self._versions if entry.offset < end_offset]
+
+    def forget_before(self, start_offset: int) -> None:
+        """Nobody will ask again for what was before `start_offset`; what counts at it stays."""
+        _forget(self._voters, start_offset)
+        _forget(self._versions, start_offset)
+
+    def reset(self, snapshot_offset: int, kraft_version: int, voters: VoterSet | None) -> None:
+        """Everything comes from a snapshot that ends at `snapshot_offset`."""
+        self._versions = [Entry(snapshot_offset - 1, kraft_version)] if kraft_version else []
+        self._voters = [] if voters is None else [Entry(snapshot_offset - 1, voters)]
+
+
+def _add(entries: list[Entry[Value]], offset: int, value: Value) -> None:
+    if entries and entries[-1].offset >= offset:
+        raise ValueError(f"a record at {offset} after the one at {entries[-1].offset}")
+    entries.append(Entry(offset, value))
+
+
+def _at(entries: list[Entry[Value]], offset: int) -> Entry[Value] | None:
+    return next((entry for entry in reversed(entries) if entry.offset <= offset), None)
+
+
+def _forget(entries: list[Entry[Value]], start_offset: int) -> None:
+    while len(entries) > 1 and entries[1].offset <= start_offset:
+        del entries[0]
