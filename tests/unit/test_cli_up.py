@@ -152,3 +152,12 @@ def test_settings_of_the_user_are_kept() -> None:
     merged = merge_properties(edited, {"node.id": "1", "log.dirs": "/new\\x"})
     assert merged == edited.replace("/old", "/new\\\\x")
     assert merge_properties("a=1\na=2\n#a=3\n", {"a": "9"}) == "a=9\n#a=3\n"
+
+
+def test_a_stop_is_not_put_off_until_ready(tmp_path: Path) -> None:
+    never_ready = LocalNode(1, str(tmp_path), host="127.0.0.1", port=free_ports(1)[0])
+    asked = iter([False, True])
+    with subprocess.Popen(["sleep", "60"]) as process:
+        never_ready.process = process
+        never_ready.wait_ready(cancelled=lambda: next(asked))
+        process.kill()

@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from penstock.client.connection import Connection
 from penstock.client.errors import ClientError
@@ -101,9 +101,10 @@ class LocalNode:
         with open(self.pid_path, "w", encoding="ascii") as pid:
             pid.write(f"{self.process.pid}\n")
 
-    def wait_ready(self, timeout: float = 30.0) -> None:
+    def wait_ready(self, timeout: float = 30.0, *, cancelled: Callable[[], bool] = lambda: False) -> None:
+        """Returns when clients can connect, or when it is `cancelled`."""
         deadline = time.monotonic() + timeout
-        while not self.is_ready():
+        while not self.is_ready() and not cancelled():
             if not self.running:
                 raise NodeFailed(f"node {self.node_id} did not start: {self.last_words()}")
             if time.monotonic() > deadline:

@@ -23,6 +23,7 @@ BACKOFF_FIRST_SECONDS = 0.2
 BACKOFF_LONGEST_SECONDS = 10.0
 STABLE_SECONDS = 10.0
 GRACE_SECONDS = 30.0
+START_SECONDS = 600.0  # a large log to recover takes its time
 
 
 @dataclass(slots=True)
@@ -50,20 +51,13 @@ class Supervisor:
                 for node in self._nodes:
                     node.start()
                 for node in self._nodes:
-                    self._wait_ready(node)
+                    node.wait_ready(START_SECONDS, cancelled=lambda: self._stop_requested)
                 if not self._stop_requested:
                     ready()
                     self._watch(wakeup)
             finally:
                 self._stop_all()
         return self._stop_requested
-
-    def _wait_ready(self, node: LocalNode) -> None:
-        try:
-            node.wait_ready()
-        except Exception:
-            if not self._stop_requested:  # a node that we are told to stop need not become ready
-                raise
 
     def _watch(self, wakeup: int) -> None:
         watched = [_Watched(node, time.monotonic()) for node in self._nodes]
