@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
+from penstock.model.errors import ErrorCode
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from penstock.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from wire import Wire, batch, create_topic, produce
+from wire import Wire, batch, changed, create_topic, only_partition, produce, produce_request, producer_id, read_all
 
 UNKNOWN_TAG = b"\x01\x63\x00"
 
@@ -144,3 +145,39 @@ def test_a_connection_that_goes_on_producing_is_answered_in_every_version(
                 assert answer.error_code == 0
             assert answer.base_offset == 2 * offset + 1
         wire.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=10_000))
+
+
+@pytest.mark.parametrize("version", range(3, 13))
+def test_requests_that_arrive_together_are_answered_as_if_alone(
+    wire: Wire, unique_topic: Callable[[str], str], version: int
+) -> None:
+    """Plain ones are appended together; what is not plain in between has its own answer, in its own place."""
+    name = unique_topic("together")
+    create_topic(wire, name, partitions=2)
+    producer = producer_id(wire)
+    good = batch("x")
+    requests = [
+        *[produce_request(name, batch("a" * number, "b"), acks=1) for number in range(20)],
+        produce_request(name, changed(batch("bad"), count=7), acks=1),
+        *[produce_request(name, batch("c"), acks=1) for _ in range(3)],
+        produce_request(name, batch("other partition"), partition=1, acks=1),
+        produce_request(name, batch("other partition"), partition=1),
+        produce_request(name, batch("d"), acks=1),
+        produce_request(name, batch("e"), partition=9, acks=1),
+        *[produce_request(name, batch("s", producer_id=producer, producer_epoch=0, base_sequence=n)) for n in range(3)],
+        produce_request(name, bytearray(good[:-1]) + b"?", acks=1),
+        *[produce_request(name, batch("f" * 3000), acks=1) for _ in range(70)],
+    ]
+    wire.socket.sendall(b"".join(wire.encode(request, version) for request in requests))
+    answers = [only_partition(wire.receive()) for _ in requests]
+    errors = [answer.error_code for answer in answers]
+    assert [index for index, code in enumerate(errors) if code] == [20, 27, 31]
+    assert errors[27] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert errors[31] == ErrorCode.CORRUPT_MESSAGE
+    assert [answer.base_offset for answer in answers[:20]] == [2 * number for number in range(20)]
+    assert [answer.base_offset for answer in answers[21:27]] == [40, 41, 42, 0, 1, 43]
+    assert [answer.base_offset for answer in answers[28:31]] == [44, 45, 46]
+    assert [answer.base_offset for answer in answers[32:]] == [47 + number for number in range(70)]
+    expected = [value for number in range(20) for value in (b"a" * number, b"b")]
+    expected += [b"c"] * 3 + [b"d"] + [b"s"] * 3 + [b"f" * 3000] * 70
+    assert [record.value for record in read_all(wire, name)] == expected

@@ -76,6 +76,7 @@ class Connection(asyncio.BufferedProtocol):
         self.is_closed = False
         self.last_active = 0.0
         self._handle = listener.handle
+        self._handle_run = listener.handle_run
         self._frame_max = listener.request_bytes_max
         self._small_frame_max = min(listener.small_request_bytes_max, listener.request_bytes_max)
         self._parked_max = listener.parked_max
@@ -154,6 +155,11 @@ class Connection(asyncio.BufferedProtocol):
             frame_end = position + 4 + length
             if frame_end > end:
                 break
+            if frame_end < end and self.produce_target is not None and not self._parked:
+                run_end = self._handle_run(self, view, position, end)
+                if run_end > position:
+                    position = run_end
+                    continue
             self._handle(self, view, position + 4, frame_end)
             position = frame_end
             if self._out_size > FLUSH_ABOVE:

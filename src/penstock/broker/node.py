@@ -211,6 +211,7 @@ class Node:
                 endpoint.name,
                 loop=self.loop,
                 handle=self.router.handle,
+                handle_run=self.router.handle_run,
                 after_read=self.wakeups.run,
                 limits=self.limits,
                 request_bytes_max=self.settings.socket_request_max_bytes,

@@ -7,6 +7,7 @@ answered and waiting fetches are woken; the wake-ups run after the whole read th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.log.log import Appended, Log, Slice
@@ -51,6 +52,7 @@ class Replica:
         "_flush_after",
         "_flusher",
         "_wakeups",
+        "appends_plainly",
         "is_offline",
         "last_flush",
         "leader",
@@ -69,6 +71,7 @@ class Replica:
         self.topic_id = topic_id
         self.resource = topic_resource(topic_partition.topic)
         self.leader: LeaderState | None = None
+        self.appends_plainly = False  # produced batches go into the log as they are, and are committed at once
         self.is_offline = False
         self.last_flush = 0.0  # by the loop's clock, where flush.ms asks for flushes by time
         self.waiting_fetches: dict[WaitingFetch, None] = {}
@@ -88,6 +91,7 @@ class Replica:
             flushed=log.recovery_point,
             counts_flushed=counts_flushed,
         )
+        self._note_plainness()
         if counts_flushed and log.recovery_point < log.log_end_offset:
             self._flusher.request(self)
 
@@ -122,6 +126,21 @@ class Replica:
                 self._flusher.request(self)
         return appended
 
+    def append_run(self, batches: Sequence[tuple[memoryview, BatchHeader]], now_ms: int) -> int | None:
+        """Several batches without producer ids at once; the first one's offset. None: one by one, please."""
+        leader = self.leader
+        if leader is None:
+            return None
+        log = self.log
+        before = log.active_segment.size
+        first = log.append_run(batches, leader.leader_epoch, now_ms)
+        if first is not None:
+            if leader.appended(log.log_end_offset):
+                self._high_watermark_moved(log.active_segment.size - before)
+            if log.log_end_offset - 1 - log.recovery_point >= self._flush_after:
+                self._flusher.request(self)
+        return first
+
     def flushed(self, offset: int) -> None:
         self.log.flushed(offset)
         leader = self.leader
@@ -136,10 +155,20 @@ class Replica:
         self._flush_after = self.log.settings.flush_messages - 1
         if leader is None:
             return
-        if leader.count_flushed(self.log.settings.flush_messages == 1):
+        moved = leader.count_flushed(self.log.settings.flush_messages == 1)
+        self._note_plainness()
+        if moved:
             self._high_watermark_moved(1 << 30)
         elif leader.counts_flushed and leader.flushed < leader.log_end:
             self._flusher.request(self)
+
+    def _note_plainness(self) -> None:
+        leader = self.leader
+        self.appends_plainly = (
+            leader is not None
+            and leader.commits_at_once
+            and self.log.settings.message_timestamp_type == "CreateTime"  # else they are stamped
+        )
 
     def _high_watermark_moved(self, size: int) -> None:
         leader = self.leader
@@ -165,6 +194,7 @@ class Replica:
     def retire(self) -> None:
         """The topic is gone: no more appends; producers and fetches that wait find out."""
         leader, self.leader = self.leader, None
+        self._note_plainness()
         self.is_offline = True
         if leader is not None:
             for waiter in leader.take_all():

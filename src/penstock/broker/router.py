@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.broker.apis import api_versions, fetch_plain, produce_plain
+from penstock.broker.apis import api_versions, fetch_plain, produce_plain, produce_run
 from penstock.broker.connection import Connection
 from penstock.broker.request import Request
 from penstock.model.errors import ErrorCode
@@ -56,6 +56,10 @@ class Router:
             spec = API[key]
             advertised_min = min(low, spec.advertised_min_version)
             self.routes[int(key)] = Route(key, low, high, advertised_min, spec.request, module.handle)
+
+    def handle_run(self, connection: Connection, view: memoryview, position: int, received: int) -> int:
+        """Handle several requests at once, if those from `position` on are of that kind; where they end."""
+        return produce_run.handle(self._node, connection, view, position, received)
 
     def handle(self, connection: Connection, view: memoryview, start: int, end: int) -> None:
         frame = view[start:end]

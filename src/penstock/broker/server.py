@@ -18,6 +18,7 @@ from penstock.broker.connection import RECEIVE_BUFFER_SIZE, Connection
 logger = logging.getLogger("penstock.server")
 
 FrameHandler = Callable[[Connection, memoryview, int, int], None]
+RunHandler = Callable[[Connection, memoryview, int, int], int]
 
 KEPT_BYTES_MAX = 16 * 1024 * 1024  # of receive buffers that wait for the next large frame of their connections
 WRITE_BUFFER_HIGH = 1024 * 1024  # beyond this a connection's next request waits until its peer has read
@@ -65,6 +66,7 @@ class Listener:
         *,
         loop: asyncio.AbstractEventLoop,
         handle: FrameHandler,
+        handle_run: RunHandler,
         after_read: Callable[[], None],
         limits: ConnectionLimits,
         request_bytes_max: int,
@@ -75,6 +77,7 @@ class Listener:
     ) -> None:
         self.name = name
         self.handle = handle
+        self.handle_run = handle_run
         self.after_read = after_read
         self.limits = limits
         self.request_bytes_max = request_bytes_max

@@ -18,7 +18,7 @@ import logging
 import os
 import struct
 from bisect import insort
-from collections.abc import Container
+from collections.abc import Container, Sequence
 
 from crc32c import crc32c
 
@@ -26,7 +26,15 @@ from penstock.io.files import Buffer, File, FileSystem
 from penstock.log.handles import Access, OwnAccess
 from penstock.log.index import CorruptIndex, OffsetIndex, TimeIndex
 from penstock.log.transaction_index import TransactionIndex
-from penstock.records.batch import CRC_START, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, MIN_LENGTH, CorruptBatch
+from penstock.records.batch import (
+    CRC_START,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    MIN_LENGTH,
+    BatchHeader,
+    CorruptBatch,
+)
 
 logger = logging.getLogger("penstock.log")
 
@@ -195,6 +203,36 @@ class Segment:
             self.add_index_entry(position, last_offset, self._max_timestamp, self._max_timestamp_offset)
             self.since_index_entry = 0
         self.since_index_entry += size
+
+    def append_run(self, batches: Sequence[tuple[Buffer, BatchHeader]], next_offset: int) -> int:
+        """Write batches at the end, the first of them at `next_offset`, at once; the offset after them. OSError leaves
+        the segment as it was."""
+        file = self.file
+        if file is None or self._torn or not self._loaded_timestamps:
+            file = self._prepare_to_write()
+        position = self.size
+        try:
+            file.pwritev([batch for batch, _ in batches], position)
+        except OSError:
+            self._cut_torn_write(file)
+            raise
+        for _, header in batches:
+            last_offset = next_offset + header.last_offset_delta
+            max_timestamp = header.max_timestamp
+            if max_timestamp > self._max_timestamp:
+                self._max_timestamp = max_timestamp
+                self._max_timestamp_offset = last_offset
+            if position == 0:
+                self._first_timestamp = max_timestamp
+            if self.since_index_entry > self.index_interval:
+                self.add_index_entry(position, last_offset, self._max_timestamp, self._max_timestamp_offset)
+                self.since_index_entry = 0
+            size = header.length + LENGTH_OVERHEAD
+            self.since_index_entry += size
+            position += size
+            next_offset = last_offset + 1
+        self.size = position
+        return next_offset
 
     def add_index_entry(self, position: int, last_offset: int, max_timestamp: int, max_timestamp_offset: int) -> None:
         """For the batch at `position`; timestamps are the largest so far."""

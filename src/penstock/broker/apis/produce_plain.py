@@ -74,36 +74,17 @@ def handle(node: Node, connection: Connection, frame: memoryview, version: int, 
             target = connection.produce_target = _find_target(node, frame, version)
             if target is None:
                 return False
-        start = target.prefix_end
-        if version >= FLEXIBLE_SINCE:
-            size = frame[start]
-            start += 1
-            if size >= 0x80:
-                start, size = _read_uvarint(frame, start - 1)
-            end = start + size - 1
-            if size < 2 or end + 3 != len(frame) or frame[end] or frame[end + 1] or frame[end + 2]:
-                return False
-        else:
-            (size,) = _classic_size(frame, start)
-            start += 4
-            end = start + size
-            if size <= 0 or end != len(frame):
-                return False
+        start, end = records_span(frame, target.prefix_end, len(frame), version >= FLEXIBLE_SINCE)
     except (struct.error, IndexError, UnicodeDecodeError):
         return False  # the general way knows what to say
 
     replica = target.replica
-    leader = replica.leader
-    if leader is None:
-        connection.produce_target = None  # the topic is gone; there may be another of its name
-        return False
-    if not leader.commits_at_once or not node.authorizer.authorize(ANONYMOUS, _WRITE, replica.resource):
+    if not may_append(node, replica):
+        connection.produce_target = None  # the topic may be gone, and there may be another of its name
         return False
     batch = frame[start:end]
     now_ms = node.clock.now_ms()
     settings = replica.log.settings
-    if settings.message_timestamp_type != "CreateTime":
-        return False  # stamping changes the batch
     try:
         header = read_header(batch)
         if (
@@ -126,6 +107,34 @@ def handle(node: Node, connection: Connection, frame: memoryview, version: int, 
         reply = pack_reply(length, correlation_id, middle, base_offset, log_append_time, last)
     connection.send([reply])
     return True
+
+
+def may_append(node: Node, replica: Replica) -> bool:
+    return replica.appends_plainly and node.authorizer.authorize(ANONYMOUS, _WRITE, replica.resource)
+
+
+def records_span(buffer: memoryview, position: int, frame_end: int, is_flexible: bool) -> tuple[int, int]:
+    """Where the records whose size stands at `position` start and end; IndexError if something is behind them."""
+    if is_flexible:
+        size = buffer[position]
+        start = position + 1
+        if size >= 0x80:
+            high = buffer[start]
+            if high < 0x80:
+                size += (high - 1) << 7
+                start += 1
+            else:
+                start, size = _read_uvarint(buffer, position)
+        end = start + size - 1
+        if size < 2 or end + 3 != frame_end or buffer[end] or buffer[end + 1] or buffer[end + 2]:
+            raise IndexError("more than one partition or topic, or tags")
+    else:
+        (size,) = _classic_size(buffer, position)
+        start = position + 4
+        end = start + size
+        if size <= 0 or end != frame_end:
+            raise IndexError("more than one partition or topic")
+    return start, end
 
 
 def _find_target(node: Node, frame: memoryview, version: int) -> Target | None:
