@@ -22,12 +22,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 from penstock import __version__
 from penstock.broker import apis
+from penstock.broker.assignment import Assignment
 from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.flusher import Flusher
 from penstock.broker.formatting import NodeIdentity, format_or_load
 from penstock.broker.producer_ids import ProducerIds
 from penstock.broker.quorum import MetadataQuorum
-from penstock.broker.replica import Replica, Wakeups
+from penstock.broker.replica import Wakeups
 from penstock.broker.replicas import Replicas
 from penstock.broker.router import Router
 from penstock.broker.server import ConnectionLimits, Listener
@@ -41,7 +42,7 @@ from penstock.metadata.features import SUPPORTED_FEATURES
 from penstock.metadata.image import MetadataImage, ResourceType
 from penstock.metadata.partition import Partition
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.model.ids import TopicPartition, Uuid, uuid_text
+from penstock.model.ids import Uuid, uuid_text
 from penstock.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
 from penstock.protocol.messages.broker_registration import Listener as RegisteredListener
 from penstock.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -49,7 +50,6 @@ from penstock.security.authorizer import AllowAll, Authorizer
 from penstock.settings.explain import BrokerLayers
 from penstock.settings.listeners import SECURITY_PROTOCOLS, Endpoint
 from penstock.settings.node import NodeSettings
-from penstock.settings.topic import TopicSettings
 
 logger = logging.getLogger("penstock.node")
 
@@ -80,6 +80,7 @@ class Node:
         self.failure: asyncio.Future[str] = loop.create_future()
         self.broker_epoch = -1
         self.replicas = Replicas()
+        self.assignment = Assignment(self)
         self.wakeups = Wakeups()
         self.flusher = Flusher(loop, self.wakeups.run, self.fail)
         self.fetch_sessions = FetchSessions(
@@ -103,7 +104,6 @@ class Node:
         self.identity: NodeIdentity
         self.quorum: MetadataQuorum
         self.storage: Storage
-        self._is_loaded = False
         self._upkeep: asyncio.Task[None] | None = None
 
     # -- what handlers ask ------------------------------------------------------------------------------------------
@@ -185,10 +185,7 @@ class Node:
         self.quorum.open()
         self._apply_dynamic_settings()
         self.storage = Storage(self, self.settings.log_directories)
-        self.storage.set_aside_strays(self._is_mine)
-        for topic in self.image.topics:
-            self._open_partitions(topic.name)
-        self._is_loaded = True
+        self.assignment.load()
         await self._open_listeners()
         await self._register()
         await self.storage.settle()
@@ -196,13 +193,6 @@ class Node:
         for listener in self.listeners:
             await self._listen(listener.serve(), listener.name)
             logger.info("listening on %s, port %d", listener.name, listener.port)
-
-    def _is_mine(self, partition: TopicPartition, topic_id: Uuid | None) -> bool:
-        topic = self.image.topics.by_name(partition.topic)
-        if topic is None or partition.partition not in topic.partitions:
-            return False
-        is_same_topic = topic_id is None or topic_id == topic.topic_id
-        return is_same_topic and self.settings.node_id in topic.partitions[partition.partition].replicas
 
     async def _open_listeners(self) -> None:
         receive_buffer = None
@@ -273,48 +263,9 @@ class Node:
     # -- the metadata changed ---------------------------------------------------------------------------------------
 
     def _committed(self, delta: MetadataDelta) -> None:
-        """Bring the replicas in line with newly committed metadata."""
-        if not self._is_loaded:
-            return
-        for topic in delta.removed_topics.values():
-            for replica in self.replicas.of_topic(topic.name):
-                if replica.topic_id == topic.topic_id:
-                    self.storage.delete_replica(replica)
-        for name in delta.changed_topics.values():
-            self._open_partitions(name)
-        changed = {resource.type for resource in delta.changed_configs}
-        if ResourceType.BROKER in changed:
+        if any(resource.type == ResourceType.BROKER for resource in delta.changed_configs):
             self._apply_dynamic_settings()
-            for replica in self.replicas:
-                self._update_settings(replica)
-        for changed_resource in delta.changed_configs:
-            if changed_resource.type == ResourceType.TOPIC:
-                for replica in self.replicas.of_topic(changed_resource.name):
-                    self._update_settings(replica)
-        self.wakeups.run()
-
-    def _open_partitions(self, name: str) -> None:
-        """Every partition of a topic that this broker is to hold has a replica, led or not as the metadata says."""
-        topic = self.image.topics.by_name(name)
-        if topic is None:
-            return
-        settings = self._topic_settings(name)
-        for index, partition in topic.partitions.items():
-            if self.settings.node_id not in partition.replicas:
-                continue
-            replica = self.replicas.get(name, index)
-            if replica is None:
-                replica = self.storage.open_replica(TopicPartition(name, index), topic.topic_id, settings)
-            # What the metadata says before this process has registered is about the one before it.
-            if partition.leader == self.settings.node_id and self.broker_epoch >= 0:
-                replica.lead(partition.leader_epoch)
-
-    def _topic_settings(self, name: str) -> TopicSettings:
-        return TopicSettings.from_overrides(self.image.topic_config(name), self.settings.topic_defaults)
-
-    def _update_settings(self, replica: Replica) -> None:
-        replica.log.update_settings(self._topic_settings(replica.topic_partition.topic))
-        replica.settings_changed()
+        self.assignment.committed(delta)
 
     def _apply_dynamic_settings(self) -> None:
         layers = self.setting_layers

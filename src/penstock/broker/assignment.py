@@ -1,0 +1,78 @@
+"""Bringing the replicas of this broker in line with the metadata: what it is to hold, to lead, to follow, to forget."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.replica import Replica
+from penstock.metadata.delta import MetadataDelta
+from penstock.metadata.image import ResourceType
+from penstock.model.ids import TopicPartition, Uuid
+from penstock.settings.topic import TopicSettings
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+
+class Assignment:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._is_loaded = False
+
+    def load(self) -> None:
+        """At the start, once the metadata is replayed: set aside what is not ours any more, open what is."""
+        self._node.storage.set_aside_strays(self._is_mine)
+        for topic in self._node.image.topics:
+            self._open_partitions(topic.name)
+        self._is_loaded = True
+
+    def committed(self, delta: MetadataDelta) -> None:
+        """The metadata changed; the node's own settings have been brought up to date already."""
+        if not self._is_loaded:
+            return
+        node = self._node
+        for topic in delta.removed_topics.values():
+            for replica in node.replicas.of_topic(topic.name):
+                if replica.topic_id == topic.topic_id:
+                    node.storage.delete_replica(replica)
+        for name in delta.changed_topics.values():
+            self._open_partitions(name)
+        if any(resource.type == ResourceType.BROKER for resource in delta.changed_configs):
+            for replica in node.replicas:
+                self._update_settings(replica)
+        for resource in delta.changed_configs:
+            if resource.type == ResourceType.TOPIC:
+                for replica in node.replicas.of_topic(resource.name):
+                    self._update_settings(replica)
+        node.wakeups.run()
+
+    def _is_mine(self, partition: TopicPartition, topic_id: Uuid | None) -> bool:
+        topic = self._node.image.topics.by_name(partition.topic)
+        if topic is None or partition.partition not in topic.partitions:
+            return False
+        is_same_topic = topic_id is None or topic_id == topic.topic_id
+        return is_same_topic and self._node.settings.node_id in topic.partitions[partition.partition].replicas
+
+    def _open_partitions(self, name: str) -> None:
+        """Every partition of a topic that this broker is to hold has a replica, led or not as the metadata says."""
+        node = self._node
+        topic = node.image.topics.by_name(name)
+        if topic is None:
+            return
+        settings = self._topic_settings(name)
+        for index, partition in topic.partitions.items():
+            if node.settings.node_id not in partition.replicas:
+                continue
+            replica = node.replicas.get(name, index)
+            if replica is None:
+                replica = node.storage.open_replica(TopicPartition(name, index), topic.topic_id, settings)
+            # What the metadata says before this process has registered is about the one before it.
+            if partition.leader == node.settings.node_id and node.broker_epoch >= 0:
+                replica.lead(partition.leader_epoch)
+
+    def _topic_settings(self, name: str) -> TopicSettings:
+        return TopicSettings.from_overrides(self._node.image.topic_config(name), self._node.settings.topic_defaults)
+
+    def _update_settings(self, replica: Replica) -> None:
+        replica.log.update_settings(self._topic_settings(replica.topic_partition.topic))
+        replica.settings_changed()
