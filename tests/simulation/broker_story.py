@@ -56,29 +56,32 @@ class TopicModel:
 
     def tell(self, offset: int, value: bytes) -> None:
         known = self.told.get(offset)
-        assert known in (None, value), f"{self.name}: offset {offset} was {known!r} and is {value!r}"
+        assert known in (None, value), (
+            f"{self.name}: offset {offset} was {known and known[:20]!r} and is {value[:20]!r}"
+        )
         self.told[offset] = value
 
     def check(self, told_before: dict[int, bytes], found: dict[int, bytes]) -> None:
         """`found` was read after everything in `told_before` was told."""
         for offset, value in told_before.items():
             assert found.get(offset) == value, (
-                f"{self.name}: offset {offset} should be {value!r}, it is {found.get(offset)!r} (end {len(found)})"
+                f"{self.name}: offset {offset} of {len(found)} was told to be {value[:20]!r}, "
+                f"it is {found.get(offset, b'nothing')[:20]!r}"
             )
         for offset, value in found.items():
-            assert value in self.sent, f"{self.name}: nobody sent {value!r} at {offset}"
+            assert value in self.sent, f"{self.name}: nobody sent {value[:20]!r} at {offset}"
             doubtful = self.in_doubt.pop(offset, value)
             if doubtful == value:
                 self.tell(offset, value)
             else:  # lost, and the offset given to a later record
-                assert self.sent[value] == self.power_losses, f"{self.name}: {value!r} at {offset} is a ghost"
+                assert self.sent[value] == self.power_losses, f"{self.name}: {value[:20]!r} at {offset} is a ghost"
         self.in_doubt.clear()
         assert sorted(found) == list(range(len(found))), f"{self.name}: offsets are missing"
         order: dict[bytes, int] = {}
         for offset in sorted(found):
             producer, number, _ = found[offset].split(b":", 2)
             last = order.get(producer, -1)
-            assert int(number) > last, f"{self.name}: {found[offset]!r} at {offset} comes after {last}"
+            assert int(number) > last, f"{self.name}: {found[offset][:20]!r} at {offset} comes after {last}"
             if self.idempotent:
                 assert int(number) == last + 1, f"{self.name}: {producer!r} misses {last + 1}"
             order[producer] = int(number)
@@ -109,6 +112,7 @@ class Story:
         self.exists: dict[str, bool] = {}  # topics whose fate was answered for
         self.producer_ids: set[int] = set()
         self.positions: dict[str, int] = {}
+        self.once: dict[tuple[str, str], int] = {}
         # Of each idempotent producer: the next sequence, its id, the batch that is not acknowledged yet.
         self.exact: dict[tuple[str, str], list[Any]] = {}
         self.events: Counter[str] = Counter()
@@ -128,7 +132,7 @@ class Story:
                 tasks.create_task(self.persist(lambda c, t=topic: self.consume(c, t)))  # type: ignore[misc]
             tasks.create_task(self.persist(self.administrate))
             for _ in range(self.rounds):
-                await asyncio.sleep(self.chance.choice((0.01, 0.3, 2.0)) * self.chance.random())
+                await asyncio.sleep(self.chance.choice((0.01, 0.2, 0.8)) * self.chance.random())
                 await self.misfortune()
                 await self.verify()
             self.over = True
@@ -183,7 +187,7 @@ class Story:
         disk = self.world.disk
         disk.fill(leave=self.chance.choice((0, 30, 200, 3000)))
         self.disk_is_full = True
-        await asyncio.sleep(self.chance.choice((0.05, 1.0, 12.0)) * self.chance.random())
+        await asyncio.sleep(self.chance.choice((0.05, 0.5, 4.0)) * self.chance.random())
         if self.chance.random() < 0.3:
             self.is_up.clear()
             self.world.crash()
@@ -214,6 +218,7 @@ class Story:
             except Lost:
                 self.events["connections lost"] += 1
                 await asyncio.sleep(0.02)
+                await self.is_up.wait()
 
     def batch(self, topic: TopicModel, producer: str, first: int, count: int, **options: Any) -> Any:
         padding = "x" * self.chance.choice((0, 10, 300, 3000))
@@ -226,11 +231,12 @@ class Story:
     async def produce_once(self, client: Client, topic: TopicModel, producer: str) -> None:
         """Never repeats: an unanswered record is stored once or not at all."""
         count = self.chance.randint(1, 3)
-        first = sum(1 for value in topic.sent if value.startswith(f"{producer}:".encode()))
+        first = self.once.get((topic.name, producer), 0)
+        self.once[topic.name, producer] = first + count
         values, data = self.batch(topic, producer, first, count)
+        power_losses = topic.power_losses
         answer = await client.produce(topic.name, data, acks=self.chance.choice((1, -1)), timeout_ms=2000)
-        self.acknowledged(topic, values, answer)
-        await asyncio.sleep(self.chance.choice((0.0, 0.02)))
+        await self.acknowledged(topic, values, answer, power_losses)
 
     async def produce_exactly(self, client: Client, topic: TopicModel, producer: str) -> None:
         state = self.exact.setdefault((topic.name, producer), [0, None, None])
@@ -250,19 +256,24 @@ class Story:
                 base_sequence=sequence,
             )
         values, data = pending
+        power_losses = topic.power_losses
         answer = await client.produce(topic.name, data, timeout_ms=2000)
-        if self.acknowledged(topic, values, answer):
+        if await self.acknowledged(topic, values, answer, power_losses):
             state[0], state[2] = sequence + len(values), None
-        await asyncio.sleep(self.chance.choice((0.0, 0.02)))
 
-    def acknowledged(self, topic: TopicModel, values: list[bytes], answer: Any) -> bool:
+    async def acknowledged(self, topic: TopicModel, values: list[bytes], answer: Any, power_losses: int) -> bool:
+        """`power_losses` is how many there had been when the request was sent."""
         code = ErrorCode(answer.error_code)
         self.events[f"produce: {code.name}"] += 1
         if code is not ErrorCode.NONE:
             assert code in TRANSIENT, answer
+            await asyncio.sleep(0.2)
             return False
         for offset, value in enumerate(values, answer.base_offset):
-            topic.tell(offset, value)
+            if topic.survives_power_loss or power_losses == topic.power_losses:
+                topic.tell(offset, value)
+            # else the answer was under way when the power went
+        await asyncio.sleep(self.chance.choice((0.0, 0.05, 0.2)))
         return True
 
     async def consume(self, client: Client, topic: TopicModel) -> None:
