@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import confluent_kafka
 import contract
 import pytest
@@ -26,12 +24,7 @@ def client(bootstrap: str) -> ConfluentKafka:
 class TestProducing(contract.Producing): ...
 
 
-class TestCompression(contract.Compression):
-    @pytest.fixture(autouse=True)
-    def lz4_waits_for_coordinators(self, request: pytest.FixtureRequest, codec: str) -> None:
-        """librdkafka compresses with LZ4 only for brokers that have FindCoordinator, which came with it long ago."""
-        if codec == "lz4" and "PENSTOCK_TEST_BOOTSTRAP" not in os.environ:
-            request.applymarker(pytest.mark.xfail(reason="FindCoordinator is not served yet"))
+class TestCompression(contract.Compression): ...
 
 
 class TestPipelining(contract.Pipelining): ...

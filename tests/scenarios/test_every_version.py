@@ -38,6 +38,7 @@ from penstock.protocol.messages import (
 )
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
 from penstock.protocol.messages.describe_cluster import DescribeClusterRequest
+from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
 from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
 from penstock.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from penstock.testing.nodes import RunningNode
@@ -290,6 +291,9 @@ REQUESTS: dict[ApiKey, Callable[[Asked, int], Message]] = {
     ApiKey.UPDATE_FEATURES: update_features_request,
     ApiKey.DESCRIBE_CLUSTER: lambda asked, version: DescribeClusterRequest(include_cluster_authorized_operations=True),
     ApiKey.DESCRIBE_PRODUCERS: describe_producers_request,
+    ApiKey.FIND_COORDINATOR: lambda asked, version: (
+        FindCoordinatorRequest(key="group") if version < 4 else FindCoordinatorRequest(coordinator_keys=["group"])
+    ),
     ApiKey.LIST_CONFIG_RESOURCES: lambda asked, version: ListConfigResourcesRequest(),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions_request,
 }
@@ -331,7 +335,9 @@ def test_a_real_request_is_answered(
     assert getattr(answer, "error_code", 0) != ErrorCode.UNKNOWN_SERVER_ERROR
     errors = list(error_codes(answer))
     assert ErrorCode.UNKNOWN_SERVER_ERROR not in errors
-    if key not in (ApiKey.DELETE_TOPICS, ApiKey.UPDATE_FEATURES, ApiKey.CREATE_PARTITIONS):
+    if key is ApiKey.FIND_COORDINATOR:
+        assert errors and set(errors) <= {ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    elif key not in (ApiKey.DELETE_TOPICS, ApiKey.UPDATE_FEATURES, ApiKey.CREATE_PARTITIONS):
         assert ErrorCode.NONE in errors or not errors
     assert "Traceback" not in complaints()
 

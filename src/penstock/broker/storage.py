@@ -87,15 +87,15 @@ class Storage:
     def directory_of(self, log: Log) -> LogDirectory:
         return self._home[log.topic_partition]
 
-    def log_start_moved(self) -> None:
+    def log_start_moved(self, replica: Replica) -> None:
         """DeleteRecords moved a log start offset: make that durable soon, and drop the segments below."""
+        self._retain(replica)
         if not self._start_checkpoint_due:
             self._start_checkpoint_due = True
-            self._loop.call_soon(self._retain_and_checkpoint)
+            self._loop.call_soon(self._checkpoint_log_starts)
 
-    def _retain_and_checkpoint(self) -> None:
+    def _checkpoint_log_starts(self) -> None:
         self._start_checkpoint_due = False
-        self.retain()
         self._write_checkpoints()
 
     # -- upkeep -----------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ class Storage:
         settings = self._node.settings
         for leftovers in (directory.leftovers() for directory in self.directories):
             self._remove_later(leftovers, 0, self._files.remove_tree)
-        tasks.create_task(self._repeat(settings.log_retention_check_interval_ms / 1000, self._retain))
+        tasks.create_task(self._repeat(settings.log_retention_check_interval_ms / 1000, self._retain_all))
         tasks.create_task(self._repeat(settings.log_flush_offset_checkpoint_interval_ms / 1000, self._checkpoint))
         if settings.log_cleaner_enable:
             for _ in range(settings.log_cleaner_threads):
@@ -122,22 +122,21 @@ class Storage:
             if waiting is not None:
                 await waiting
 
-    def retain(self) -> None:
-        """Apply retention to every log."""
-        now_ms = self._node.clock.now_ms()
+    def _retain_all(self) -> None:
         for replica in self._node.replicas:
-            try:
-                paths = replica.log.delete_old_segments(now_ms, replica.high_watermark)
-            except KafkaError as error:
-                logger.error("retention of %s: %s", replica.topic_partition, error.message)
-                continue
-            if paths:
-                self._remove_later(paths, replica.log.settings.file_delete_delay_ms, self._files.remove)
-                replica.wake_all()
+            self._retain(replica)
         self._node.wakeups.run()
 
-    def _retain(self) -> None:
-        self.retain()
+    def _retain(self, replica: Replica) -> None:
+        """Drop the segments that retention no longer wants."""
+        try:
+            paths = replica.log.delete_old_segments(self._node.clock.now_ms(), replica.high_watermark)
+        except KafkaError as error:
+            logger.error("retention of %s: %s", replica.topic_partition, error.message)
+            return
+        if paths:
+            self._remove_later(paths, replica.log.settings.file_delete_delay_ms, self._files.remove)
+            replica.wake_all()
 
     def _checkpoint(self) -> asyncio.Future[None]:
         return asyncio.ensure_future(self._flush_and_checkpoint())

@@ -14,6 +14,7 @@ from penstock.broker.apis import (
     describe_quorum,
     describe_topic_partitions,
     fetch,
+    find_coordinator,
     incremental_alter_configs,
     init_producer_id,
     list_config_resources,
@@ -25,8 +26,8 @@ from penstock.broker.apis import (
 )
 
 BROKER_APIS = (
-    produce, fetch, list_offsets, metadata, api_versions, create_topics, delete_topics, delete_records,
-    init_producer_id, offset_for_leader_epoch, describe_configs, alter_configs, describe_log_dirs, create_partitions,
-    incremental_alter_configs, describe_quorum, update_features, describe_cluster, describe_producers,
-    list_config_resources, describe_topic_partitions,
+    produce, fetch, list_offsets, metadata, find_coordinator, api_versions, create_topics, delete_topics,
+    delete_records, init_producer_id, offset_for_leader_epoch, describe_configs, alter_configs, describe_log_dirs,
+    create_partitions, incremental_alter_configs, describe_quorum, update_features, describe_cluster,
+    describe_producers, list_config_resources, describe_topic_partitions,
 )  # fmt: skip

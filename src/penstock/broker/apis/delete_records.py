@@ -62,5 +62,5 @@ def _delete(node: Node, topic: str, index: int, offset: int) -> int:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
     if offset > log.log_start_offset:
         log.advance_log_start(offset)
-        node.storage.log_start_moved()
+        node.storage.log_start_moved(replica)
     return log.log_start_offset
