@@ -18,6 +18,7 @@ import contextlib
 import errno
 import os
 import shutil
+import sys
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -119,6 +120,36 @@ def write_file_atomically(files: FileSystem, path: str, data: bytes) -> None:
     files.sync_directory(os.path.dirname(path) or ".")
 
 
+class ReadBuffers:
+    """Large buffers that are used again when nobody looks at them any more: to make one anew costs about as much as to
+    read into it. A view holds on to its buffer, so the count of references says whether one is free. For one thread.
+    """
+
+    FREE = 3  # references: the list, the variable, the argument
+
+    def __init__(self, *, smallest: int, size: int, count_max: int) -> None:
+        self._smallest = smallest
+        self._size = size
+        self._count_max = count_max
+        self._buffers: list[bytearray] = []
+
+    def take(self, size: int) -> memoryview:
+        """Room for `size` bytes, with anything in it."""
+        if not self._smallest <= size <= self._size:
+            return memoryview(bytearray(size))
+        for buffer in self._buffers:
+            if sys.getrefcount(buffer) == self.FREE:
+                return memoryview(buffer)[:size]
+        buffer = bytearray(self._size)
+        if len(self._buffers) < self._count_max:
+            self._buffers.append(buffer)
+        return memoryview(buffer)[:size]
+
+
+# What a consumer asks of one partition is at most 1 MiB, unless it is told otherwise.
+_read_buffers = ReadBuffers(smallest=64 * 1024, size=1024 * 1024, count_max=16)
+
+
 class RealFile:
     __slots__ = ("_fd", "path")
 
@@ -141,7 +172,7 @@ class RealFile:
         return b"".join(parts)
 
     def pread_cached(self, size: int, position: int) -> Buffer | None:
-        buffer = bytearray(size)
+        buffer = _read_buffers.take(size)
         try:
             read = os.preadv(self._fd, [buffer], position, os.RWF_NOWAIT)
         except BlockingIOError:
@@ -153,7 +184,7 @@ class RealFile:
         if read == size:
             return buffer
         if position + read >= self.size():
-            return memoryview(buffer)[:read]
+            return buffer[:read]
         return None
 
     def pwrite(self, data: Buffer, position: int) -> None:
