@@ -1,23 +1,35 @@
-"""Bringing the replicas of this broker in line with the metadata: what it is to hold, to lead, to follow, to forget."""
+"""Bringing the replicas of this broker in line with the metadata: what it is to hold, to lead, to follow, to forget.
+
+A partition whose log cannot be opened (the disk is full, say) is left out and tried again until it can; the cluster's
+metadata is committed, and one partition is no reason to stop all others. Only at the start it is: then nobody is served
+yet, and somebody is looking.
+"""
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from penstock.broker.replica import Replica
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import ResourceType
+from penstock.model.errors import KafkaError
 from penstock.model.ids import TopicPartition, Uuid
 from penstock.settings.topic import TopicSettings
 
 if TYPE_CHECKING:
     from penstock.broker.node import Node
 
+logger = logging.getLogger("penstock.storage")
+
+RETRY_SECONDS = 1.0
+
 
 class Assignment:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._is_loaded = False
+        self._incomplete: set[str] = set()  # topics with partitions that could not be opened
 
     def load(self) -> None:
         """At the start, once the metadata is replayed: set aside what is not ours any more, open what is."""
@@ -35,6 +47,10 @@ class Assignment:
             for replica in node.replicas.of_topic(topic.name):
                 if replica.topic_id == topic.topic_id:
                     node.storage.delete_replica(replica)
+            if topic.name in self._incomplete:
+                self._incomplete.discard(topic.name)
+                for index in topic.partitions:
+                    node.storage.delete_unopened(TopicPartition(topic.name, index))
         for name in delta.changed_topics.values():
             self._open_partitions(name)
         if any(resource.type == ResourceType.BROKER for resource in delta.changed_configs):
@@ -65,10 +81,27 @@ class Assignment:
                 continue
             replica = node.replicas.get(name, index)
             if replica is None:
-                replica = node.storage.open_replica(TopicPartition(name, index), topic.topic_id, settings)
+                try:
+                    replica = node.storage.open_replica(TopicPartition(name, index), topic.topic_id, settings)
+                except KafkaError as error:
+                    if not self._is_loaded:
+                        raise
+                    self._try_again_later(name, error)
+                    continue
             # What the metadata says before this process has registered is about the one before it.
             if partition.leader == node.settings.node_id and node.broker_epoch >= 0:
                 replica.lead(partition.leader_epoch)
+
+    def _try_again_later(self, name: str, error: KafkaError) -> None:
+        logger.error("%s; trying again every %g s", error.message, RETRY_SECONDS)
+        if not self._incomplete:
+            self._node.loop.call_later(RETRY_SECONDS, self._try_again)
+        self._incomplete.add(name)
+
+    def _try_again(self) -> None:
+        incomplete, self._incomplete = self._incomplete, set()
+        for name in sorted(incomplete):
+            self._open_partitions(name)
 
     def _topic_settings(self, name: str) -> TopicSettings:
         return TopicSettings.from_overrides(self._node.image.topic_config(name), self._node.settings.topic_defaults)

@@ -75,6 +75,13 @@ class Storage:
         path = directory.delete(replica.topic_partition, uuid_text(self._node.randomness.bytes(16)))
         self._remove_later([path], replica.log.settings.file_delete_delay_ms, self._files.remove_tree)
 
+    def delete_unopened(self, partition: TopicPartition) -> None:
+        """Forget a partition that may have a directory, but has no replica: its log could not be opened."""
+        directory = self._home.pop(partition, None)
+        if directory is not None and self._files.exists(directory.directory_of(partition)):
+            path = directory.delete(partition, uuid_text(self._node.randomness.bytes(16)))
+            self._remove_later([path], 0, self._files.remove_tree)
+
     def set_aside_strays(self, is_known: Callable[[TopicPartition, Uuid | None], bool]) -> None:
         """Before the logs are opened: what the metadata does not know gets out of the way, and stays on disk."""
         for partition, directory in list(self._home.items()):
@@ -137,6 +144,7 @@ class Storage:
         if paths:
             self._remove_later(paths, replica.log.settings.file_delete_delay_ms, self._files.remove)
             replica.wake_all()
+            self._loop.call_soon(self._retain, replica)  # the log deletes some at a time
 
     def _checkpoint(self) -> asyncio.Future[None]:
         return asyncio.ensure_future(self._flush_and_checkpoint())

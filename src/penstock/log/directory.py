@@ -32,6 +32,7 @@ from penstock.log.checkpoints import (
 )
 from penstock.log.handles import Handles
 from penstock.log.log import Log
+from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import METADATA_TOPIC, TopicPartition, Uuid
 from penstock.replication.producers import DAY_MS
 from penstock.settings.topic import TopicSettings
@@ -122,6 +123,8 @@ class LogDirectory:
         topic_id: Uuid | None = None,
     ) -> Log:
         """The log of a partition, made if it is not there yet."""
+        if topic_partition not in self._log_start_offsets and topic_partition in self._checkpointed_starts:
+            self._forget_namesake(topic_partition)
         log = Log.open(
             self._files,
             self.directory_of(topic_partition),
@@ -137,6 +140,15 @@ class LogDirectory:
         )
         self.logs[topic_partition] = log
         return log
+
+    def _forget_namesake(self, topic_partition: TopicPartition) -> None:
+        try:
+            with self._checkpointing:
+                self._forget_checkpointed_start(topic_partition)
+        except OSError as error:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{topic_partition} cannot take the place of a deleted one: {error}"
+            ) from error
 
     def directory_of(self, topic_partition: TopicPartition) -> str:
         return os.path.join(self.path, str(topic_partition))
@@ -156,13 +168,22 @@ class LogDirectory:
         with self._checkpointing:
             for offsets in (self._recovery_points, self._log_start_offsets, self.high_watermarks):
                 offsets.pop(topic_partition, None)
-            if self._checkpointed_starts.pop(topic_partition, None) is not None:
-                self._write(LOG_START_CHECKPOINT, self._checkpointed_starts)
+            try:
+                self._forget_checkpointed_start(topic_partition)
+            except OSError as error:
+                # On a full disk a topic must go all the same. `open` sees to it before the name is used again.
+                logger.error("%s: the start offset of %s stays for now: %s", self.path, topic_partition, error)
         source = self.directory_of(topic_partition)
         ending = f"-{topic_partition.partition}.{unique}{suffix}"
         target = os.path.join(self.path, topic_partition.topic[: _MAX_NAME - len(ending)] + ending)
         self._files.rename(source, target)
         return target
+
+    def _forget_checkpointed_start(self, topic_partition: TopicPartition) -> None:
+        if topic_partition in self._checkpointed_starts:
+            starts = {key: offset for key, offset in self._checkpointed_starts.items() if key != topic_partition}
+            self._write(LOG_START_CHECKPOINT, starts)
+            self._checkpointed_starts = starts
 
     # -- checkpoints
 
