@@ -17,7 +17,7 @@ from bench.profiling import profile, request_load
 from bench.progress import Steps
 from bench.results import Row
 from bench.run import FULL, QUICK, Runs, Scale, samples_of, warm_memory
-from bench.subjects import Kafka, peer, penstock
+from bench.subjects import Kafka, keep_bytecode, peer, penstock
 from bench.table import markdown, print_table
 
 
@@ -25,6 +25,7 @@ def main() -> None:
     arguments = _arguments()
     console = Console()
     with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=arguments.directory) as directory:
+        keep_bytecode(os.path.join(directory, "bytecode"))
         if arguments.profile:
             profile(console, directory, arguments.profile)
             return

@@ -72,6 +72,13 @@ class Kafka:
         return [entry for entry in os.listdir(self.data_directory) if entry.startswith((topic + "-", topic + "."))]
 
 
+def keep_bytecode(directory: str) -> None:
+    """Let the processes we start find compiled modules, as those of an installed package are, whatever our own
+    environment says about writing them."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = directory
+
+
 class PenstockNode:
     """One node of ours, started as a user starts it: `penstock server FILE`."""
 
