@@ -113,15 +113,16 @@ class _Loading:
             if clean_shutdown:
                 recovery_point = min(recovery_point, self.segments[-1].base_offset)
             self._rebuild_missing_indexes(names, recovery_point)
-            # Above the recovery point a snapshot may tell of batches that are lost, or of others in their place. The
-            # one at the front of the log was synced when the segments before it were deleted.
-            self.snapshots.remove_above(max(recovery_point, self.segments[0].base_offset if self.segments else 0))
+            # Above the recovery point a snapshot may tell of batches that are lost, or of others in their place, and at
+            # it, too, it may have been written after the sync. The one at the front of the log was synced when the
+            # segments before it were deleted.
+            self.snapshots.remove_above(max(recovery_point - 1, self.segments[0].base_offset if self.segments else 0))
             log_end_offset = self._recover(max(recovery_point, 0), log_start_offset)
             recovery_point = min(max(recovery_point, 0), log_end_offset)
         else:
             self._rebuild_missing_indexes(names, log_end_offset)
             recovery_point = log_end_offset
-            self._load_producers(log_end_offset, log_start_offset, scan_without_snapshot=False)
+            self._load_producers(log_end_offset, log_start_offset)
         if self.segments and log_end_offset < log_start_offset:
             logger.warning(
                 "%s: the log ends at %d, below its start %d: it begins anew there",
@@ -256,7 +257,7 @@ class _Loading:
 
     def _recover_from(self, first: int, recovery_point: int, log_start_offset: int) -> int:
         position, next_offset = start_of_recovery(self.files, self.segments[first], recovery_point)
-        self._load_producers(next_offset, log_start_offset, scan_without_snapshot=True)
+        self._load_producers(next_offset, log_start_offset)
         for number, segment in enumerate(self.segments[first:], first):
             if number > first:
                 position, next_offset = start_of_recovery(self.files, segment, segment.base_offset)
@@ -339,14 +340,14 @@ class _Loading:
         self.files.sync_directory(self.directory)
         del self.segments[first:]
 
-    def _load_producers(self, offset: int, log_start_offset: int, *, scan_without_snapshot: bool) -> None:
+    def _load_producers(self, offset: int, log_start_offset: int) -> None:
         load_producers(
             self.files,
             self.segments,
             self.producers,
             self.snapshots,
             offset,
-            start=max(log_start_offset, 0) if scan_without_snapshot else offset,
+            start=max(log_start_offset, 0),
             now_ms=self.now_ms,
         )
 
@@ -368,7 +369,7 @@ def load_producers(
     producers.clear()
     snapshot = snapshots.newest_until(offset)
     # One from before the front of the log cannot be brought up to date: better to know nothing of a producer.
-    if snapshot is not None and snapshot[0] >= segments[0].base_offset:
+    if snapshot is not None and segments and snapshot[0] >= segments[0].base_offset:
         start, entries = snapshot
         producers.load(entries, now_ms)
     if start < offset:

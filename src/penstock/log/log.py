@@ -66,7 +66,7 @@ _NEVER = 1 << 62
 
 # Recovery has to read the headers from the last snapshot of the producers on.
 _BYTES_BETWEEN_SNAPSHOTS = 64 * 1024 * 1024
-# Each but the first costs a sync on the event loop.
+# Each costs a sync on the event loop.
 _SEGMENTS_DELETED_AT_ONCE = 16
 
 
@@ -501,18 +501,18 @@ class Log(ReadableLog):
 
     def _set_aside(self, segments: list[Segment]) -> list[str]:
         """Durably from the oldest on: were a newer one gone and an older one back after a power loss, the log would
-        have a hole, and recovery could not tell which side of it to believe."""
+        have a hole, and recovery could not tell which side of it to believe. And durably the log file before the
+        others: it must not come back without its aborted transactions."""
         paths: list[str] = []
-        self._unsynced.add_directory(self.directory)
         for segment in segments:
-            if paths:
-                self._files.sync_directory(self.directory)
             segment.close()
             for path in filter(self._files.exists, segment.paths):
                 self._handles.forget(path)
                 self._unsynced.forget(path)
                 self._files.rename(path, path + DELETED_SUFFIX)
                 paths.append(path + DELETED_SUFFIX)
+                if path == segment.path:
+                    self._files.sync_directory(self.directory)
         return paths
 
     def truncate_to(self, offset: int) -> None:
