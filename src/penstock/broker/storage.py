@@ -136,6 +136,8 @@ class Storage:
 
     def _retain(self, replica: Replica) -> None:
         """Drop the segments that retention no longer wants."""
+        if replica.is_offline:
+            return
         try:
             paths = replica.log.delete_old_segments(self._node.clock.now_ms(), replica.high_watermark)
         except KafkaError as error:
