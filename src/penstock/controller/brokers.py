@@ -1,38 +1,50 @@
 """Brokers: registering them, and whether they are used (unfenced) or not.
 
-A broker registers each time it starts, with a new incarnation id, and gets a broker epoch: the offset of its
+A broker registers each time it starts, with a new incarnation id, and gets a broker epoch: about the offset of its
 registration. Whatever it says later carries that epoch, so that a process from before is told that its time is over. A
 registration begins fenced; the broker asks to be unfenced when it has caught up with the metadata that concerns it.
+
+A broker that stopped cleanly says with which epoch (`PreviousBrokerEpoch`). If it cannot, it crashed, and is no longer
+trusted with the end of any log: it leaves the in-sync and the eligible leader replicas (KIP-966).
+
+When a broker goes, the partitions change first, and what is said of the broker comes last, in the same batch as the
+last of them. So a controller that takes over half-way finds a broker that still has to be fenced, and begins again.
 """
 
 from __future__ import annotations
 
-from penstock.controller.leaders import changes_when_back, changes_when_gone
-from penstock.controller.result import Result
+from collections.abc import Iterator
+
+from penstock.controller.leaders import batch_of, when_back, when_gone, when_replaced, when_unregistered
+from penstock.controller.result import Result, Unfinished
+from penstock.controller.view import ClusterView
 from penstock.metadata.cluster import BrokerRegistration
-from penstock.metadata.features import METADATA_VERSION, Levels
-from penstock.metadata.image import MetadataImage
+from penstock.metadata.features import KRAFT_VERSION, METADATA_VERSION, Levels
 from penstock.metadata.partition import is_reserved_directory
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import uuid_text
-from penstock.protocol.declaration import Message
 from penstock.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from penstock.protocol.messages.metadata_records import (
     BrokerEndpoint,
     BrokerFeature,
     BrokerRegistrationChangeRecord,
+    PartitionChangeRecord,
     RegisterBrokerRecord,
+    UnregisterBrokerRecord,
 )
+from penstock.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 _FENCE, _UNFENCE = 1, -1
 
 
 class BrokerHandlers:
-    """Handlers over one image."""
+    """Handlers over one image. `kraft_version` is the quorum's, which is not in the image."""
 
-    def __init__(self, image: MetadataImage, cluster_id: str) -> None:
-        self._image = image
+    def __init__(self, view: ClusterView, cluster_id: str, kraft_version: int) -> None:
+        self._view = view
+        self._image = view.image
         self._cluster_id = cluster_id
+        self._kraft_version = kraft_version
 
     def register_broker(
         self, request: BrokerRegistrationRequest, *, session_alive: bool = False
@@ -56,63 +68,61 @@ class BrokerHandlers:
             )
         self._check_directories(request)
         self._check_features(request)
-        record = RegisterBrokerRecord(
-            broker_id=request.broker_id,
-            incarnation_id=request.incarnation_id,
-            broker_epoch=self._image.offset + 1,
-            end_points=[
-                BrokerEndpoint(
-                    name=listener.name,
-                    host=listener.host,
-                    port=listener.port,
-                    security_protocol=listener.security_protocol,
-                )
-                for listener in request.listeners
-            ],
-            features=[
-                BrokerFeature(
-                    name=feature.name,
-                    min_supported_version=feature.min_supported_version,
-                    max_supported_version=feature.max_supported_version,
-                )
-                for feature in request.features
-            ],
-            rack=request.rack,
-            log_dirs=list(request.log_dirs),
-        )
+        changes, is_last = batch_of(self._replaced(request, existing))
+        if not is_last:
+            return Unfinished(changes)
+        record = _registration(request)
+        # Where the batch begins: larger than any epoch before, and no larger than the offset of the registration.
+        record.broker_epoch = self._image.offset + 1
         if existing is not None and same_incarnation:
             record.broker_epoch = existing.epoch
             record.fenced = existing.fenced
             record.in_controlled_shutdown = existing.in_controlled_shutdown
-            cleanup: list[Message] = []
-        else:
-            # Whatever the previous incarnation led, it leads no more.
-            cleanup = list(changes_when_gone(self._image, request.broker_id))
-        return Result([*cleanup, record], BrokerRegistrationResponse(broker_epoch=record.broker_epoch))
+        return Result([*changes, record], BrokerRegistrationResponse(broker_epoch=record.broker_epoch))
+
+    def _replaced(
+        self, request: BrokerRegistrationRequest, existing: BrokerRegistration | None
+    ) -> Iterator[PartitionChangeRecord]:
+        """Whatever the previous incarnation led, it leads no more."""
+        if existing is not None and existing.incarnation_id == request.incarnation_id:
+            return iter(())
+        clean = existing is not None and existing.epoch == request.previous_broker_epoch
+        return when_replaced(self._view, request.broker_id, clean=clean, directories=request.log_dirs)
 
     def unfence_broker(self, broker_id: int, broker_epoch: int) -> Result[None]:
-        """The broker has caught up: it may lead, and clients may be sent to it."""
+        """The broker has caught up: it may lead, and clients may be sent to it.
+
+        This comes first and what it is to lead after it, so that nobody leads who is fenced.
+        """
         broker = self.registered(broker_id, broker_epoch)
-        if not broker.fenced:
-            return Result([], None)
-        return Result([_fencing(broker, _UNFENCE), *changes_when_back(self._image, broker_id)], None)
+        changes, is_last = batch_of(when_back(self._view, broker_id))
+        if broker.fenced:
+            changes.insert(0, _fencing(broker, _UNFENCE))
+        return Result(changes, None) if is_last else Unfinished(changes)
 
     def fence_broker(self, broker_id: int, broker_epoch: int) -> Result[None]:
         broker = self.registered(broker_id, broker_epoch)
         if broker.fenced:
             return Result([], None)
-        return Result([_fencing(broker, _FENCE), *changes_when_gone(self._image, broker_id)], None)
+        changes, is_last = batch_of(when_gone(self._view, broker_id))
+        return Result([*changes, _fencing(broker, _FENCE)], None) if is_last else Unfinished(changes)
+
+    def unregister_broker(self, request: UnregisterBrokerRequest) -> Result[UnregisterBrokerResponse]:
+        """For a broker that will not come back. Its replicas stay assigned to it until they are reassigned."""
+        broker = self._image.brokers.get(request.broker_id)
+        if broker is None:
+            raise KafkaError(
+                ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {request.broker_id} is not currently registered"
+            )
+        changes, is_last = batch_of(when_unregistered(self._view, request.broker_id))
+        if not is_last:
+            return Unfinished(changes)
+        record = UnregisterBrokerRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch)
+        return Result([*changes, record], UnregisterBrokerResponse(error_message=None))
 
     def registered(self, broker_id: int, broker_epoch: int) -> BrokerRegistration:
-        broker = self._image.brokers.get(broker_id)
-        if broker is None:
-            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"No broker registration found for broker id {broker_id}")
-        if broker.epoch != broker_epoch:
-            raise KafkaError(
-                ErrorCode.STALE_BROKER_EPOCH,
-                f"Expected broker epoch {broker.epoch} of broker {broker_id}, but got {broker_epoch}",
-            )
-        return broker
+        self._view.check_broker(broker_id, broker_epoch)
+        return self._image.brokers[broker_id]
 
     def _check_directories(self, request: BrokerRegistrationRequest) -> None:
         def refuse(why: str) -> KafkaError:
@@ -141,7 +151,8 @@ class BrokerHandlers:
         }
         if METADATA_VERSION not in offered:
             raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"Request features do not contain '{METADATA_VERSION}'")
-        for name, level in self._image.features.items():
+        finalized = {**self._image.features, KRAFT_VERSION: self._kraft_version}
+        for name, level in finalized.items():
             levels = offered.get(name, Levels(0, 0))
             if level not in levels:
                 raise KafkaError(
@@ -149,6 +160,32 @@ class BrokerHandlers:
                     f"Unable to register because the broker does not support finalized version {level} of {name}. "
                     f"The broker wants a version between {levels.minimum} and {levels.maximum}, inclusive.",
                 )
+
+
+def _registration(request: BrokerRegistrationRequest) -> RegisterBrokerRecord:
+    return RegisterBrokerRecord(
+        broker_id=request.broker_id,
+        incarnation_id=request.incarnation_id,
+        end_points=[
+            BrokerEndpoint(
+                name=listener.name,
+                host=listener.host,
+                port=listener.port,
+                security_protocol=listener.security_protocol,
+            )
+            for listener in request.listeners
+        ],
+        features=[
+            BrokerFeature(
+                name=feature.name,
+                min_supported_version=feature.min_supported_version,
+                max_supported_version=feature.max_supported_version,
+            )
+            for feature in request.features
+        ],
+        rack=request.rack,
+        log_dirs=list(request.log_dirs),
+    )
 
 
 def _fencing(broker: BrokerRegistration, direction: int) -> BrokerRegistrationChangeRecord:

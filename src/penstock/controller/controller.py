@@ -15,8 +15,10 @@ from penstock.controller.features import FeatureHandlers
 from penstock.controller.producer_ids import allocate_producer_ids
 from penstock.controller.result import Result
 from penstock.controller.topics import TopicHandlers
+from penstock.controller.view import ClusterView
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import EMPTY_IMAGE, MetadataImage, ResourceType
+from penstock.metadata.index import PartitionIndex
 from penstock.model.ids import Uuid
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
@@ -29,6 +31,7 @@ from penstock.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from penstock.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from penstock.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from penstock.settings.explain import BrokerLayers
 from penstock.settings.node import NodeSettings
@@ -46,6 +49,8 @@ class Controller:
         self._new_id = new_id
         self._effective = settings
         self._effective_for: object = None
+        # Soft: made from the image when it is first asked for, and then moved along with it.
+        self._index: PartitionIndex | None = None
         # Soft: where the placement of new partitions goes on. It begins where the partitions that exist would end.
         self._placed: int | None = None
 
@@ -56,11 +61,21 @@ class Controller:
         delta = MetadataDelta(self.image)
         delta.replay_all(records)
         self.image = delta.apply(offset, epoch, timestamp_ms)
+        if self._index is not None:
+            self._index.apply(delta, self.image.topics)
         return delta
 
     def reset(self, image: MetadataImage) -> None:
+        if self._index is not None:
+            self._index.move(self.image.topics, image.topics)
         self.image = image
         self._placed = None
+
+    @property
+    def index(self) -> PartitionIndex:
+        if self._index is None:
+            self._index = PartitionIndex.of(self.image.topics)
+        return self._index
 
     @property
     def layers(self) -> BrokerLayers:
@@ -123,6 +138,9 @@ class Controller:
     def fence_broker(self, broker_id: int, broker_epoch: int) -> Result[None]:
         return self._brokers().fence_broker(broker_id, broker_epoch)
 
+    def unregister_broker(self, request: UnregisterBrokerRequest) -> Result[UnregisterBrokerResponse]:
+        return self._brokers().unregister_broker(request)
+
     def _topics(self) -> TopicHandlers:
         if self._placed is None:
             self._placed = sum(len(topic.partitions) for topic in self.image.topics)
@@ -132,4 +150,7 @@ class Controller:
         return ConfigHandlers(self.image, self._static, self.settings.topic_defaults)
 
     def _brokers(self) -> BrokerHandlers:
-        return BrokerHandlers(self.image, self._cluster_id)
+        return BrokerHandlers(self._view(), self._cluster_id, self.kraft_version)
+
+    def _view(self) -> ClusterView:
+        return ClusterView(self.image, self.index, self.settings.topic_defaults)

@@ -1,49 +1,146 @@
-"""Who leads: the partition changes that follow when a broker goes or comes.
+"""Who leads when a broker goes or comes: the partition changes that follow, found through the index.
 
-A broker that goes leaves the in-sync replicas, unless it is the last of them: then nobody leads, and it is remembered
-as the one that has everything. A broker that comes back leads again what only it can lead. Every new leadership has
-its own leader epoch, so that a restart, which may have cost an unsynced tail, is visible to followers and consumers.
+Each function gives the changes one by one, and is walked only as far as one batch goes. What it gave is no longer
+found once it is replayed, so that calling it again goes on where it stopped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from itertools import islice
 
-from penstock.metadata.image import MetadataImage
-from penstock.metadata.partition import NO_LEADER, NO_LEADER_CHANGE, Partition
+from penstock.controller.elections import Election, Wanted
+from penstock.controller.result import MAX_CHANGES_PER_BATCH
+from penstock.controller.view import ClusterView
+from penstock.metadata.index import PartitionKey
+from penstock.metadata.partition import is_reserved_directory
+from penstock.model.ids import Uuid
+from penstock.protocol.declaration import Message
 from penstock.protocol.messages.metadata_records import PartitionChangeRecord
 
-
-def changes_when_gone(image: MetadataImage, broker_id: int) -> Iterator[PartitionChangeRecord]:
-    """For a broker that is fenced or was restarted."""
-    for topic in image.topics:
-        for partition_id, partition in topic.partitions.items():
-            if broker_id not in partition.isr:
-                continue
-            isr = [member for member in partition.isr if member != broker_id]
-            leader = partition.leader
-            if leader == broker_id:
-                leader = _first_active(image, partition, isr)
-            if isr or leader != partition.leader:
-                yield PartitionChangeRecord(
-                    topic_id=topic.topic_id,
-                    partition_id=partition_id,
-                    isr=isr or None,
-                    leader=NO_LEADER_CHANGE if leader == partition.leader else leader,
-                )
+Changes = Iterator[PartitionChangeRecord]
 
 
-def changes_when_back(image: MetadataImage, broker_id: int) -> Iterator[PartitionChangeRecord]:
-    """For a broker that is about to be unfenced."""
-    for topic in image.topics:
-        for partition_id, partition in topic.partitions.items():
-            if partition.leader == NO_LEADER and broker_id in partition.isr:
-                yield PartitionChangeRecord(topic_id=topic.topic_id, partition_id=partition_id, leader=broker_id)
+def batch_of(changes: Changes) -> tuple[list[Message], bool]:
+    """As many changes as one batch takes, and whether those were all."""
+    records: list[Message] = list(islice(changes, MAX_CHANGES_PER_BATCH))
+    return records, len(records) < MAX_CHANGES_PER_BATCH
 
 
-def _first_active(image: MetadataImage, partition: Partition, isr: list[int]) -> int:
-    """The most preferred replica that is in sync and can lead."""
-    for replica in partition.replicas:
-        if replica in isr and replica in image.brokers and image.brokers[replica].active:
-            return replica
-    return NO_LEADER
+def when_gone(view: ClusterView, broker_id: int, keys: Collection[PartitionKey] | None = None) -> Changes:
+    """For a broker that is fenced or shuts down. `keys`: only these of the partitions it is in sync with."""
+    usable = view.usable_but(broker_id)
+    for topic_id, partition_id in view.index.in_sync(broker_id) if keys is None else keys:
+        topic = view.image.topics.ids[topic_id]
+        partition = topic.partitions[partition_id]
+        if not view.elr and len(partition.isr) == 1 and partition.leader != broker_id:
+            continue  # the last in-sync replica stays one, and nobody leads already
+        isr = tuple(member for member in partition.isr if member != broker_id)
+        wanted = Wanted(view.rules(topic).election, isr=isr)
+        change = view.change(topic, partition_id, wanted, usable)
+        if change is not None:
+            yield change
+
+
+def when_replaced(view: ClusterView, broker_id: int, *, clean: bool, directories: Collection[Uuid]) -> Changes:
+    """For a broker whose last incarnation ended, cleanly or not, and whose next has these directories.
+
+    After a crash it may have lost what it wrote last, so that others are to be preferred even where all it had is
+    there. What it kept in a directory it no longer has is gone for good.
+    """
+    usable = view.usable_but(broker_id)
+    in_sync, eligible = view.index.in_sync(broker_id), view.index.eligible(broker_id)
+    gone = (broker_id,)
+    for topic_id, partition_id in (*in_sync, *eligible):
+        topic = view.image.topics.ids[topic_id]
+        partition = topic.partitions[partition_id]
+        emptied = _is_lost(partition.directory_of(broker_id), directories)
+        if not emptied and clean and broker_id not in partition.isr:
+            continue
+        wanted = Wanted(
+            view.rules(topic).election,
+            isr=tuple(member for member in partition.isr if member != broker_id),
+            crashed=() if clean else gone,
+            emptied=gone if emptied else (),
+        )
+        change = view.change(topic, partition_id, wanted, usable)
+        if change is not None:
+            yield change
+    yield from _no_longer_last_known(view, broker_id, directories, {*in_sync, *eligible})
+
+
+def _no_longer_last_known(
+    view: ClusterView, broker_id: int, directories: Collection[Uuid], done: Collection[PartitionKey]
+) -> Changes:
+    """A partition without a leader does not wait for one that has lost everything."""
+    for key in view.index.leaderless:
+        topic, partition = view.find(key)
+        if (
+            broker_id in partition.last_known_elr
+            and key not in done
+            and _is_lost(partition.directory_of(broker_id), directories)
+        ):
+            change = view.change(topic, key[1], Wanted(emptied=(broker_id,)), view.usable_but(broker_id))
+            if change is not None:
+                yield change
+
+
+def when_unregistered(view: ClusterView, broker_id: int) -> Changes:
+    """For a broker nobody is to wait for, except where it alone knows how things ended."""
+    usable = view.usable_but(broker_id)
+    for topic_id, partition_id in (*view.index.in_sync(broker_id), *view.index.eligible(broker_id)):
+        topic = view.image.topics.ids[topic_id]
+        isr = tuple(member for member in topic.partitions[partition_id].isr if member != broker_id)
+        wanted = Wanted(view.rules(topic).election, isr=isr, crashed=(broker_id,))
+        change = view.change(topic, partition_id, wanted, usable)
+        if change is not None:
+            yield change
+
+
+def _is_lost(directory: Uuid, directories: Collection[Uuid]) -> bool:
+    return not is_reserved_directory(directory) and directory not in directories
+
+
+def when_back(view: ClusterView, broker_id: int) -> Changes:
+    """For a broker that is unfenced: what waits for it."""
+    if view.image.brokers[broker_id].in_controlled_shutdown:
+        return
+    usable = view.usable_and(broker_id)
+    for key in view.index.leaderless:
+        topic, partition = view.find(key)
+        if broker_id in partition.replicas:
+            change = view.change(topic, key[1], Wanted(view.rules(topic).election), usable)
+            if change is not None:
+                yield change
+
+
+def online(view: ClusterView) -> Changes:
+    """Whatever could have a leader and has none: what a controller before left undone."""
+    for key in view.index.leaderless:
+        topic = view.image.topics.ids[key[0]]
+        change = view.change(topic, key[1], Wanted(view.rules(topic).election))
+        if change is not None:
+            yield change
+
+
+def preferred(view: ClusterView) -> Changes:
+    """Leadership goes back to the first replica wherever that one is in sync again."""
+    wanted = Wanted(Election.PREFERRED)
+    for key in view.index.not_preferred:
+        topic, partition = view.find(key)
+        first = partition.replicas[0]
+        if first in partition.isr and view.usable(first, partition.directories[0]):
+            change = view.change(topic, key[1], wanted)
+            if change is not None:
+                yield change
+
+
+def unclean(view: ClusterView) -> Changes:
+    """Partitions without a leader get any that can be had, where the topic allows it."""
+    wanted = Wanted(Election.UNCLEAN)
+    for key in view.index.leaderless:
+        topic = view.image.topics.ids[key[0]]
+        if view.rules(topic).unclean:
+            change = view.change(topic, key[1], wanted)
+            if change is not None:
+                yield change

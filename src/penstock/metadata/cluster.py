@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.metadata.features import Levels
-from penstock.metadata.partition import UNASSIGNED_DIRECTORY
+from penstock.metadata.partition import LOST_DIRECTORY, MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
 from penstock.model.ids import Uuid
 from penstock.protocol.messages.metadata_records import (
     BrokerEndpoint,
@@ -86,6 +86,12 @@ class BrokerRegistration:
     def active(self) -> bool:
         """Whether it may be in sync and lead."""
         return not self.fenced and not self.in_controlled_shutdown
+
+    def has_online(self, directory: Uuid) -> bool:
+        """Whether a replica in this directory can be used. One whose directory nobody named yet gets the benefit."""
+        if directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY):
+            return True
+        return directory in self.directories or (not self.directories and directory != LOST_DIRECTORY)
 
     @property
     def cordoned(self) -> bool:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from penstock.metadata.cluster import BrokerRegistration, ControllerRegistration
 from penstock.metadata.features import KRAFT_VERSION
@@ -45,6 +45,9 @@ from penstock.protocol.messages.metadata_records import (
     UnregisterBrokerRecord,
 )
 
+# What a record that clears eligible leader replicas does to each partition that has some.
+_ELR_CLEARED: Final = PartitionChangeRecord(eligible_leader_replicas=[], last_known_elr=[])
+
 
 class ReplayFailed(Exception):
     """A metadata record that does not fit the metadata it meets, or of a kind this software does not know."""
@@ -56,6 +59,8 @@ class MetadataDelta:
         self.records: list[Message] = []
         # What is different, for those who act on it. A topic that came and went within the delta is in neither.
         self.changed_topics: dict[Uuid, str] = {}
+        # Exactly the partitions that are new or different, of topics that exist.
+        self.changed_partitions: dict[Uuid, set[int]] = {}
         self.removed_topics: dict[Uuid, Topic] = {}
         self.changed_configs: set[ConfigResource] = set()
         self.changed_brokers: set[int] = set()
@@ -176,6 +181,7 @@ class MetadataDelta:
             raise ReplayFailed(f"topic {record.name} exists already")
         self._partitions[record.topic_id] = {}
         self.changed_topics[record.topic_id] = record.name
+        self.changed_partitions[record.topic_id] = set()
         # A place holder until `apply`, so that order (of the snapshot, of listings) is that of creation.
         ids[record.topic_id] = Topic(record.name, record.topic_id, {})
         names[record.name] = record.topic_id
@@ -186,6 +192,7 @@ class MetadataDelta:
 
     def _partition(self, record: PartitionRecord) -> None:
         self._partitions_of(record.topic_id)[record.partition_id] = Partition.from_record(record)
+        self.changed_partitions[record.topic_id].add(record.partition_id)
 
     def _change_partition(self, record: PartitionChangeRecord) -> None:
         partitions = self._partitions_of(record.topic_id)
@@ -193,6 +200,7 @@ class MetadataDelta:
         if partition is None:
             raise ReplayFailed(f"topic {uuid_text(record.topic_id)} has no partition {record.partition_id}")
         partitions[record.partition_id] = partition.merge(record)
+        self.changed_partitions[record.topic_id].add(record.partition_id)
 
     def _remove_topic(self, record: RemoveTopicRecord) -> None:
         ids, names = self._own_ids(), self._own_names()
@@ -202,6 +210,7 @@ class MetadataDelta:
         del names[topic.name]
         self._partitions.pop(record.topic_id, None)
         self.changed_topics.pop(record.topic_id, None)
+        self.changed_partitions.pop(record.topic_id, None)
         before = self.image.topics.by_id(record.topic_id)
         if before is not None:
             self.removed_topics[record.topic_id] = before
@@ -229,7 +238,9 @@ class MetadataDelta:
             if any(partition.elr or partition.last_known_elr for partition in current.values()):
                 partitions = self._partitions_of(topic_id)
                 for partition_id, partition in partitions.items():
-                    partitions[partition_id] = partition._replace(elr=(), last_known_elr=())
+                    if partition.elr or partition.last_known_elr:
+                        partitions[partition_id] = partition.merge(_ELR_CLEARED)
+                        self.changed_partitions[topic_id].add(partition_id)
 
     def _own_ids(self) -> dict[Uuid, Topic]:
         if self._ids is None:
@@ -250,6 +261,7 @@ class MetadataDelta:
                 raise ReplayFailed(f"no topic has the id {uuid_text(topic_id)}")
             partitions = self._partitions[topic_id] = dict(topic.partitions)
             self.changed_topics[topic_id] = topic.name
+            self.changed_partitions[topic_id] = set()
         return partitions
 
     # -- configs -----------------------------------------------------------------------------------------------------

@@ -1,0 +1,252 @@
+"""Elections: what becomes of a partition when something about it, or about its brokers, is different.
+
+One pure function, `change_of`, decides it all together (leader, in-sync replicas, eligible leader replicas, the end of
+a reassignment), because none of these can be decided alone. It is asked with what somebody *wants* (a broker out of the
+in-sync replicas, another set of replicas) and gives the record that says what *will be*, or None if nothing changes.
+
+**Who may lead.** In this order:
+1. the leader there is, if it is in sync and usable: leadership never moves without need, unless the preferred replica
+   is asked for;
+2. the first usable in-sync replica, in the order of the replicas;
+3. if nobody is in sync, the first usable eligible leader replica (KIP-966): it left the in-sync replicas when they were
+   fewer than `min.insync.replicas`. The high watermark has not moved since, so it has all that was ever acknowledged;
+4. if there are none of these either, whoever led last, once it is back with its own directory. It was in sync to the
+   end, but it crashed, so it may have lost what a power loss takes: an unclean election, and the partition recovers;
+5. where unclean elections are allowed, any usable replica.
+
+**Eligible leader replicas** are kept while fewer than `min.insync.replicas` replicas are in sync: they are those that
+left since, except the ones that may have lost records (they crashed, or came back with another directory). With them
+the in-sync replicas may be none at all. Without the feature the last in-sync replica stays one, dead or not.
+
+**Epochs.** Every change has a partition epoch. The leader epoch goes up when the record names a leader, which it does
+when the leader changes and also when a replica is taken away, so that a removed replica's old fetches are fenced. A
+smaller or larger set of in-sync replicas alone leaves the leader epoch as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple
+
+from penstock.metadata.partition import NO_LEADER, UNASSIGNED_DIRECTORY, Partition
+from penstock.model.ids import Uuid
+from penstock.protocol.messages.metadata_records import PartitionChangeRecord
+
+RECOVERED: Final = 0
+RECOVERING: Final = 1
+
+Replicas = tuple[int, ...]
+# Whether a broker may lead what it keeps in a directory: active, and with that directory at hand.
+Usable = Callable[[int, Uuid], bool]
+
+
+class Election(Enum):
+    """How far to go for a leader. The numbers are those of ElectLeaders."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+    # Neither: a clean leader, and only where one is needed.
+    ONLINE = -1
+
+
+class Rules(NamedTuple):
+    """What holds for every partition of a topic."""
+
+    # No more than there are replicas.
+    min_insync_replicas: int
+    # unclean.leader.election.enable
+    unclean: bool
+    # Whether eligible leader replicas are kept.
+    elr: bool
+
+    @property
+    def election(self) -> Election:
+        return Election.UNCLEAN if self.unclean else Election.ONLINE
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be different. None leaves things as they are."""
+
+    election: Election = Election.ONLINE
+    isr: Replicas | None = None
+    replicas: Replicas | None = None
+    adding: Replicas | None = None
+    removing: Replicas | None = None
+    leader_recovery_state: int | None = None
+    # Directories of single replicas that are different, or that replicas to come will have.
+    directories: Mapping[int, Uuid] | None = None
+    # Replicas that may have lost records at their end: they are not eligible leaders.
+    crashed: Collection[int] = ()
+    # Replicas that lost all they had: they are not to be elected for having led last, either.
+    emptied: Collection[int] = ()
+
+
+class Completed(NamedTuple):
+    replicas: Replicas
+    isr: Replicas
+
+
+def change_of(
+    topic_id: Uuid, partition_id: int, partition: Partition, wanted: Wanted, usable: Usable, rules: Rules
+) -> PartitionChangeRecord | None:
+    isr = partition.isr if wanted.isr is None else wanted.isr
+    replicas = partition.replicas if wanted.replicas is None else wanted.replicas
+    adding = partition.adding_replicas if wanted.adding is None else wanted.adding
+    removing = partition.removing_replicas if wanted.removing is None else wanted.removing
+    if adding or removing:
+        completed = completed_reassignment(replicas, isr, adding, removing)
+        if completed is not None:
+            (replicas, isr), adding, removing = completed, (), ()
+    elr = _eligible(partition, replicas, isr, wanted, rules)
+    leader, unclean = _elect(partition, replicas, isr, elr, wanted, usable, rules)
+
+    record = PartitionChangeRecord(topic_id=topic_id, partition_id=partition_id)
+    changed = False
+    recovery_state = partition.leader_recovery_state
+    if wanted.leader_recovery_state is not None:
+        recovery_state = wanted.leader_recovery_state
+    if leader != partition.leader:
+        record.leader = leader
+        changed = True
+        if unclean:
+            isr, elr, recovery_state = (leader,), (), RECOVERING
+        elif leader in elr:
+            isr, elr = (leader,), _without(elr, leader)
+    elif not set(replicas) >= set(partition.replicas):
+        record.leader = leader
+        changed = True
+    if isr != partition.isr and (isr or rules.elr):
+        record.isr = list(isr)
+        changed = True
+    if elr != partition.elr:
+        record.eligible_leader_replicas = list(elr)
+        changed = True
+    last_known = _last_known(partition, record.leader, wanted, rules)
+    if last_known != partition.last_known_elr:
+        record.last_known_elr = list(last_known)
+        changed = True
+    if recovery_state != partition.leader_recovery_state:
+        record.leader_recovery_state = recovery_state
+        changed = True
+    if replicas is not partition.replicas or wanted.directories:
+        directories = _directories(partition, replicas, wanted.directories or {})
+        if directories != partition.directories:
+            record.directories = list(directories)
+            changed = True
+        if replicas != partition.replicas:
+            record.replicas = list(replicas)
+            changed = True
+    if removing != partition.removing_replicas:
+        record.removing_replicas = list(removing)
+        changed = True
+    if adding != partition.adding_replicas:
+        record.adding_replicas = list(adding)
+        changed = True
+    return record if changed else None
+
+
+def completed_reassignment(replicas: Replicas, isr: Replicas, adding: Replicas, removing: Replicas) -> Completed | None:
+    """What a reassignment ends with, if it can end with these in-sync replicas.
+
+    Everyone who comes must be in sync, and of those who stay at least one. Where fewer come than go, all that stay must
+    be in sync: otherwise ending would leave the partition with fewer in-sync replicas than it has now.
+    """
+    staying = _without_all(replicas, removing)
+    in_sync = _without_all(isr, removing)
+    if not staying or not in_sync or not set(in_sync) >= set(adding):
+        return None
+    if len(adding) < len(removing) and not set(in_sync) >= set(staying):
+        return None
+    return Completed(staying, in_sync)
+
+
+def _eligible(partition: Partition, replicas: Replicas, isr: Replicas, wanted: Wanted, rules: Rules) -> Replicas:
+    if not rules.elr or len(isr) >= rules.min_insync_replicas:
+        return ()
+    if isr == partition.isr and replicas is partition.replicas and not wanted.crashed and not wanted.emptied:
+        return partition.elr
+    return tuple(
+        replica
+        for replica in dict.fromkeys(partition.elr + partition.isr)
+        if replica not in isr
+        and replica in replicas
+        and replica not in wanted.crashed
+        and replica not in wanted.emptied
+    )
+
+
+def _elect(
+    partition: Partition,
+    replicas: Replicas,
+    isr: Replicas,
+    elr: Replicas,
+    wanted: Wanted,
+    usable: Usable,
+    rules: Rules,
+) -> tuple[int, bool]:
+    """The leader, and whether it was elected uncleanly."""
+    clean = isr or elr
+
+    def can_lead(replica: int) -> bool:
+        return usable(replica, _directory(partition, replica, wanted))
+
+    preferred = replicas[0]
+    if wanted.election is Election.PREFERRED and preferred in clean and can_lead(preferred):
+        return preferred, False
+    if partition.leader in clean and can_lead(partition.leader):
+        return partition.leader, False
+    for replica in replicas:
+        if replica in clean and can_lead(replica):
+            return replica, False
+    last_known = partition.last_known_elr
+    if (
+        rules.elr
+        and not clean
+        and len(last_known) == 1
+        and last_known[0] in replicas
+        and last_known[0] not in wanted.emptied
+        and can_lead(last_known[0])
+    ):
+        return last_known[0], True
+    if wanted.election is Election.UNCLEAN:
+        for replica in replicas:
+            if can_lead(replica):
+                return replica, True
+    return NO_LEADER, False
+
+
+def _last_known(partition: Partition, leader: int, wanted: Wanted, rules: Rules) -> Replicas:
+    """Who led when the partition lost its leader; nobody while it has one. `leader` is that of the record."""
+    if not rules.elr:
+        return partition.last_known_elr
+    last_known = partition.last_known_elr
+    if leader >= 0:
+        last_known = ()
+    elif leader == NO_LEADER and not last_known and partition.leader >= 0:
+        last_known = (partition.leader,)
+    if wanted.emptied:
+        last_known = _without_all(last_known, wanted.emptied)
+    return last_known
+
+
+def _directory(partition: Partition, replica: int, wanted: Wanted) -> Uuid:
+    if wanted.directories is not None and replica in wanted.directories:
+        return wanted.directories[replica]
+    return partition.directory_of(replica)
+
+
+def _directories(partition: Partition, replicas: Replicas, different: Mapping[int, Uuid]) -> tuple[Uuid, ...]:
+    known = dict(zip(partition.replicas, partition.directories, strict=True))
+    known.update(different)
+    return tuple(known.get(replica, UNASSIGNED_DIRECTORY) for replica in replicas)
+
+
+def _without(replicas: Replicas, gone: int) -> Replicas:
+    return tuple(replica for replica in replicas if replica != gone)
+
+
+def _without_all(replicas: Replicas, gone: Iterable[int]) -> Replicas:
+    return tuple(replica for replica in replicas if replica not in gone)

@@ -1,0 +1,90 @@
+"""What handlers look at: one image, the index of its partitions, and the settings that decide elections."""
+
+from __future__ import annotations
+
+from penstock.controller.elections import Rules, Usable, Wanted, change_of
+from penstock.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from penstock.metadata.image import MetadataImage
+from penstock.metadata.index import PartitionIndex, PartitionKey
+from penstock.metadata.partition import Partition
+from penstock.metadata.topics import Topic
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ids import Uuid
+from penstock.protocol.messages.metadata_records import PartitionChangeRecord
+from penstock.settings.topic import TOPIC_SETTINGS, TopicSettings
+
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
+UNCLEAN_LEADER_ELECTION_ENABLE = "unclean.leader.election.enable"
+
+
+class ClusterView:
+    """`topic_defaults` are what topics have that do not say otherwise."""
+
+    def __init__(self, image: MetadataImage, index: PartitionIndex, topic_defaults: TopicSettings) -> None:
+        self.image = image
+        self.index = index
+        self.elr = image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) >= 1
+        self._defaults = topic_defaults
+        self._rules: dict[Uuid, Rules] = {}
+
+    def rules(self, topic: Topic) -> Rules:
+        rules = self._rules.get(topic.topic_id)
+        if rules is None:
+            configs = self.image.topic_config(topic.name)
+            required = self._defaults.min_insync_replicas
+            unclean = self._defaults.unclean_leader_election_enable
+            if MIN_INSYNC_REPLICAS in configs:
+                required = int(configs[MIN_INSYNC_REPLICAS])
+            if UNCLEAN_LEADER_ELECTION_ENABLE in configs:
+                unclean = TOPIC_SETTINGS[UNCLEAN_LEADER_ELECTION_ENABLE].parse(configs[UNCLEAN_LEADER_ELECTION_ENABLE])
+            first = topic.partitions.get(0)
+            if first is not None:
+                required = min(required, len(first.replicas))
+            rules = self._rules[topic.topic_id] = Rules(required, unclean, self.elr)
+        return rules
+
+    def find(self, key: PartitionKey) -> tuple[Topic, Partition]:
+        """A partition that is known to exist."""
+        topic = self.image.topics.ids[key[0]]
+        return topic, topic.partitions[key[1]]
+
+    def usable(self, broker_id: int, directory: Uuid) -> bool:
+        """Whether a broker may lead a partition that it keeps in this directory."""
+        broker = self.image.brokers.get(broker_id)
+        return broker is not None and broker.active and broker.has_online(directory)
+
+    def usable_but(self, gone: int) -> Usable:
+        """As if one broker were not there."""
+        return lambda broker_id, directory: broker_id != gone and self.usable(broker_id, directory)
+
+    def usable_and(self, back: int) -> Usable:
+        """As if one broker were active that is not yet."""
+        broker = self.image.brokers[back]
+
+        def usable(broker_id: int, directory: Uuid) -> bool:
+            return broker.has_online(directory) if broker_id == back else self.usable(broker_id, directory)
+
+        return usable
+
+    def change(
+        self, topic: Topic, partition_id: int, wanted: Wanted, usable: Usable | None = None
+    ) -> PartitionChangeRecord | None:
+        return change_of(
+            topic.topic_id,
+            partition_id,
+            topic.partitions[partition_id],
+            wanted,
+            usable or self.usable,
+            self.rules(topic),
+        )
+
+    def check_broker(self, broker_id: int, broker_epoch: int) -> None:
+        """Raises KafkaError(STALE_BROKER_EPOCH) unless this is how the broker is registered."""
+        broker = self.image.brokers.get(broker_id)
+        if broker is None:
+            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"No broker registration found for broker id {broker_id}")
+        if broker.epoch != broker_epoch:
+            raise KafkaError(
+                ErrorCode.STALE_BROKER_EPOCH,
+                f"Expected broker epoch {broker.epoch} of broker {broker_id}, but got {broker_epoch}",
+            )

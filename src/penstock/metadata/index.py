@@ -1,0 +1,184 @@
+"""Partitions by what the controller looks for: by the broker that is in sync, by what is wrong with them.
+
+A broker that dies must not cost a walk over all partitions of the cluster. The index is kept beside an image and moved
+with it: by a delta, at the cost of the partitions that changed, or from one image to any other, at the cost of the
+topics there are (images share what they have in common, so that most of it is skipped at a glance).
+
+Nothing here is durable, and nothing is decided here. All tables keep the order in which partitions came into them, so
+that whoever walks them gets the same result from the same records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from penstock.metadata.delta import MetadataDelta
+from penstock.metadata.partition import NO_LEADER, Partition
+from penstock.metadata.topics import TopicsImage
+from penstock.model.ids import Uuid
+
+# A topic's id and the partition's number within it.
+PartitionKey = tuple[Uuid, int]
+
+_NONE: Mapping[PartitionKey, None] = {}
+_NO_PARTITIONS: Mapping[int, Partition] = {}
+
+
+class PartitionIndex:
+    def __init__(self) -> None:
+        self._in_sync: dict[int, dict[PartitionKey, None]] = {}
+        self._eligible: dict[int, dict[PartitionKey, None]] = {}
+        self._leads: dict[int, int] = {}
+        # Those without a leader; those led by another than their first replica, the leaderless among them; those on
+        # the move.
+        self.leaderless: dict[PartitionKey, None] = {}
+        self.not_preferred: dict[PartitionKey, None] = {}
+        self.reassigning: dict[PartitionKey, None] = {}
+
+    @classmethod
+    def of(cls, topics: TopicsImage) -> PartitionIndex:
+        index = cls()
+        for topic in topics:
+            for partition_id, partition in topic.partitions.items():
+                index._add((topic.topic_id, partition_id), partition)
+        return index
+
+    # -- questions -----------------------------------------------------------------------------------------------------
+
+    def in_sync(self, broker_id: int) -> Collection[PartitionKey]:
+        """The partitions this broker is an in-sync replica of."""
+        return self._in_sync.get(broker_id, _NONE).keys()
+
+    def eligible(self, broker_id: int) -> Collection[PartitionKey]:
+        """The partitions this broker is an eligible leader replica of."""
+        return self._eligible.get(broker_id, _NONE).keys()
+
+    def leads(self, broker_id: int) -> int:
+        return self._leads.get(broker_id, 0)
+
+    @property
+    def any_eligible(self) -> bool:
+        """Whether any partition has eligible leader replicas beside its in-sync ones."""
+        return bool(self._eligible)
+
+    def with_eligible(self) -> Collection[PartitionKey]:
+        return {key: None for keys in self._eligible.values() for key in keys}.keys()
+
+    # -- changes -------------------------------------------------------------------------------------------------------
+
+    def apply(self, delta: MetadataDelta, after: TopicsImage) -> None:
+        """Move on from the delta's image to the one that came out of it."""
+        for topic_id, topic in delta.removed_topics.items():
+            for partition_id, partition in topic.partitions.items():
+                self._remove((topic_id, partition_id), partition)
+        for topic_id, partition_ids in delta.changed_partitions.items():
+            before = delta.image.topics.by_id(topic_id)
+            old = _NO_PARTITIONS if before is None else before.partitions
+            new = after.ids[topic_id].partitions
+            for partition_id in sorted(partition_ids):
+                key = (topic_id, partition_id)
+                if partition_id in old:
+                    self._change(key, old[partition_id], new[partition_id])
+                else:
+                    self._add(key, new[partition_id])
+
+    def move(self, before: TopicsImage, after: TopicsImage) -> None:
+        """From one image to any other."""
+        for topic_id, topic in before.ids.items():
+            if after.ids.get(topic_id) is topic:
+                continue
+            now = after.ids.get(topic_id)
+            remaining = _NO_PARTITIONS if now is None else now.partitions
+            for partition_id, partition in topic.partitions.items():
+                if remaining.get(partition_id) is not partition:
+                    self._remove((topic_id, partition_id), partition)
+        for topic_id, topic in after.ids.items():
+            if before.ids.get(topic_id) is topic:
+                continue
+            then = before.ids.get(topic_id)
+            known = _NO_PARTITIONS if then is None else then.partitions
+            for partition_id, partition in topic.partitions.items():
+                if known.get(partition_id) is not partition:
+                    self._add((topic_id, partition_id), partition)
+
+    def _add(self, key: PartitionKey, partition: Partition) -> None:
+        for broker_id in partition.isr:
+            _insert(self._in_sync, broker_id, key)
+        for broker_id in partition.elr:
+            _insert(self._eligible, broker_id, key)
+        self._led(key, partition)
+        if partition.reassigning:
+            self.reassigning[key] = None
+
+    def _remove(self, key: PartitionKey, partition: Partition) -> None:
+        for broker_id in partition.isr:
+            _delete(self._in_sync, broker_id, key)
+        for broker_id in partition.elr:
+            _delete(self._eligible, broker_id, key)
+        self._not_led(key, partition)
+        self.reassigning.pop(key, None)
+
+    def _change(self, key: PartitionKey, old: Partition, new: Partition) -> None:
+        """As removing and adding, but what stays keeps its place."""
+        _replace(self._in_sync, key, old.isr, new.isr)
+        _replace(self._eligible, key, old.elr, new.elr)
+        if old.leader != new.leader or old.replicas[0] != new.replicas[0]:
+            self._not_led(key, old)
+            self._led(key, new)
+        if new.reassigning:
+            self.reassigning[key] = None
+        else:
+            self.reassigning.pop(key, None)
+
+    def _led(self, key: PartitionKey, partition: Partition) -> None:
+        leader = partition.leader
+        if leader == NO_LEADER:
+            self.leaderless[key] = None
+        else:
+            self._leads[leader] = self._leads.get(leader, 0) + 1
+        if leader != partition.replicas[0]:
+            self.not_preferred[key] = None
+
+    def _not_led(self, key: PartitionKey, partition: Partition) -> None:
+        leader = partition.leader
+        if leader == NO_LEADER:
+            self.leaderless.pop(key, None)
+        elif self._leads[leader] == 1:
+            del self._leads[leader]
+        else:
+            self._leads[leader] -= 1
+        self.not_preferred.pop(key, None)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PartitionIndex):
+            return NotImplemented
+        return vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _insert(table: dict[int, dict[PartitionKey, None]], broker_id: int, key: PartitionKey) -> None:
+    keys = table.get(broker_id)
+    if keys is None:
+        keys = table[broker_id] = {}
+    keys[key] = None
+
+
+def _delete(table: dict[int, dict[PartitionKey, None]], broker_id: int, key: PartitionKey) -> None:
+    keys = table[broker_id]
+    del keys[key]
+    if not keys:
+        del table[broker_id]
+
+
+def _replace(
+    table: dict[int, dict[PartitionKey, None]], key: PartitionKey, old: tuple[int, ...], new: tuple[int, ...]
+) -> None:
+    if old == new:
+        return
+    for broker_id in old:
+        if broker_id not in new:
+            _delete(table, broker_id, key)
+    for broker_id in new:
+        if broker_id not in old:
+            _insert(table, broker_id, key)
