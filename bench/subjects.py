@@ -20,6 +20,7 @@ from penstock.client.connection import Connection
 from penstock.client.errors import ClientError
 from penstock.local.node import LocalNode
 from penstock.local.ports import free_ports
+from penstock.model.ids import TopicPartition
 
 PENSTOCK = "penstock"
 FLOOR = "floor"
@@ -54,6 +55,9 @@ class Kafka:
             )
         try:
             wait_until(lambda: self.leads(name), f"leaders of {name}")
+            with Admin(self.bootstrap) as admin:
+                # Metadata may name leaders that do not know of it yet; this is repeated until they do.
+                admin.topics.offsets([TopicPartition(name, index) for index in range(partitions)])
             yield name
         finally:
             with Admin(self.bootstrap) as admin:
