@@ -67,7 +67,7 @@ FULL = Scale(
     fetch_bytes=256 * MIB,
     restart_bytes=GIB,
     idle_seconds=5.0,
-    memory_warmup_bytes=3 * GIB,
+    memory_warmup_bytes=6 * GIB,
 )
 QUICK = Scale(
     rounds=3,
@@ -79,7 +79,7 @@ QUICK = Scale(
     fetch_bytes=128 * MIB,
     restart_bytes=64 * MIB,
     idle_seconds=1.0,
-    memory_warmup_bytes=GIB,
+    memory_warmup_bytes=2 * GIB,
 )
 
 
