@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, TypeVar
 
+from penstock.controller.eligible import check_change, records_after_change
 from penstock.controller.names import check_topic_name
 from penstock.controller.result import Result
-from penstock.metadata.image import ConfigResource, MetadataImage, ResourceType
+from penstock.controller.view import MIN_INSYNC_REPLICAS, ClusterView
+from penstock.metadata.image import ConfigResource, ResourceType
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages import alter_configs as legacy
@@ -43,8 +45,9 @@ Changes = dict[str, str | None]
 class ConfigHandlers:
     """Handlers over one image. `static` are the settings of the node's own file, which dynamic ones lie over."""
 
-    def __init__(self, image: MetadataImage, static: NodeSettings, topic_defaults: TopicSettings) -> None:
-        self._image = image
+    def __init__(self, view: ClusterView, static: NodeSettings, topic_defaults: TopicSettings) -> None:
+        self._view = view
+        self._image = view.image
         self._static = static
         self._topic_defaults = topic_defaults
 
@@ -100,7 +103,7 @@ class ConfigHandlers:
                 errors.append(None)
             except KafkaError as error:
                 errors.append(error)
-        return records, errors
+        return [*records, *records_after_change(self._view, records)], errors
 
     def _incremental_changes(self, wanted: incremental.AlterConfigsResource, resource: ConfigResource) -> Changes:
         current = self._image.config(*resource)
@@ -165,6 +168,8 @@ class ConfigHandlers:
         result = dict(current)
         records: list[Message] = []
         for name, value in changes.items():
+            if name == MIN_INSYNC_REPLICAS and self._view.elr:
+                check_change(resource, value)
             if value is None:
                 result.pop(name, None)
             elif len(value.encode()) > MAX_VALUE_LENGTH:

@@ -2,35 +2,66 @@
 
 The image here runs ahead of what is committed: a handler's records are replayed as soon as they are appended, so that
 the next handler sees them, while the answers wait for the commit. If the commit never comes, `reset` goes back to the
-last image that was committed. There is no other state; all of it is a pure function of the records.
+last image that was committed. Everything else here is soft: the index of partitions, which follows from the image; what
+is remembered of heartbeats; and where placement goes on. It may be lost at any time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 
+from penstock.controller import leaders
+from penstock.controller.alter_partition import alter_partition
 from penstock.controller.brokers import BrokerHandlers
 from penstock.controller.configs import ConfigHandlers
+from penstock.controller.controllers import register_controller
+from penstock.controller.directories import assign_replicas_to_dirs
+from penstock.controller.elect_leaders import elect_leaders
+from penstock.controller.eligible import records_to_enable
 from penstock.controller.features import FeatureHandlers
+from penstock.controller.heartbeats import Heartbeats
+from penstock.controller.lifecycle import LifecycleHandlers
 from penstock.controller.producer_ids import allocate_producer_ids
-from penstock.controller.result import Result
+from penstock.controller.reassignments import alter_partition_reassignments, list_partition_reassignments
+from penstock.controller.result import Result, Unfinished
 from penstock.controller.topics import TopicHandlers
 from penstock.controller.view import ClusterView
 from penstock.metadata.delta import MetadataDelta
+from penstock.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from penstock.metadata.image import EMPTY_IMAGE, MetadataImage, ResourceType
 from penstock.metadata.index import PartitionIndex
 from penstock.model.ids import Uuid
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from penstock.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from penstock.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from penstock.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
+from penstock.protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+)
+from penstock.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from penstock.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from penstock.protocol.messages.controller_registration import (
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
+)
 from penstock.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from penstock.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from penstock.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from penstock.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from penstock.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from penstock.protocol.messages.metadata_records import FeatureLevelRecord
 from penstock.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from penstock.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from penstock.settings.explain import BrokerLayers
@@ -49,9 +80,13 @@ class Controller:
         self._new_id = new_id
         self._effective = settings
         self._effective_for: object = None
-        # Soft: made from the image when it is first asked for, and then moved along with it.
+        # Made from the image when it is first asked for, and then moved along with it.
         self._index: PartitionIndex | None = None
-        # Soft: where the placement of new partitions goes on. It begins where the partitions that exist would end.
+        self.heartbeats = Heartbeats(settings.broker_session_timeout_ms, settings.penstock_broker_reconnect_grace_ms)
+        # Offsets at which brokers have replayed their registration, for those registered since the last reset.
+        self._registered_at: dict[int, int] = {}
+        self._reset_at = image.offset
+        # Where the placement of new partitions goes on. It begins where the partitions that exist would end.
         self._placed: int | None = None
 
     # -- state ---------------------------------------------------------------------------------------------------------
@@ -63,6 +98,11 @@ class Controller:
         self.image = delta.apply(offset, epoch, timestamp_ms)
         if self._index is not None:
             self._index.apply(delta, self.image.topics)
+        for broker_id in delta.changed_brokers:
+            before, after = delta.image.brokers.get(broker_id), self.image.brokers.get(broker_id)
+            if before is None or after is None or before.epoch != after.epoch:
+                self.heartbeats.forget(broker_id)
+                self._registered_at[broker_id] = offset
         return delta
 
     def reset(self, image: MetadataImage) -> None:
@@ -70,6 +110,8 @@ class Controller:
             self._index.move(self.image.topics, image.topics)
         self.image = image
         self._placed = None
+        self._registered_at = {}
+        self._reset_at = image.offset
 
     @property
     def index(self) -> PartitionIndex:
@@ -93,6 +135,35 @@ class Controller:
             self._effective = self._static.with_dynamic(layers.cluster, layers.broker)
             self._effective_for = self.image.configs
         return self._effective
+
+    # -- of itself -----------------------------------------------------------------------------------------------------
+
+    def activate(self, bootstrap: Sequence[Message]) -> Result[None]:
+        """What a controller does first that has just become the active one.
+
+        `bootstrap`: what a new cluster begins with, where the log is still empty. Otherwise leaders are found for
+        partitions that a controller before did not get to.
+        """
+        if self.image.metadata_version == 0:
+            levels = {
+                record.name: record.feature_level for record in bootstrap if isinstance(record, FeatureLevelRecord)
+            }
+            records = list(bootstrap)
+            if levels.get(ELIGIBLE_LEADER_REPLICAS_VERSION):
+                records += records_to_enable(self.image, self._static.topic_defaults.min_insync_replicas)
+            return Result(records, None)
+        records, is_last = leaders.batch_of(leaders.online(self._view()))
+        return Result(records, None) if is_last else Unfinished(records)
+
+    def balance_leaders(self) -> Result[bool]:
+        """Once in a while: leadership goes back to preferred replicas. True if there may be more to do."""
+        records, is_last = leaders.batch_of(leaders.preferred(self._view()))
+        return Result(records, not is_last)
+
+    def elect_unclean_leaders(self) -> Result[bool]:
+        """Once in a while: for topics that allow it, any leader rather than none. True if there may be more to do."""
+        records, is_last = leaders.batch_of(leaders.unclean(self._view()))
+        return Result(records, not is_last)
 
     # -- handlers ------------------------------------------------------------------------------------------------------
 
@@ -122,7 +193,8 @@ class Controller:
         return self._configs().alter_configs(request)
 
     def update_features(self, request: UpdateFeaturesRequest) -> Result[UpdateFeaturesResponse]:
-        return FeatureHandlers(self.image, self.kraft_version).update_features(request)
+        own_minimum = self._static.topic_defaults.min_insync_replicas
+        return FeatureHandlers(self._view(), self.kraft_version, own_minimum).update_features(request)
 
     def allocate_producer_ids(self, request: AllocateProducerIdsRequest) -> Result[AllocateProducerIdsResponse]:
         return allocate_producer_ids(self.image, self._brokers(), request)
@@ -141,13 +213,43 @@ class Controller:
     def unregister_broker(self, request: UnregisterBrokerRequest) -> Result[UnregisterBrokerResponse]:
         return self._brokers().unregister_broker(request)
 
+    def broker_heartbeat(self, request: BrokerHeartbeatRequest, now_ms: int) -> Result[BrokerHeartbeatResponse]:
+        registered_at = self._registered_at.get(request.broker_id, self._reset_at)
+        view = self._view()
+        brokers = BrokerHandlers(view, self._cluster_id, self.kraft_version)
+        return LifecycleHandlers(view, brokers, self.heartbeats).broker_heartbeat(request, registered_at, now_ms)
+
+    def register_controller(self, request: ControllerRegistrationRequest) -> Result[ControllerRegistrationResponse]:
+        return register_controller(request)
+
+    def alter_partition(self, request: AlterPartitionRequest) -> Result[AlterPartitionResponse]:
+        return alter_partition(self._view(), request)
+
+    def elect_leaders(self, request: ElectLeadersRequest) -> Result[ElectLeadersResponse]:
+        return elect_leaders(self._view(), request)
+
+    def alter_partition_reassignments(
+        self, request: AlterPartitionReassignmentsRequest
+    ) -> Result[AlterPartitionReassignmentsResponse]:
+        return alter_partition_reassignments(self._view(), request)
+
+    def list_partition_reassignments(
+        self, request: ListPartitionReassignmentsRequest
+    ) -> Result[ListPartitionReassignmentsResponse]:
+        return list_partition_reassignments(self._view(), request)
+
+    def assign_replicas_to_dirs(self, request: AssignReplicasToDirsRequest) -> Result[AssignReplicasToDirsResponse]:
+        return assign_replicas_to_dirs(self._view(), request)
+
+    # -- rooms ---------------------------------------------------------------------------------------------------------
+
     def _topics(self) -> TopicHandlers:
         if self._placed is None:
             self._placed = sum(len(topic.partitions) for topic in self.image.topics)
         return TopicHandlers(self.image, self.settings, self.layers, new_id=self._new_id, placed=self._placed)
 
     def _configs(self) -> ConfigHandlers:
-        return ConfigHandlers(self.image, self._static, self.settings.topic_defaults)
+        return ConfigHandlers(self._view(), self._static, self.settings.topic_defaults)
 
     def _brokers(self) -> BrokerHandlers:
         return BrokerHandlers(self._view(), self._cluster_id, self.kraft_version)

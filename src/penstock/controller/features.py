@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from enum import IntEnum
 
+from penstock.controller.eligible import records_to_disable, records_to_enable
 from penstock.controller.result import Result
+from penstock.controller.view import ClusterView
 from penstock.metadata.features import (
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
     KRAFT_VERSION,
     METADATA_VERSION,
     SUPPORTED_FEATURES,
     Levels,
     downgrade_loses_metadata,
 )
-from penstock.metadata.image import MetadataImage
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.metadata_records import FeatureLevelRecord
@@ -33,11 +35,16 @@ class UpgradeType(IntEnum):
 
 
 class FeatureHandlers:
-    """Handlers over one image. `kraft_version` is the quorum's, which is not in the image."""
+    """Handlers over one image.
 
-    def __init__(self, image: MetadataImage, kraft_version: int) -> None:
-        self._image = image
+    `kraft_version` is the quorum's, which is not in the image; `min_insync_replicas` what the controller's file says.
+    """
+
+    def __init__(self, view: ClusterView, kraft_version: int, min_insync_replicas: int) -> None:
+        self._view = view
+        self._image = view.image
         self._kraft_version = kraft_version
+        self._min_insync_replicas = min_insync_replicas
 
     def update_features(self, request: UpdateFeaturesRequest) -> Result[UpdateFeaturesResponse]:
         """All updates or none: the first that is refused refuses the request."""
@@ -89,7 +96,15 @@ class FeatureHandlers:
                 f"Unsupported metadata.version downgrade from {current} to {level}. "
                 "Refusing to perform the requested downgrade because it might delete metadata information.",
             )
-        return [] if level == current else [FeatureLevelRecord(name=name, feature_level=level)]
+        if level == current:
+            return []
+        records: list[Message] = []
+        if name == ELIGIBLE_LEADER_REPLICAS_VERSION:
+            if level:
+                records = records_to_enable(self._image, self._min_insync_replicas)
+            else:
+                records = records_to_disable(self._view)
+        return [*records, FeatureLevelRecord(name=name, feature_level=level)]
 
     def _check_supported(self, name: str, level: int) -> None:
         """Every node must be able to do it. Level 0 is "not used", which all can."""
@@ -97,6 +112,10 @@ class FeatureHandlers:
         ranges += [
             (f"Broker {broker.broker_id}", broker.features.get(name, Levels(0, 0)))
             for broker in self._image.brokers.values()
+        ]
+        ranges += [
+            (f"Controller {controller.controller_id}", controller.features.get(name, Levels(0, 0)))
+            for controller in self._image.controllers.values()
         ]
         for who, levels in ranges:
             if level not in levels:

@@ -109,6 +109,9 @@ class Heartbeats:
         """The leaderships of a broker are taken away by records up to `offset`."""
         self._shutdown_offsets[broker_id] = offset
 
+    def is_shutting_down(self, broker_id: int) -> bool:
+        return broker_id in self._shutdown_offsets
+
     def may_stop(self, broker_id: int, others: Iterable[int]) -> bool:
         """Whether `others`, the active brokers, know that this one no longer leads."""
         offset = self._shutdown_offsets.get(broker_id)

@@ -194,7 +194,7 @@ class TopicHandlers:
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                     f"Found multiple manual partition assignments for partition {assignment.partition_index}",
                 )
-            self._check_assignment(assignment.broker_ids, replication_factor)
+            check_assignment(self._image, assignment.broker_ids, replication_factor)
             replication_factor = len(assignment.broker_ids)
             partitions[assignment.partition_index] = self._assigned(assignment.partition_index, assignment.broker_ids)
         if sorted(partitions) != list(range(len(partitions))):
@@ -264,7 +264,7 @@ class TopicHandlers:
                 )
             partitions = []
             for index, assignment in enumerate(wanted.assignments, start=existing):
-                self._check_assignment(assignment.broker_ids, replication_factor)
+                check_assignment(self._image, assignment.broker_ids, replication_factor)
                 partitions.append(self._assigned(index, assignment.broker_ids))
         return [partition.to_record(topic.topic_id, index) for index, partition in enumerate(partitions, existing)]
 
@@ -310,26 +310,6 @@ class TopicHandlers:
 
     # -- replicas ------------------------------------------------------------------------------------------------------
 
-    def _check_assignment(self, replicas: Sequence[int], replication_factor: int | None) -> None:
-        def refuse(why: str) -> KafkaError:
-            return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {why}")
-
-        if not replicas:
-            raise refuse("an empty replica list.")
-        for broker_id in sorted(replicas):
-            broker = self._image.brokers.get(broker_id)
-            if broker is None:
-                raise refuse(f"broker {broker_id}, but no such broker is registered.")
-            if broker.cordoned:
-                raise refuse(f"broker {broker_id}, but all its log directories are cordoned.")
-            if replicas.count(broker_id) > 1:
-                raise refuse(f"the broker {broker_id} more than once.")
-        if replication_factor is not None and len(replicas) != replication_factor:
-            raise refuse(
-                f"a partition with {len(replicas)} replica(s), but this is not consistent with previous "
-                f"partitions, which have {replication_factor} replica(s)."
-            )
-
     def _assigned(self, index: int, replicas: Sequence[int]) -> Partition:
         partition = self._new_partition(tuple(replicas))
         if partition is None:
@@ -363,3 +343,24 @@ class TopicHandlers:
             return None
         directories = tuple(brokers[broker_id].default_directory for broker_id in replicas)
         return Partition(replicas=replicas, directories=directories, isr=isr, leader=isr[0])
+
+
+def check_assignment(image: MetadataImage, replicas: Sequence[int], replication_factor: int | None) -> None:
+    def refuse(why: str) -> KafkaError:
+        return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {why}")
+
+    if not replicas:
+        raise refuse("an empty replica list.")
+    for broker_id in sorted(replicas):
+        broker = image.brokers.get(broker_id)
+        if broker is None:
+            raise refuse(f"broker {broker_id}, but no such broker is registered.")
+        if broker.cordoned:
+            raise refuse(f"broker {broker_id}, but all its log directories are cordoned.")
+        if replicas.count(broker_id) > 1:
+            raise refuse(f"the broker {broker_id} more than once.")
+    if replication_factor is not None and len(replicas) != replication_factor:
+        raise refuse(
+            f"a partition with {len(replicas)} replica(s), but this is not consistent with previous "
+            f"partitions, which have {replication_factor} replica(s)."
+        )

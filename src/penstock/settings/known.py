@@ -25,7 +25,7 @@ producer.purgatory.purge.interval.requests quota.window.num quota.window.size.se
 replica.alter.log.dirs.io.max.bytes.per.second replication.quota.window.num
 replication.quota.window.size.seconds security.inter.broker.protocol security.providers
 share.fetch.purgatory.purge.interval.requests socket.connection.setup.timeout.max.ms
-socket.connection.setup.timeout.ms telemetry.max.bytes unclean.leader.election.interval.ms
+socket.connection.setup.timeout.ms telemetry.max.bytes
 unstable.api.versions.enable unstable.feature.versions.enable
 """
 

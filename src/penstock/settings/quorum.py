@@ -97,6 +97,12 @@ class QuorumSettings:
     broker_session_timeout_ms: int = setting(
         Type.INT, 9000, at_least(1), "A broker that was not heard of for this long is fenced."
     )
+    penstock_broker_reconnect_grace_ms: int = setting(
+        Type.INT,
+        500,
+        at_least(0),
+        "A broker whose connection to the controller was reset is fenced if it is not back within this time.",
+    )
     initial_broker_registration_timeout_ms: int = setting(
         Type.INT, 60_000, at_least(1), "How long a starting broker tries to register before it gives up."
     )

@@ -52,3 +52,9 @@ class ReplicationSettings:
     leader_imbalance_check_interval_seconds: int = setting(
         Type.LONG, 300, at_least(1), "How often leadership is checked for balance."
     )
+    unclean_leader_election_interval_ms: int = setting(
+        Type.LONG,
+        300_000,
+        at_least(0),
+        "How often partitions without a leader are looked at, where unclean elections are allowed.",
+    )
