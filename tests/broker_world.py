@@ -24,7 +24,7 @@ from typing import Any
 
 import wire as w
 from penstock.broker.node import Node
-from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import API, ApiSpec
 from penstock.protocol.codec import decode, decode_from
 from penstock.protocol.declaration import Message
@@ -174,7 +174,7 @@ class BrokerWorld:
         return self.clock.now_ms()
 
     async def start(self, *, patience: float = 60.0) -> None:
-        """Ready on return; KafkaError if the node refuses to start."""
+        """Ready on return; what the node says where it refuses to start is raised."""
         self.starts += 1
         ready: asyncio.Future[None] = self.loop.create_future()
         self._stopping = asyncio.Event()
@@ -194,7 +194,7 @@ class BrokerWorld:
         )
         try:
             await node.start()
-        except (KafkaError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - it is for whoever waits
             ready.set_exception(error)
             return
         self.node = node

@@ -381,6 +381,7 @@ class Segment:
         """(position, next offset) of the first batch that ends at or after `offset`; (size, -1) if there is none."""
         size = self.size
         position = max(self.index.floor(offset, access), start)
+        due = self.base_offset
         while position < size:
             chunk = access.read(self.path, min(_SCAN_CHUNK, size - position), position)
             end = len(chunk) - HEADER_SIZE
@@ -389,8 +390,11 @@ class Segment:
                 self._checked_scan(chunk, 0, position)
             while at <= end:
                 base_offset, length, _, _, _, _, delta, _, _ = self._checked_scan(chunk, at, position + at)
-                if base_offset + delta >= offset:
-                    return position + at, base_offset + delta + 1
+                if base_offset < due:
+                    raise self._corrupt(position + at, f"offset {base_offset} where at least {due} was due")
+                due = base_offset + delta + 1
+                if due > offset:
+                    return position + at, due
                 at += length + LENGTH_OVERHEAD
             position += at
         return size, -1
@@ -432,18 +436,23 @@ class Segment:
     def trust_everything_from(self, position: int) -> None:
         self.trusted_from = min(self.trusted_from, position)
 
-    def verify(self, data: Buffer, position: int) -> None:
-        """Check the CRCs of the whole batches in `data`, read from `position`, unless that was done before."""
+    def verify(self, data: Buffer, position: int, max_offset: int = 1 << 63) -> None:
+        """Check the whole batches in `data`, read from `position`, unless that was done before: their CRCs, and what
+        those do not cover, the offsets, which ascend and stay below `max_offset`."""
         end = min(position + len(data), self.trusted_from)
         if position >= end or self._is_verified(position, end):
             return
         view = memoryview(data)
         at = 0
+        due = self.base_offset
         while position + at < end and at + HEADER_SIZE <= len(data):
-            _, length, _, _, crc, _, _, _, _ = self._checked_scan(data, at, position + at)
+            base_offset, length, _, _, crc, _, delta, _, _ = self._checked_scan(data, at, position + at)
             following = at + length + LENGTH_OVERHEAD
             if following > len(data):
                 break
+            if not due <= base_offset <= base_offset + delta < max_offset:
+                raise self._corrupt(position + at, f"offset {base_offset} is not in {due} to {max_offset}")
+            due = base_offset + delta + 1
             if crc32c(view[at + CRC_START : following]) != crc:
                 raise self._corrupt(position + at, "the CRC does not match")
             at = following

@@ -153,7 +153,7 @@ class Segments:
             if size < len(data):
                 data = memoryview(data)[:size]
         if position < segment.trusted_from:
-            segment.verify(data, position)
+            segment.verify(data, position, max_offset)
         if limit_offset >= 0 and type(access) is LoopAccess:
             self._remember(limit_offset, segment, position + size)
         return Slice(data, int.from_bytes(data[:8], "big"))
