@@ -412,7 +412,6 @@ class Log(ReadableLog):
                 sync_file(self._files, active.path)
             if self._epochs_changed:
                 self._epochs_changed = False
-                self._unsynced.add_directory(self.directory)
                 try:
                     path = os.path.join(self.directory, LEADER_EPOCH_CHECKPOINT)
                     write_epoch_checkpoint(self._files, path, tuple(self.epochs.entries))
@@ -421,6 +420,8 @@ class Log(ReadableLog):
                     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
                         raise NoRoom(f"{self.topic_partition} cannot be synced: {error}") from error
                     raise
+                # Noted after the change: the event loop may sync the directory at any moment, and take the note off.
+                self._unsynced.add_directory(self.directory)
             self._unsynced.sync()
         except OSError as error:
             raise self._storage_error("cannot be synced", error) from error
