@@ -76,6 +76,7 @@ class Story:
         self.highest_start = 0
         self.known_end = 0
         self.truncated_during_flush: int | None = None
+        self._refused: list[list[Stored]] = []
         self.leader_epoch = 0
         self.sequences: dict[int, int] = {}
         self.to_remove: list[str] = []
@@ -126,6 +127,7 @@ class Story:
         except KafkaError as error:
             assert error.code == ErrorCode.KAFKA_STORAGE_ERROR
             assert self.log.log_end_offset == end
+            self._refused.append([Stored(read_header(batch), bytes(batch)) for batch in run])
             self._detail("refused")
             return
         if first is None:
@@ -267,6 +269,8 @@ class Story:
         if self.truncated_during_flush is not None:
             offset = min(offset, self.truncated_during_flush)
         self.flushed = max(self.flushed, min(offset, self._end(self.batches)))
+        if self.truncated_during_flush is None:
+            self._refused.clear()
         if self.chance.random() < 0.2:
             self.append()
         if self.chance.random() < 0.9:
@@ -450,6 +454,7 @@ class Story:
         start = log.log_start_offset
         assert self.start_checkpoint <= start <= max(log.log_end_offset, self.start_checkpoint)
         found = self.read_everything()
+        self._take_refused_for_accepted(found)
         visible = [batch for batch in self.batches if batch.header.last_offset >= start]
         assert [batch.data for batch in visible[: len(found)]] == [batch.data for batch in found], (
             f"from {start} on the log holds {_ranges(found)}, but held {_ranges(visible)}"
@@ -467,6 +472,17 @@ class Story:
         self._judge_transactions()
         self.flushed = min(self.flushed, log.log_end_offset)
         assert log.recovery_point <= log.log_end_offset
+
+    def _take_refused_for_accepted(self, found: list[Stored]) -> None:
+        """The first batches of a run that did not fit were written whole, and then cut. Nobody was told that they are
+        not there, only that they may not be: until the next flush a power loss can bring them back."""
+        contents = {batch.data for batch in found}
+        for run in self._refused:
+            if run[0].data in contents:
+                base_offset = run[0].header.base_offset
+                self.batches = [batch for batch in self.batches if batch.header.base_offset < base_offset] + run
+                assert self.flushed <= base_offset
+        self._refused.clear()
 
     def _judge_producers(self) -> None:
         log = self.log
