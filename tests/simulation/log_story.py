@@ -446,6 +446,7 @@ class Story:
         assert end >= self.flushed, f"the log ends at {end}, but {self.flushed} was flushed"
         lost = max(0, self.known_end - end)
         self._judge()
+        self._refused.clear()
         self._detail(f"{lost} of {lost + end - self.flushed} offsets at risk lost")
 
     def _judge(self) -> None:
@@ -482,7 +483,6 @@ class Story:
                 base_offset = run[0].header.base_offset
                 self.batches = [batch for batch in self.batches if batch.header.base_offset < base_offset] + run
                 assert self.flushed <= base_offset
-        self._refused.clear()
 
     def _judge_producers(self) -> None:
         log = self.log
