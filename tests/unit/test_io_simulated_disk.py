@@ -48,7 +48,7 @@ changes_of_a_file = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(durable=st.binary(max_size=2000), changes=changes_of_a_file, seed=st.integers(0, 1 << 30))
 def test_no_byte_is_invented(durable: bytes, changes: list[Change], seed: int) -> None:
     states = [bytearray(durable)]
@@ -68,7 +68,7 @@ def test_no_byte_is_invented(durable: bytes, changes: list[Change], seed: int) -
         assert byte in possible, (position, byte)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     synced=st.binary(min_size=1, max_size=3000),
     tail=st.lists(st.binary(min_size=1, max_size=900), max_size=6),
