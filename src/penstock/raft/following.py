@@ -213,7 +213,7 @@ class Following:
     def fetch_from_bootstrap(self) -> None:
         quorum = self._quorum
         server = quorum.connections.ready_bootstrap(quorum.now)
-        if server is not None and server.node_id != quorum.key.node_id and self._is_synced:
+        if server is not None and self._is_synced:
             quorum.send(server, self._fetch())
 
     @property

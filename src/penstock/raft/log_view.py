@@ -21,7 +21,10 @@ class OffsetAndEpoch(NamedTuple):
 
 
 class LogView(Protocol):
-    """The metadata log as the quorum reads it. It never writes: what is to be written goes out as an effect."""
+    """The metadata log as the quorum reads it. It never writes: what is to be written goes out as an effect.
+
+    It reaches at least as far as its latest snapshot: where a power loss took more, it begins, empty, at that.
+    """
 
     @property
     def start_offset(self) -> int: ...
@@ -51,10 +54,10 @@ class LogView(Protocol):
         """In bytes; None if there is no such snapshot."""
         ...
 
-    def end_offset_for(self, epoch: int) -> OffsetAndEpoch:
-        """The largest epoch in the log not above `epoch`, and where it ended.
+    def end_offset_for(self, epoch: int) -> OffsetAndEpoch | None:
+        """The largest epoch among the batches not above `epoch`, and where it ended.
 
-        An epoch above all: the end of the log. One below all: where the first begins, under the epoch asked for.
+        An epoch below all of them ended where the first begins. None for one above all, or without batches.
         """
         ...
 
@@ -90,7 +93,7 @@ def compare_fetch(log: LogView, offset: int, last_fetched_epoch: int) -> Valid |
         )
     ):
         return SnapshotNeeded(latest)
-    end = log.end_offset_for(last_fetched_epoch)
+    end = _end_of(log, last_fetched_epoch)
     if end.epoch != last_fetched_epoch or end.offset < offset:
         return Diverging(end)
     return Valid()
@@ -98,7 +101,18 @@ def compare_fetch(log: LogView, offset: int, last_fetched_epoch: int) -> Valid |
 
 def truncation_offset(log: LogView, diverging: OffsetAndEpoch) -> int:
     """Up to where a follower's log may still agree with a leader that answered `diverging`."""
-    local = log.end_offset_for(diverging.epoch)
+    local = _end_of(log, diverging.epoch)
     if local.epoch == diverging.epoch:
         return min(local.offset, diverging.offset)
     return local.offset
+
+
+def _end_of(log: LogView, epoch: int) -> OffsetAndEpoch:
+    end = log.end_offset_for(epoch)
+    if end is None:
+        return OffsetAndEpoch(log.end_offset, log.last_epoch)
+    earliest = log.earliest_snapshot
+    if earliest is not None and end == (earliest.offset, epoch):
+        # Before the first batch is what the snapshot contains, and that ends with the snapshot's epoch.
+        return earliest
+    return end

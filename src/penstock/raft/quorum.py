@@ -77,7 +77,13 @@ class Quorum:
         self.can_become_voter = can_become_voter
         self.random_below = random_below
         self.now = now
-        self.connections = Connections(bootstrap, settings.request_timeout_ms, settings.retry_backoff_ms, random_below)
+        here = {(endpoint.host, endpoint.port) for endpoint in local.endpoints}
+        self.connections = Connections(
+            [server for server in bootstrap if (server.host, server.port) not in here],
+            settings.request_timeout_ms,
+            settings.retry_backoff_ms,
+            random_below,
+        )
         snapshot = log.latest_snapshot
         self.high_watermark = 0 if snapshot is None else snapshot.offset
         self.shutting_down = False
@@ -190,6 +196,8 @@ class Quorum:
             self.history.replay(offset, record)
         if isinstance(self.role, Leader):
             self.role.progress.voters_changed(self.history.voters)
+            # A voter that has just come has the full time to be heard of.
+            self.role.check_quorum_deadline = self.now + self.check_quorum_timeout_ms
         return base_offset + len(records) - 1
 
     # -- roles -----------------------------------------------------------------------------------------------------
@@ -298,7 +306,8 @@ class Quorum:
     def vote_for(self, candidate: ReplicaKey) -> None:
         """Binding, and so persisted before it is answered. The candidate's chance is at least as good as our own."""
         role = self.role
-        assert isinstance(role, Unattached | Prospective) and role.voted in (None, candidate)
+        assert isinstance(role, Unattached | Prospective)
+        assert role.voted is None or role.voted.node_id == candidate.node_id, "one vote an epoch"
         if role.voted is None:
             role.voted = candidate
             if role.election_deadline is not None:

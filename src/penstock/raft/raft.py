@@ -44,7 +44,9 @@ Steps 1 and 2 may run off the loop, as long as no input reaches `raft` meanwhile
   `appended(now)`. It is committed when the high watermark is above it. If `leading_epoch` changes before, it may be
   lost.
 - whenever the log ends behind `synced_offset` on a node that votes or may vote, sync it in a thread, then
-  `flushed(now)`. Followers send the next fetch after that, and the leader counts itself by it.
+  `flushed(now)`. Followers send the next fetch after that, and the leader counts itself by it. A sync that was under
+  way while the log was truncated, or began anew with a snapshot, says nothing about what was appended since: sync again.
+  What a start finds in the log counts as synced only after it was.
 - the controller gives up: `resign(now, epoch)`. The node stops: `shutdown(now)`, then until `is_shutdown_complete`.
 - a snapshot of our own was written: nothing to tell; `voters_at` and `kraft_version_at` say what goes into it. When the
   log begins later: `log_start_moved(now)`.

@@ -1,0 +1,687 @@
+"""A quorum in one process, at the mercy of a seed: the pure state machines alone, in virtual time.
+
+Every node runs the real `Raft` on a disk and a network that misbehave. Messages are lost, doubled, delayed and overtake
+each other; the network is cut, in both directions or in one; processes are killed, also in the middle of a step, and
+start again; power fails, on one node or on all, and what was not synced is gone; clocks jump and run at different
+speeds; processes stop for a while and go on as if nothing had been; disks are slow, or replaced; leaders resign; voters
+come and go; snapshots replace the log. Meanwhile a client writes to whoever thinks it leads. The checkers look at every
+step; in the end everything heals, and the quorum has to commit again.
+
+    python -m penstock.testing.raft_cluster --seeds 100         # seeds 0 to 99
+    python -m penstock.testing.raft_cluster --seed 17           # one of them again
+
+The same seed gives the same run, to the last message: `Trace` fingerprints it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Final, NamedTuple
+
+from penstock.protocol.messages.control_records import KRaftVersionRecord, VotersRecord
+from penstock.raft.messages import AddVoter, Answer, RemoveVoter, Request, VoterChangeAnswer
+from penstock.raft.quorum import QuorumBroken
+from penstock.raft.ready import Destination, Ready, Send, TruncateTo
+from penstock.raft.roles import Leader, Resigned
+from penstock.raft.settings import RaftSettings
+from penstock.raft.voters import NO_VOTERS, ReplicaKey, Voter, VoterEndpoint, VoterSet
+from penstock.testing.raft_checkers import CHECKERS, Checker, Committed, Violation
+from penstock.testing.raft_disk import Batch, Disk, Snapshot
+from penstock.testing.raft_node import LISTENER, Crashed, SimulatedNode
+from penstock.testing.trace import Field, Trace
+
+MILLISECOND: Final = 1000
+SECOND: Final = 1000 * MILLISECOND
+FAULTS_LAST: Final = 6 * SECOND
+HEALED_LAST: Final = 30 * SECOND
+
+# Every one of these has to happen in a campaign, or it has not tried what it claims to.
+EVENTS: Final = (
+    "elections",
+    "commits",
+    "acknowledged",
+    "truncations",
+    "snapshot installs",
+    "crashes",
+    "crashes within a step",
+    "power losses",
+    "resignations",
+    "voter changes",
+    "partitions",
+    "one-way partitions",
+    "messages lost",
+    "messages doubled",
+    "clock jumps",
+    "pauses",
+    "disks replaced",
+)
+
+
+# A checker's verdict, or the state machine's own.
+FAILURES: Final = (Violation, QuorumBroken, AssertionError, ValueError)
+
+
+class Waiting(NamedTuple):
+    """What a request is remembered by until it is answered."""
+
+    source: int
+    incarnation: int
+    request_id: int
+    target: int
+    request: Request
+
+
+class ClientRequest(NamedTuple):
+    number: int
+    request: Request
+
+
+class Clock:
+    """In milliseconds; may run too fast or too slow, and jump."""
+
+    def __init__(self, speed_percent: int, offset_ms: int) -> None:
+        self.speed_percent = speed_percent
+        self.offset_ms = offset_ms
+
+    def at(self, time: int) -> int:
+        return time * self.speed_percent // (100 * MILLISECOND) + self.offset_ms
+
+    def when(self, milliseconds: int) -> int:
+        """The first moment the clock shows this."""
+        return -(-(milliseconds - self.offset_ms) * 100 * MILLISECOND // self.speed_percent)
+
+
+class Network:
+    """Which way is open, and how bad the rest is."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self.blocked: set[tuple[int, int]] = set()
+        self.loss = 0.0
+        self.doubling = 0.0
+        self.slowness = 0.0
+
+    def heal(self) -> None:
+        self.blocked.clear()
+        self.loss = self.doubling = self.slowness = 0.0
+
+    def delays(self, source: int, target: int) -> list[int]:
+        """When the copies of a message arrive; none if it is lost."""
+        if (source, target) in self.blocked or self._random.random() < self.loss:
+            return []
+        copies = 2 if self._random.random() < self.doubling else 1
+        return [self._delay() for _ in range(copies)]
+
+    def _delay(self) -> int:
+        delay = self._random.randint(300, 5 * MILLISECOND)
+        if self._random.random() < self.slowness:
+            delay += self._random.randint(0, 400 * MILLISECOND)
+        return delay
+
+
+class RaftCluster:
+    settings = RaftSettings(
+        election_timeout_ms=150,
+        fetch_timeout_ms=300,
+        election_backoff_max_ms=150,
+        request_timeout_ms=250,
+        retry_backoff_ms=20,
+        fetch_snapshot_max_bytes=64,
+        fetch_max_wait_ms=100,
+        refused_grace_ms=50,
+    )
+
+    def __init__(self, seed: int, *, node_type: type[SimulatedNode] = SimulatedNode) -> None:
+        self.seed = seed
+        self.random = Random(f"raft {seed}")
+        self.time = 0
+        self.trace = Trace(lambda: self.time)
+        self.events: Counter[str] = Counter()
+        self.network = Network(self.random)
+        self.nodes: dict[int, SimulatedNode] = {}
+        committed = Committed()
+        self.committed = committed
+        self.checkers: list[Checker] = [checker(self.nodes, committed) for checker in CHECKERS]
+        self._queue: list[tuple[int, int, int | None, Callable[[], None]]] = []
+        self._sequence = 0
+        self._clocks: dict[int, Clock] = {}
+        self._wake_numbers: Counter[int] = Counter()
+        self._paused_until: dict[int, int] = {}
+        self._doomed: dict[int, tuple[str, bool]] = {}
+        self._slow_disks: set[int] = set()
+        self._written: list[tuple[SimulatedNode, int, Batch]] = []
+        self._payloads = 0
+        self._faulty = True
+        self._build(node_type)
+
+    # -- the cluster -----------------------------------------------------------------------------------------------
+
+    def _build(self, node_type: type[SimulatedNode]) -> None:
+        random = self.random
+        voter_count = random.choice([1, 3, 3, 3, 5])
+        spare_count = random.randint(0, 2)
+        broker_count = random.randint(0, 1)
+        self.kraft_version = random.choice([0, 1, 1])
+        ids = range(1, 1 + voter_count + spare_count + broker_count)
+        directories = {node_id: random.randbytes(16) for node_id in ids}
+        voters = VoterSet.of(
+            Voter(
+                ReplicaKey(node_id, directories[node_id]) if self.kraft_version else ReplicaKey(node_id),
+                (VoterEndpoint(LISTENER, f"node-{node_id}", 9093),),
+            )
+            for node_id in ids[:voter_count]
+        )
+        formatted = (KRaftVersionRecord(kraft_version=1), voters.to_record()) if self.kraft_version else ()
+        settings = self.settings
+        if self.kraft_version and random.random() < 0.3:
+            settings = replace(settings, auto_join=True)
+        for node_id in ids:
+            is_voter = node_id in voters.node_ids
+            bootstrap = tuple(
+                Destination(other if self.kraft_version == 0 else -1 - other, f"node-{other}", 9093)
+                for other in voters.node_ids
+            )
+            self.nodes[node_id] = node_type(
+                self,
+                node_id,
+                Disk(directories[node_id], bootstrap=formatted if is_voter else ()),
+                settings=settings,
+                static_voters=NO_VOTERS if self.kraft_version else voters,
+                bootstrap=bootstrap,
+                can_become_voter=node_id <= voter_count + spare_count,
+            )
+            self._clocks[node_id] = Clock(random.choice([97, 100, 100, 103]), random.randint(0, 100_000))
+
+    def note(self, *fields: Field) -> None:
+        self.trace.add(*fields)
+
+    # -- time ------------------------------------------------------------------------------------------------------
+
+    def at(self, delay: int, action: Callable[[], None], node_id: int | None = None) -> None:
+        """`node_id`: a node whose pause delays it."""
+        self._sequence += 1
+        heapq.heappush(self._queue, (self.time + delay, self._sequence, node_id, action))
+
+    def run(self, until: int, *, stop: Callable[[], bool] = lambda: False) -> bool:
+        """Whether `stop` said so before the time was over."""
+        while self._queue and self._queue[0][0] <= until:
+            self.time, _, node_id, action = heapq.heappop(self._queue)
+            paused_until = self._paused_until.get(node_id, 0) if node_id is not None else 0
+            if paused_until > self.time:
+                self.at(paused_until - self.time, action, node_id)
+                continue
+            action()
+            if stop():
+                return True
+        self.time = max(self.time, until)
+        return stop()
+
+    # -- what a node needs (World) ---------------------------------------------------------------------------------
+
+    def random_below(self, number: int) -> int:
+        return self.random.randrange(number)
+
+    def clock(self, node: SimulatedNode) -> int:
+        return self._clocks[node.node_id].at(self.time)
+
+    def wake(self, node: SimulatedNode, deadline: int | None) -> None:
+        self._wake_numbers[node.node_id] += 1
+        number = self._wake_numbers[node.node_id]
+        if deadline is None:
+            return
+
+        def tick() -> None:
+            if self._wake_numbers[node.node_id] == number:
+                self.note("tick", node.node_id)
+                node.tick()
+
+        self.at(max(0, self._clocks[node.node_id].when(deadline) - self.time), tick, node.node_id)
+
+    def transmit(self, node: SimulatedNode, send: Send) -> None:
+        for checker in self.checkers:
+            checker.sends(node, send)
+        target = int(send.to.host.removeprefix("node-"))
+        waiting = Waiting(node.node_id, node.incarnation, send.request_id, target, send.request)
+        self.note("send", node.node_id, target, type(send.request).__name__, send.request_id)
+        for delay in self._copies(node.node_id, target):
+            self.at(delay, lambda: self._deliver(waiting), target)
+
+    def _copies(self, source: int, target: int) -> list[int]:
+        delays = self.network.delays(source, target)
+        self.events["messages lost"] += not delays
+        self.events["messages doubled"] += len(delays) > 1
+        return delays
+
+    def _deliver(self, waiting: Waiting) -> None:
+        target = self.nodes[waiting.target]
+        if (waiting.source, waiting.target) in self.network.blocked:
+            return
+        if target.is_running:
+            self.note("deliver", waiting.target, type(waiting.request).__name__, waiting.source, waiting.request_id)
+            target.receive(waiting, waiting.request)
+        elif self.random.random() < 0.7:
+            self._back(waiting, lambda source: source.failed(waiting.request_id, refused=True))
+
+    def give(self, node: SimulatedNode, token: object, answer: Answer) -> None:
+        if isinstance(token, ClientRequest):
+            self._answer_client(token, answer)
+            return
+        assert isinstance(token, Waiting)
+        for checker in self.checkers:
+            checker.answers(node, token.request, answer)
+        self.note("answer", node.node_id, token.source, type(answer).__name__, answer.error.name, token.request_id)
+        self._back(token, lambda source: source.answered(token.request_id, answer))
+
+    def _back(self, waiting: Waiting, action: Callable[[SimulatedNode], None]) -> None:
+        """To the process that asked, if that still is."""
+        source = self.nodes[waiting.source]
+
+        def arrive() -> None:
+            open_way = (waiting.target, waiting.source) not in self.network.blocked
+            if open_way and source.is_running and source.incarnation == waiting.incarnation:
+                action(source)
+
+        for delay in self._copies(waiting.target, waiting.source):
+            self.at(delay, arrive, waiting.source)
+
+    def start_sync(self, node: SimulatedNode, done: Callable[[], None]) -> None:
+        longest = 300 * MILLISECOND if node.node_id in self._slow_disks else 8 * MILLISECOND
+        self.at(self.random.randint(500, longest), done, node.node_id)
+
+    def may_crash(self, node: SimulatedNode, place: str) -> None:
+        doom = self._doomed.get(node.node_id)
+        if doom is None or doom[0] != place:
+            return
+        del self._doomed[node.node_id]
+        self.events["crashes within a step"] += 1
+        self.note("crash within a step", node.node_id, place)
+        self._end(node, power=doom[1])
+        raise Crashed
+
+    def observe(self, node: SimulatedNode, event: object) -> None:
+        match event:
+            case Ready():
+                self._count(node, event)
+                for checker in self.checkers:
+                    checker.stepped(node, event)
+                self._acknowledge(node)
+            case Batch():
+                for checker in self.checkers:
+                    checker.appended(node, event)
+                leads = node.raft is not None and isinstance(node.raft.role, Leader)
+                if leads and len(event.payloads) == 1 and isinstance(event.payloads[0], VotersRecord):
+                    self.events["voter changes"] += 1
+            case TruncateTo():
+                self.events["truncations"] += 1
+                self.note("truncate", node.node_id, event.offset)
+                for checker in self.checkers:
+                    checker.truncates(node, event)
+            case Snapshot():
+                self.events["snapshot installs"] += 1
+                self.note("install", node.node_id, event.id.offset, event.id.epoch)
+                for checker in self.checkers:
+                    checker.installs(node, event)
+
+    def _count(self, node: SimulatedNode, ready: Ready) -> None:
+        assert node.raft is not None
+        role = node.raft.role
+        if ready.leader is not None:
+            self.note("leader", node.node_id, ready.leader.leader_id, ready.leader.epoch, type(role).__name__)
+            self.events["elections"] += isinstance(role, Leader)
+            self.events["resignations"] += isinstance(role, Resigned)
+        if ready.high_watermark is not None:
+            self.events["commits"] += 1
+            self.note("commit", node.node_id, ready.high_watermark)
+
+    # -- the client ------------------------------------------------------------------------------------------------
+
+    def _leaders(self) -> list[SimulatedNode]:
+        return [node for node in self.nodes.values() if node.raft is not None and node.raft.leading_epoch is not None]
+
+    def _write(self) -> None:
+        """To whoever thinks it leads: that may be two at a time."""
+        for node in self._leaders():
+            self._payloads += 1
+            assert node.raft is not None
+            epoch = node.raft.epoch
+            incarnation = node.incarnation
+            batch = node.append(f"record {self._payloads}")
+            if batch is not None:
+                self.note("write", node.node_id, batch.base_offset, epoch)
+                self._written.append((node, incarnation, batch))
+        if self._faulty:
+            self.at(self.random.randint(10, 120) * MILLISECOND, self._write)
+
+    def _acknowledge(self, node: SimulatedNode) -> None:
+        """A client is told by the node it wrote to, while that leads in the same epoch."""
+        raft = node.raft
+        if raft is None or not self._written:
+            return
+        kept: list[tuple[SimulatedNode, int, Batch]] = []
+        for writer, incarnation, batch in self._written:
+            if writer is not node:
+                kept.append((writer, incarnation, batch))
+            elif incarnation == node.incarnation and raft.leading_epoch == batch.epoch:
+                if raft.high_watermark >= batch.next_offset:
+                    self.events["acknowledged"] += 1
+                    for checker in self.checkers:
+                        checker.acknowledged(batch)
+                else:
+                    kept.append((writer, incarnation, batch))
+        self._written = kept
+
+    def _change_voters(self) -> None:
+        """Sometimes several at once, of which a leader must take one."""
+        for _ in range(self.random.choice([1, 1, 2, 3])):
+            leaders = self._leaders()
+            if leaders and self.kraft_version:
+                self._change_voter(self.random.choice(leaders))
+
+    def _change_voter(self, leader: SimulatedNode) -> None:
+        assert leader.raft is not None
+        voters = leader.raft.voters
+        stale = [voter.key for voter in voters if voter.key != self.nodes[voter.key.node_id].key]
+        outside = [node for node in self.nodes.values() if node.can_become_voter and not voters.is_voter(node.key)]
+        request: Request
+        if stale:
+            # While a voter is gone for good, nobody would take another one away.
+            request = RemoveVoter(cluster_id=None, voter=stale[0])
+        elif outside and (len(voters) < 3 or self.random.random() < 0.5):
+            node = self.random.choice(outside)
+            request = AddVoter(cluster_id=None, voter=node.key, endpoints=(node.endpoint,))
+        elif len(voters) > 2:
+            request = RemoveVoter(cluster_id=None, voter=self.random.choice(voters.voters).key)
+        else:
+            return
+        self._payloads += 1
+        self.note("change voters", leader.node_id, type(request).__name__, request.voter.node_id)
+        leader.receive(ClientRequest(self._payloads, request), request)
+
+    def _answer_client(self, token: ClientRequest, answer: Answer) -> None:
+        assert isinstance(answer, VoterChangeAnswer)
+        self.note("voters changed", token.number, answer.error.name)
+
+    # -- faults ----------------------------------------------------------------------------------------------------
+
+    def _pick(self) -> SimulatedNode:
+        """Leaders more often than others: that is where it hurts."""
+        leaders = self._leaders()
+        if leaders and self.random.random() < 0.4:
+            return self.random.choice(leaders)
+        return self.random.choice(list(self.nodes.values()))
+
+    def _end(self, node: SimulatedNode, *, power: bool) -> None:
+        node.stop()
+        self._paused_until.pop(node.node_id, None)
+        if power:
+            self.events["power losses"] += 1
+            node.disk.lose_power(self.random)
+        self.note("power loss" if power else "crash", node.node_id)
+        self.at(self.random.randint(20, 800) * MILLISECOND, lambda: self._start(node))
+
+    def _start(self, node: SimulatedNode) -> None:
+        if node.is_running:
+            return
+        self._doomed.pop(node.node_id, None)
+        for checker in self.checkers:
+            checker.restarted(node)
+        self.note("start", node.node_id)
+        node.start()
+
+    def _crash(self) -> None:
+        node = self._pick()
+        if node.is_running:
+            self.events["crashes"] += 1
+            self._end(node, power=False)
+
+    def _lose_power(self) -> None:
+        nodes = list(self.nodes.values()) if self.random.random() < 0.25 else [self._pick()]
+        for node in nodes:
+            if node.is_running:
+                self._end(node, power=True)
+
+    def _doom(self) -> None:
+        """The next step that gets there is not finished."""
+        node = self._pick()
+        if node.is_running:
+            place = self.random.choice(["after quorum-state", "after the log"])
+            self._doomed[node.node_id] = (place, self.random.random() < 0.5)
+
+    def _cut(self) -> None:
+        ids = list(self.nodes)
+        self.random.shuffle(ids)
+        size = self.random.randint(1, max(1, len(ids) // 2))
+        one, other = ids[:size], ids[size:]
+        ways = {(source, target) for source in one for target in other}
+        if self.random.random() < 0.5:
+            self.events["partitions"] += 1
+            ways |= {(target, source) for source, target in ways}
+        else:
+            self.events["one-way partitions"] += 1
+            if self.random.random() < 0.5:
+                ways = {(target, source) for source, target in ways}
+        self.network.blocked = ways
+        self.note("cut", repr(sorted(ways)))
+        self._later(lambda: self.network.blocked.clear())
+
+    def _bad_network(self) -> None:
+        network = self.network
+        network.loss, network.doubling, network.slowness = (self.random.random() * 0.3 for _ in range(3))
+        self.note("bad network")
+
+        def better() -> None:
+            network.loss = network.doubling = network.slowness = 0.0
+
+        self._later(better)
+
+    def _jump(self) -> None:
+        node = self._pick()
+        self.events["clock jumps"] += 1
+        jump = self.random.choice([-50, 100, 300, 600])
+        self.note("clock jump", node.node_id, jump)
+        self._clocks[node.node_id].offset_ms += jump
+        if node.is_running:
+            self.at(0, node.tick, node.node_id)
+
+    def _pause(self) -> None:
+        node = self._pick()
+        self.events["pauses"] += 1
+        self.note("pause", node.node_id)
+        self._paused_until[node.node_id] = self.time + self.random.randint(50, 900) * MILLISECOND
+
+    def _slow_disk(self) -> None:
+        node_id = self._pick().node_id
+        self.note("slow disk", node_id)
+        self._slow_disks.add(node_id)
+        self._later(lambda: self._slow_disks.discard(node_id))
+
+    def _resign(self) -> None:
+        for node in self._leaders():
+            assert node.raft is not None
+            epoch = node.raft.epoch
+            self.note("resign", node.node_id)
+            node.step(lambda raft, node=node, epoch=epoch: raft.resign(self.clock(node), epoch))  # type: ignore[misc]
+
+    def _shut_down(self) -> None:
+        node = self._pick()
+        if not node.is_running:
+            return
+        self.note("shut down", node.node_id)
+        node.step(lambda raft: raft.shutdown(self.clock(node)))
+        incarnation = node.incarnation
+
+        def end() -> None:
+            if node.is_running and node.incarnation == incarnation:
+                self._end(node, power=False)
+
+        self.at(100 * MILLISECOND, end)
+
+    def _snapshot(self) -> None:
+        node = self._pick()
+        if node.snapshot(trim=self.random.random() < 0.8):
+            self.note("snapshot", node.node_id)
+
+    def _replace_disk(self) -> None:
+        """An empty one, with a directory id of its own. Only where voters are known by that, once, and while the others
+        can do without: a quorum that agrees on at least three voters."""
+        node = self._pick()
+        running = [other.raft for other in self.nodes.values() if other.raft is not None]
+        voters = {raft.voters for raft in running}
+        idle = all(not isinstance(raft.role, Leader) or raft.role.change is None for raft in running)
+        if not self.kraft_version or self.events["disks replaced"] or len(running) < len(self.nodes) or not idle:
+            return
+        if len(voters) > 1 or len(voters.pop()) < 3:
+            return
+        self.events["disks replaced"] += 1
+        self.note("disk replaced", node.node_id)
+        self._end(node, power=False)
+        node.disk = Disk(self.random.randbytes(16))
+
+    def _later(self, action: Callable[[], None]) -> None:
+        self.at(self.random.randint(100, 1500) * MILLISECOND, action)
+
+    def _fault(self) -> None:
+        if not self._faulty:
+            return
+        faults = [
+            (self._crash, 10),
+            (self._lose_power, 10),
+            (self._doom, 12),
+            (self._cut, 14),
+            (self._bad_network, 6),
+            (self._jump, 5),
+            (self._pause, 6),
+            (self._slow_disk, 5),
+            (self._resign, 3),
+            (self._shut_down, 3),
+            (self._snapshot, 12),
+            (self._change_voters, 12),
+            (self._replace_disk, 4),
+        ]
+        actions, weights = zip(*faults, strict=True)
+        self.random.choices(actions, weights)[0]()
+        self.at(self.random.randint(20, 250) * MILLISECOND, self._fault)
+
+    # -- a run -----------------------------------------------------------------------------------------------------
+
+    def play(self) -> None:
+        """The whole story. Raises Violation."""
+        for node in self.nodes.values():
+            self.at(self.random.randint(0, 100) * MILLISECOND, lambda node=node: self._start(node))  # type: ignore[misc]
+        self.at(200 * MILLISECOND, self._write)
+        self.at(500 * MILLISECOND, self._fault)
+        self.run(FAULTS_LAST)
+        self._heal()
+        self._check_progress()
+        for checker in self.checkers:
+            checker.ended()
+
+    def _heal(self) -> None:
+        self._faulty = False
+        self.note("heal")
+        self.network.heal()
+        self._doomed.clear()
+        self._paused_until.clear()
+        self._slow_disks.clear()
+        for node in self.nodes.values():
+            if not node.is_running:
+                self._start(node)
+
+    def _check_progress(self) -> None:
+        """Somebody leads, and what it writes from now on is committed everywhere."""
+        final: list[Batch] = []
+
+        def write() -> None:
+            for node in self._leaders():
+                self._payloads += 1
+                batch = node.append(f"record {self._payloads}")
+                if batch is not None:
+                    final.append(batch)
+            self.at(300 * MILLISECOND, write)
+
+        def caught_up() -> bool:
+            return any(
+                self.committed.fingerprints.get(batch.next_offset) == batch.fingerprint
+                and all(
+                    node.raft is not None and node.raft.high_watermark >= batch.next_offset
+                    for node in self.nodes.values()
+                )
+                for batch in final[-10:]
+            )
+
+        for node in self.nodes.values():
+            if node.is_running:
+                self.at(0, node.tick, node.node_id)
+        self.at(100 * MILLISECOND, write)
+        if not self.run(self.time + HEALED_LAST, stop=caught_up):
+            states = {node.node_id: repr(node.raft.role) if node.raft else "down" for node in self.nodes.values()}
+            raise Violation("EventualProgress", f"nothing is committed everywhere after all has healed: {states}")
+
+
+class Outcome(NamedTuple):
+    seed: int
+    digest: str
+    events: Counter[str]
+    violation: str | None
+
+
+def play(seed: int, *, node_type: type[SimulatedNode] = SimulatedNode) -> Outcome:
+    cluster = RaftCluster(seed, node_type=node_type)
+    violation: str | None = None
+    try:
+        cluster.play()
+    except FAILURES as error:
+        violation = str(error) if isinstance(error, Violation) else repr(error)
+    return Outcome(seed, cluster.trace.digest(), cluster.events, violation)
+
+
+def replay_command(seed: int) -> str:
+    return f"python -m penstock.testing.raft_cluster --seed {seed}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m penstock.testing.raft_cluster")
+    parser.add_argument("--seeds", type=int, default=100, help="how many, from 0 on")
+    parser.add_argument("--seed", type=int, help="only this one, with its last events")
+    options = parser.parse_args(arguments)
+    if options.seed is not None:
+        return _replay(options.seed)
+    events: Counter[str] = Counter()
+    failures = 0
+    for seed in range(options.seeds):
+        outcome = play(seed)
+        events.update(outcome.events)
+        if outcome.violation is not None:
+            failures += 1
+            print(f"seed {seed}: {outcome.violation}\n  again: {replay_command(seed)}")
+    print(f"{options.seeds} seeds, {failures} violations")
+    for name in EVENTS:
+        print(f"{events[name]:>10} {name}")
+    missing = [name for name in EVENTS if not events[name]]
+    if missing:
+        print(f"never happened: {', '.join(missing)}")
+    return 1 if failures or missing else 0
+
+
+def _replay(seed: int) -> int:
+    cluster = RaftCluster(seed)
+    try:
+        cluster.play()
+    except FAILURES as error:
+        for event in cluster.trace.recent:
+            print(*event)
+        print(f"seed {seed}: {error!r}")
+        return 1
+    finally:
+        print(f"trace {cluster.trace.digest()}, {cluster.trace.count} events, {dict(sorted(cluster.events.items()))}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
