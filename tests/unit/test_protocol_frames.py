@@ -84,7 +84,6 @@ def test_unknown_apis_and_versions_are_left_to_the_caller() -> None:
         b"\0\x03\0\x01\0\0\0\x05\xff",  # shorter than any header
         b"\0\x03\0\x01\0\0\0\x05\0\x09abc",  # a client id longer than the frame
         b"\0\x03\0\x01\0\0\0\x05\xff\xfe",  # a client id of -2
-        b"\0\x03\0\x01\0\0\0\x05\0\x02\xc3\x28",  # a client id that is no UTF-8
         b"\0\x03\0\x0c\0\0\0\x05\xff\xff",  # flexible, but no tags
         b"\0\x03\0\x0c\0\0\0\x05\xff\xff\x01\0\x05x",  # a tag longer than the frame
         b"\0\x03\0\x0c\0\0\0\x05\xff\xff\xff\xff\xff\xff\x07",  # two billion tags
@@ -121,3 +120,9 @@ def test_every_api_can_be_framed() -> None:
             header, position = read_request_header(frame, 4)
             assert (header.api_key, header.api_version) == (spec.key, version)
             assert decode(spec.request, frame, version, position) == spec.request()
+
+
+def test_a_client_id_that_is_no_text_is_made_readable() -> None:
+    header, position = read_request_header(b"\0\x03\0\x01\0\0\0\x05\0\x02\xc3\x28", 0)
+    assert header.client_id == "\ufffd("
+    assert position == 12

@@ -42,7 +42,8 @@ def read_request_header(buffer: Buffer, position: int) -> tuple[RequestHeader, i
     """The header at `position` and where the body starts.
 
     An unknown API, or an unknown version of a known one, is returned as it came: answering is up to the caller. The
-    tags of a header are checked and dropped, since Kafka has given meaning to none.
+    tags of a header are checked and dropped, since Kafka has given meaning to none. A client id that is no UTF-8 is made
+    readable, as Kafka does: it is a name for people.
     """
     try:
         api_key, version, correlation_id, size = _FIXED_REQUEST_HEADER.unpack_from(buffer, position)
@@ -52,7 +53,7 @@ def read_request_header(buffer: Buffer, position: int) -> tuple[RequestHeader, i
             stop = position + size
             if stop > len(buffer):
                 raise MalformedMessage(f"a client id of {size} bytes with {len(buffer) - position} left")
-            client_id = str(buffer[position:stop], "utf-8")
+            client_id = str(buffer[position:stop], "utf-8", "replace")
             position = stop
         elif size != -1:
             raise MalformedMessage(f"a client id of {size} bytes")
@@ -64,8 +65,6 @@ def read_request_header(buffer: Buffer, position: int) -> tuple[RequestHeader, i
                 position = _skip_tags(buffer, position)
     except (struct.error, IndexError) as error:
         raise MalformedMessage("a request header that ends too early") from error
-    except UnicodeDecodeError as error:
-        raise MalformedMessage(f"a client id that is no UTF-8: {error}") from error
     return RequestHeader(api_key, version, correlation_id, client_id), position
 
 
