@@ -18,7 +18,7 @@ import itertools
 import logging
 import random
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -33,6 +33,7 @@ from penstock.protocol.messages.create_topics import CreatableTopic, CreatableTo
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from penstock.protocol.messages.header import ResponseHeader
 from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
+from penstock.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from penstock.protocol.messages.metadata import MetadataRequest
 from penstock.protocol.messages.produce import PartitionProduceResponse
 from penstock.records.batch import check_crc, iterate_headers
@@ -41,7 +42,7 @@ from penstock.settings.node import NodeSettings
 from penstock.testing.simulated_clock import SimulatedClock, SimulatedRandomness
 from penstock.testing.simulated_disk import Event, SimulatedDisk
 from penstock.testing.simulated_loop import SimulatedLoop
-from penstock.testing.simulated_mount import Mount
+from penstock.testing.simulated_mount import Mount, ProcessKilled
 from penstock.testing.simulated_processes import SimulatedProcesses
 
 HOST = "broker"
@@ -118,10 +119,17 @@ class Client:
         ((answer,),) = (each.partitions for each in response.responses)
         return answer
 
-    async def read_all(self, topic: str) -> list[Record]:
-        """Every record that can be read; each batch's CRC and each record is checked on the way."""
+    async def earliest(self, topic: str) -> int:
+        wanted = ListOffsetsPartition(partition_index=0, timestamp=-2)
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[wanted])])
+        ((answer,),) = (each.partitions for each in (await self.ask(request)).topics)
+        assert answer.error_code == ErrorCode.NONE, answer
+        offset: int = answer.offset
+        return offset
+
+    async def read_all(self, topic: str, offset: int = 0) -> list[Record]:
+        """Every record from `offset` on; each batch's CRC and each record is checked on the way."""
         found: list[Record] = []
-        offset = 0
         while True:
             answer = await self.fetch(topic, offset)
             assert answer.error_code == ErrorCode.NONE, (topic, offset, answer)
@@ -142,6 +150,27 @@ def records_checked(data: Any) -> list[Record]:
     return found
 
 
+class DoomedMount(Mount):
+    """The files of a process that can be killed at a change of its own, not only between its steps."""
+
+    def __init__(self, disk: SimulatedDisk, on_killed: Callable[[], None]) -> None:
+        super().__init__(disk)
+        self._on_killed = on_killed
+        self._changes_left: int | None = None
+
+    def die_after(self, changes: int) -> None:
+        self._changes_left = changes
+
+    def check(self, *, changing: bool = True) -> None:
+        super().check(changing=changing)
+        if changing and self._changes_left is not None:
+            if self._changes_left == 0:
+                self.kill()
+                self._on_killed()
+                raise ProcessKilled
+            self._changes_left -= 1
+
+
 class BrokerWorld:
     def __init__(
         self,
@@ -157,6 +186,7 @@ class BrokerWorld:
         self.disk = SimulatedDisk(clock=self.clock, trace=trace)
         self.chance = random.Random(f"{seed}/world")
         self.node: Node | None = None
+        self.files: DoomedMount | None = None
         self.starts = 0
         self.failures: list[str] = []
         self._properties = {
@@ -166,6 +196,7 @@ class BrokerWorld:
             "log.dirs": DATA,
             **(properties or {}),
         }
+        self.killed = asyncio.Event()
         self._program: asyncio.Task[None] | None = None
         self._stopping: asyncio.Event | None = None
 
@@ -173,21 +204,33 @@ class BrokerWorld:
     def now_ms(self) -> int:
         return self.clock.now_ms()
 
-    async def start(self, *, patience: float = 60.0) -> None:
-        """Ready on return; what the node says where it refuses to start is raised."""
+    async def start(self, *, patience: float = 60.0, die_after: int | None = None) -> bool:
+        """Ready on return; what the node says where it refuses to start is raised. False if it was killed meanwhile,
+        by its `die_after`-th change of the disk."""
         self.starts += 1
-        ready: asyncio.Future[None] = self.loop.create_future()
+        ready: asyncio.Future[bool] = self.loop.create_future()
         self._stopping = asyncio.Event()
-        self._program = self.loop.start(HOST, self._run(ready, self._stopping))
-        async with asyncio.timeout(patience):
-            await ready
+        self.killed.clear()
 
-    async def _run(self, ready: asyncio.Future[None], stopping: asyncio.Event) -> None:
+        def on_killed() -> None:
+            self.loop.kill(HOST)
+            self.killed.set()
+            if not ready.done():
+                ready.set_result(False)
+
+        self.files = DoomedMount(self.disk, on_killed)
+        if die_after is not None:
+            self.files.die_after(die_after)
+        self._program = self.loop.start(HOST, self._run(ready, self._stopping, self.files))
+        async with asyncio.timeout(patience):
+            return await ready
+
+    async def _run(self, ready: asyncio.Future[bool], stopping: asyncio.Event, files: Mount) -> None:
         chance = random.Random(f"{self.seed}/children/{self.starts}")
         node = Node(
             NodeSettings.from_properties(self._properties),
             loop=self.loop,
-            files=Mount(self.disk),
+            files=files,
             clock=self.clock,
             randomness=SimulatedRandomness(f"{self.seed}/node/{self.starts}"),
             processes=SimulatedProcesses(self.disk, chance),
@@ -198,7 +241,7 @@ class BrokerWorld:
             ready.set_exception(error)
             return
         self.node = node
-        ready.set_result(None)
+        ready.set_result(True)
         stop = asyncio.ensure_future(stopping.wait())
         await asyncio.wait([stop, node.failure], return_when=asyncio.FIRST_COMPLETED)
         if node.failure.done():
@@ -246,4 +289,5 @@ class BrokerWorld:
 
 def quietly() -> None:
     """Crashes on purpose are no news."""
-    logging.getLogger("penstock").setLevel(logging.CRITICAL + 1)
+    for name in ("penstock", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)

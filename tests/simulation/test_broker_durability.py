@@ -10,7 +10,9 @@ import os
 import pytest
 from broker_story import Story
 
-from broker_world import quietly
+from broker_world import BrokerWorld, quietly
+from penstock.model.errors import ErrorCode
+from penstock.protocol.messages.metadata import MetadataRequest
 from penstock.testing.simulated_loop import SimulatedLoop, simulate
 
 
@@ -39,3 +41,28 @@ def test_long_stories(seed: int) -> None:
 @pytest.mark.skipif("STORY_SEED" not in os.environ, reason="only to replay a story")
 def test_replay() -> None:
     tell(int(os.environ["STORY_SEED"]), rounds=int(os.environ.get("STORY_ROUNDS", "12")))
+
+
+@pytest.mark.parametrize("changes", range(0, 60, 2))
+def test_a_first_start_may_be_killed_anywhere(changes: int) -> None:
+    """Whatever half of the formatting is there, the next start makes a node of it, with the same cluster ever after."""
+    quietly()
+
+    async def program(loop: SimulatedLoop) -> None:
+        world = BrokerWorld(loop, changes)
+        await world.start(die_after=changes)
+        if changes % 4:
+            world.power_loss()
+        else:
+            world.crash()
+        assert await world.start()
+        async with world.client() as client:
+            assert await client.create_topic("t") is ErrorCode.NONE
+            cluster = (await client.ask(MetadataRequest(topics=[]))).cluster_id
+        world.power_loss()
+        assert await world.start()
+        async with world.client() as client:
+            assert list(await client.topics()) == ["t"]
+            assert (await client.ask(MetadataRequest(topics=[]))).cluster_id == cluster
+
+    simulate(program, changes)
