@@ -324,7 +324,7 @@ class Story:
         self.events[f"fetch: {code.name}"] += 1
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             assert topic.power_losses and not topic.survives_power_loss
-            positions[topic.name] = 0
+            positions[topic.name] = await client.earliest(topic.name)
             return
         if code is not ErrorCode.NONE:
             assert code in TRANSIENT, answer

@@ -42,8 +42,8 @@ def read_request_header(buffer: Buffer, position: int) -> tuple[RequestHeader, i
     """The header at `position` and where the body starts.
 
     An unknown API, or an unknown version of a known one, is returned as it came: answering is up to the caller. The
-    tags of a header are checked and dropped, since Kafka has given meaning to none. A client id that is no UTF-8 is made
-    readable, as Kafka does: it is a name for people.
+    tags of a header are checked and dropped, since Kafka has given meaning to none. A client id that is no UTF-8 is
+    made readable, as Kafka does: it is a name for people.
     """
     try:
         api_key, version, correlation_id, size = _FIXED_REQUEST_HEADER.unpack_from(buffer, position)
