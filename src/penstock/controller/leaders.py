@@ -7,7 +7,7 @@ found once it is replayed, so that calling it again goes on where it stopped.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from itertools import islice
+from itertools import chain, islice
 
 from penstock.controller.elections import Election, Wanted
 from penstock.controller.result import MAX_CHANGES_PER_BATCH
@@ -51,7 +51,7 @@ def when_replaced(view: ClusterView, broker_id: int, *, clean: bool, directories
     usable = view.usable_but(broker_id)
     in_sync, eligible = view.index.in_sync(broker_id), view.index.eligible(broker_id)
     gone = (broker_id,)
-    for topic_id, partition_id in (*in_sync, *eligible):
+    for topic_id, partition_id in chain(in_sync, eligible):
         topic = view.image.topics.ids[topic_id]
         partition = topic.partitions[partition_id]
         emptied = _is_lost(partition.directory_of(broker_id), directories)
@@ -88,7 +88,7 @@ def _no_longer_last_known(
 def when_unregistered(view: ClusterView, broker_id: int) -> Changes:
     """For a broker nobody is to wait for, except where it alone knows how things ended."""
     usable = view.usable_but(broker_id)
-    for topic_id, partition_id in (*view.index.in_sync(broker_id), *view.index.eligible(broker_id)):
+    for topic_id, partition_id in chain(view.index.in_sync(broker_id), view.index.eligible(broker_id)):
         topic = view.image.topics.ids[topic_id]
         isr = tuple(member for member in topic.partitions[partition_id].isr if member != broker_id)
         wanted = Wanted(view.rules(topic).election, isr=isr, crashed=(broker_id,))

@@ -92,7 +92,7 @@ class LifecycleHandlers:
             want_shut_down=request.want_shut_down,
             caught_up=caught_up,
             leads=self._view.index.leads(broker_id) > 0,
-            others_know=self._others_know(broker_id),
+            others_know=state is State.CONTROLLED_SHUTDOWN and self._others_know(broker_id),
         )
         done: Result[None] = Result([], None)
         if following is State.CONTROLLED_SHUTDOWN:

@@ -37,6 +37,7 @@ class Levels(NamedTuple):
 
 
 SUPPORTED_FEATURES: Final[Mapping[str, Levels]] = {
+    ELIGIBLE_LEADER_REPLICAS_VERSION: Levels(0, 1),
     KRAFT_VERSION: Levels(0, 1),
     METADATA_VERSION: Levels(METADATA_4_0_IV3, METADATA_4_3_IV0),
 }

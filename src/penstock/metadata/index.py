@@ -10,6 +10,7 @@ that whoever walks them gets the same result from the same records.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 
 from penstock.metadata.delta import MetadataDelta
@@ -37,10 +38,27 @@ class PartitionIndex:
 
     @classmethod
     def of(cls, topics: TopicsImage) -> PartitionIndex:
+        """From scratch, which is what a controller may have to do as it takes over: so, quickly."""
         index = cls()
-        for topic in topics:
+        in_sync: defaultdict[int, dict[PartitionKey, None]] = defaultdict(dict)
+        leads: defaultdict[int, int] = defaultdict(int)
+        for topic_id, topic in topics.ids.items():
             for partition_id, partition in topic.partitions.items():
-                index._add((topic.topic_id, partition_id), partition)
+                key = (topic_id, partition_id)
+                replicas, _, isr, leader, _, _, _, removing, adding, elr, _ = partition
+                for broker_id in isr:
+                    in_sync[broker_id][key] = None
+                if leader == replicas[0]:
+                    leads[leader] += 1
+                else:
+                    index._led(key, partition)
+                for broker_id in elr:
+                    _insert(index._eligible, broker_id, key)
+                if removing or adding:
+                    index.reassigning[key] = None
+        index._in_sync = dict(in_sync)
+        for broker_id, count in leads.items():
+            index._leads[broker_id] = index._leads.get(broker_id, 0) + count
         return index
 
     # -- questions -----------------------------------------------------------------------------------------------------
