@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,6 +22,9 @@ def up(
     brokers: Annotated[int, typer.Option(min=1, metavar="N", help="How many brokers.")] = 1,
     port: Annotated[int, typer.Option(min=1, max=65535, metavar="P", help="The first broker's port.")] = 9092,
     data: Annotated[str, typer.Option(metavar="DIR", help="Where everything is kept.")] = DEFAULT_DIRECTORY,
+    controllers: Annotated[
+        int, typer.Option(min=1, max=7, metavar="M", help="How many controllers a new cluster of several brokers gets.")
+    ] = 3,
     no_restart: Annotated[bool, typer.Option("--no-restart", help="Leave a node that dies dead.")] = False,
     host: Annotated[str, typer.Option(metavar="HOST", help="The address to listen on.")] = "127.0.0.1",
     override: Annotated[
@@ -32,51 +35,51 @@ def up(
 ) -> None:
     """Run a local cluster in the foreground; Ctrl-C stops it, the data stays.
 
-    Prints one line, [bold]ready HOST:PORT[/bold], when clients can connect. The first start formats DIR by itself; a
-    node that dies is started again.
+    Prints one line, [bold]ready HOST:PORT,...[/bold], when clients can connect. The first start formats DIR by itself;
+    a node that dies is started again. Several brokers have ports that count up from P and controllers of their own,
+    and topics get three replicas (two with two brokers) unless they are created otherwise.
 
     Each node has a directory: [bold]DIR/node-1/server.properties[/bold] (add settings to it by Kafka's names; they are
-    kept), [bold]server.log[/bold], [bold]pid[/bold] and [bold]data/[/bold].
+    kept), [bold]server.log[/bold], [bold]pid[/bold] and [bold]data/[/bold]; controllers have theirs in
+    [bold]DIR/controller-1[/bold] and so on.
 
     Examples:
 
         penstock up
+        penstock up --brokers 3
         penstock up --port 19092 --data /tmp/scratch -o log.retention.hours=1
     """
     from penstock.cli.output import parse_pairs
+    from penstock.local.cluster import BadLayout, plan_cluster
     from penstock.local.supervisor import Supervisor
 
     if brokers > 1:
         fail("clusters of several brokers are not available yet; --brokers must be 1")
     properties = parse_pairs("--override", override or ())
     with _exclusive(data):
-        nodes = _plan(data, host, port, brokers, properties)
-        _check_ports(nodes)
+        if port + brokers - 1 > 65535:
+            fail(f"{brokers} ports from {port} on are more than there are")
+        ports = list(range(port, port + brokers))
+        try:
+            cluster = plan_cluster(data, host=host, ports=ports, controllers=controllers, properties=properties)
+        except BadLayout as error:
+            fail(str(error))
+        _check_ports(cluster.brokers)
 
         def ready() -> None:
-            addresses = [node.address for node in nodes]
+            addresses = [broker.address for broker in cluster.brokers]
             if json:
                 print_json({"ready": addresses})
             else:
                 print(f"ready {','.join(addresses)}", flush=True)
 
-        stopped = Supervisor(nodes, restart=not no_restart, log=lambda line: note(f"penstock up: {line}")).run(ready)
+        supervisor = Supervisor(cluster.nodes, restart=not no_restart, log=lambda line: note(f"penstock up: {line}"))
+        stopped = supervisor.run(ready)
     if not stopped:
         fail("every node has ended")
 
 
-def _plan(data: str, host: str, port: int, brokers: int, properties: dict[str, str]) -> list[LocalNode]:
-    from penstock.local.node import LocalNode
-
-    return [
-        LocalNode(
-            node_id, os.path.join(data, f"node-{node_id}"), host=host, port=port + node_id - 1, properties=properties
-        )
-        for node_id in range(1, brokers + 1)
-    ]
-
-
-def _check_ports(nodes: list[LocalNode]) -> None:
+def _check_ports(nodes: Sequence[LocalNode]) -> None:
     from penstock.local.ports import is_free
 
     for node in nodes:

@@ -5,8 +5,9 @@
     DIR/server.log          everything the process prints
     DIR/data/               its log directory
 
-`start` returns once the process exists, `wait_ready` once a client can work with it: ApiVersions and Metadata are
-answered. The process is bound to ours by a lifeline, so that none is left behind.
+`start` returns once the process exists, `wait_ready` once it can be worked with: a broker answers ApiVersions, and
+Metadata with itself in it; a controller answers ApiVersions. The process is bound to ours by a lifeline, so that none
+is left behind.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from penstock.client.errors import ClientError
 from penstock.local.lifeline import Lifeline
 from penstock.local.properties import merge_properties
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
+
+CONTROLLER_LISTENER = "CONTROLLER"
 
 _POLL_SECONDS = 0.01
 _LOG_TAIL_BYTES = 4096
@@ -43,15 +46,26 @@ class LocalNode:
         port: int,
         roles: str = "broker,controller",
         properties: Mapping[str, str] | None = None,
+        defaults: Mapping[str, str] | None = None,
     ) -> None:
+        """`properties` go before what server.properties says already, `defaults` only stand in for what it lacks."""
         self.node_id = node_id
         self.directory = os.path.abspath(directory)
         self.host = host
         self.port = port
         self.roles = roles
         self.properties = dict(properties or {})
+        self.defaults = dict(defaults or {})
         self.process: subprocess.Popen[bytes] | None = None
         self._lifeline: Lifeline | None = None
+
+    @property
+    def is_broker(self) -> bool:
+        return "broker" in self.roles
+
+    @property
+    def title(self) -> str:
+        return f"{'node' if self.is_broker else 'controller'} {self.node_id}"
 
     @property
     def address(self) -> str:
@@ -82,7 +96,7 @@ class LocalNode:
         assert not self.running
         self._release()
         os.makedirs(self.directory, exist_ok=True)
-        self._write_properties()
+        self.write_properties()
         lifeline = Lifeline()
         command = [sys.executable, "-m", "penstock", "server", self.properties_path]
         with open(self.log_path, "ab") as log:
@@ -106,18 +120,29 @@ class LocalNode:
         deadline = time.monotonic() + timeout
         while not self.is_ready() and not cancelled():
             if not self.running:
-                raise NodeFailed(f"node {self.node_id} did not start: {self.last_words()}")
+                raise NodeFailed(f"{self.title} did not start: {self.last_words()}")
             if time.monotonic() > deadline:
-                raise NodeFailed(f"node {self.node_id} is not ready after {timeout:g} s; see {self.log_path}")
+                raise NodeFailed(f"{self.title} is not ready after {timeout:g} s; see {self.log_path}")
             time.sleep(_POLL_SECONDS)
 
     def is_ready(self) -> bool:
-        """Whether it answers ApiVersions, and Metadata with at least one broker in it."""
+        """Whether clients can work with it: for a broker, that it is among the brokers it tells them of."""
+        if self.is_broker:
+            return self.node_id in self.known_brokers()
         try:
-            with Connection(self.host, self.port, timeout=2.0) as connection:
-                return bool(connection.request(MetadataRequest(topics=[]), MetadataResponse).brokers)
+            Connection(self.host, self.port, timeout=2.0).close()
         except ClientError:
             return False
+        return True
+
+    def known_brokers(self) -> set[int]:
+        """The brokers this one tells clients of; none if it does not answer."""
+        try:
+            with Connection(self.host, self.port, timeout=2.0) as connection:
+                metadata = connection.request(MetadataRequest(topics=[]), MetadataResponse)
+        except ClientError:
+            return set()
+        return {broker.node_id for broker in metadata.brokers}
 
     def stop(self, grace_seconds: float = 30.0) -> int:
         """SIGTERM, then SIGKILL if the grace is not enough; the exit status."""
@@ -172,12 +197,12 @@ class LocalNode:
             os.unlink(self.pid_path)
         return status
 
-    def _write_properties(self) -> None:
+    def write_properties(self) -> None:
         host = f"[{self.host}]" if ":" in self.host else self.host
         ours = {
             "process.roles": self.roles,
             "node.id": str(self.node_id),
-            "listeners": f"PLAINTEXT://{host}:{self.port}",
+            "listeners": f"{'PLAINTEXT' if self.is_broker else CONTROLLER_LISTENER}://{host}:{self.port}",
             "log.dirs": self.data_path,
             **self.properties,
         }
@@ -187,4 +212,4 @@ class LocalNode:
         except FileNotFoundError:
             text = ""
         with open(self.properties_path, "w", encoding="utf-8") as file:
-            file.write(merge_properties(text, ours))
+            file.write(merge_properties(text, ours, self.defaults))

@@ -4,7 +4,7 @@ One loop waits for what can happen: a node ends, a back-off has passed, somebody
 a pipe that the loop waits on, so nothing is decided inside a signal handler.
 
 A node that dies is started again after a pause that doubles from death to death, and is short again once the node has
-stayed up for a while.
+stayed up for a while. Brokers are stopped before controllers: to hand its leaderships over, a broker needs one.
 """
 
 from __future__ import annotations
@@ -17,13 +17,24 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from penstock.local.node import LocalNode
+from penstock.local.node import LocalNode, NodeFailed
 
 BACKOFF_FIRST_SECONDS = 0.2
 BACKOFF_LONGEST_SECONDS = 10.0
 STABLE_SECONDS = 10.0
 GRACE_SECONDS = 30.0
+_POLL_SECONDS = 0.02
 START_SECONDS = 600.0  # a large log to recover takes its time
+
+
+def stop_in_order(nodes: Sequence[LocalNode], grace_seconds: float) -> None:
+    """Brokers, then controllers; those of a kind all at once, so that the slowest decides how long it takes."""
+    for kind in ([node for node in nodes if node.is_broker], [node for node in nodes if not node.is_broker]):
+        for node in kind:
+            node.signal(signal.SIGTERM)
+        deadline = time.monotonic() + grace_seconds
+        for node in kind:
+            node.stop(grace_seconds=max(0.1, deadline - time.monotonic()))
 
 
 @dataclass(slots=True)
@@ -50,14 +61,24 @@ class Supervisor:
             try:
                 for node in self._nodes:
                     node.start()
-                for node in self._nodes:
-                    node.wait_ready(START_SECONDS, cancelled=lambda: self._stop_requested)
+                self._wait_ready()
                 if not self._stop_requested:
                     ready()
                     self._watch(wakeup)
             finally:
                 self._stop_all()
         return self._stop_requested
+
+    def _wait_ready(self) -> None:
+        """Until each broker is ready, and until each tells clients of all."""
+        for node in self._nodes:
+            node.wait_ready(START_SECONDS, cancelled=lambda: self._stop_requested)
+        brokers = {node.node_id: node for node in self._nodes if node.is_broker}
+        while not self._stop_requested and not all(node.known_brokers() >= brokers.keys() for node in brokers.values()):
+            for node in self._nodes:
+                if not node.running:
+                    raise NodeFailed(f"{node.title} ended: {node.last_words()}")
+            time.sleep(_POLL_SECONDS)
 
     def _watch(self, wakeup: int) -> None:
         watched = [_Watched(node, time.monotonic()) for node in self._nodes]
@@ -68,7 +89,7 @@ class Supervisor:
                 elif each.restart_at is not None and each.restart_at <= time.monotonic():
                     each.node.start()
                     each.started, each.restart_at = time.monotonic(), None
-            if not self._restart and not any(each.node.running for each in watched):
+            if not self._restart and not any(each.node.running for each in watched if each.node.is_broker):
                 return
             due = min((each.restart_at for each in watched if each.restart_at is not None), default=None)
             readable, _, _ = select.select([wakeup], [], [], None if due is None else max(0, due - time.monotonic()))
@@ -85,22 +106,17 @@ class Supervisor:
         else:
             how = f"ended with status {status} ({node.last_words()})"
         if not self._restart:
-            self._log(f"node {node.node_id} {how}")
+            self._log(f"{node.title} {how}")
             return
         now = time.monotonic()
         if now - each.started > STABLE_SECONDS:
             each.backoff = BACKOFF_FIRST_SECONDS
         each.restart_at = now + each.backoff
-        self._log(f"node {node.node_id} {how}, starting it again in {each.backoff:g} s")
+        self._log(f"{node.title} {how}, starting it again in {each.backoff:g} s")
         each.backoff = min(each.backoff * 2, BACKOFF_LONGEST_SECONDS)
 
     def _stop_all(self) -> None:
-        """All at once, so that the slowest decides how long it takes."""
-        for node in self._nodes:
-            node.signal(signal.SIGTERM)
-        deadline = time.monotonic() + GRACE_SECONDS
-        for node in self._nodes:
-            node.stop(grace_seconds=max(0.1, deadline - time.monotonic()))
+        stop_in_order(self._nodes, GRACE_SECONDS)
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[int]:

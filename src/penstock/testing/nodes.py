@@ -11,6 +11,8 @@ Leaving the block ends the process; so does the death of the test run.
 from __future__ import annotations
 
 import os
+import shutil
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -73,6 +75,18 @@ class RunningNode:
     def stop(self) -> int:
         """A clean stop; the exit status."""
         return self._node.stop()
+
+    def pause(self) -> None:
+        """SIGSTOP: alive, holding its connections, and silent."""
+        self._node.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._node.signal(signal.SIGCONT)
+
+    def wipe(self) -> None:
+        """An empty disk, as after its replacement; the node must not be running."""
+        assert not self.running
+        shutil.rmtree(self.data_directory)
 
     def start(self, *, properties: Mapping[str, str] | None = None) -> None:
         """Start again after `kill` or `stop`, with properties changed if asked; ready on return."""

@@ -70,7 +70,7 @@ class ClusterGroup:
             cluster_id=metadata.cluster_id,
             controller_id=metadata.controller_id,
             brokers=tuple(sorted(brokers, key=lambda broker: broker.broker_id)),
-            quorum=self._quorum(),
+            quorum=self.quorum(),
             topics=len(metadata.topics),
             partitions=len(partitions),
             under_replicated=tuple(
@@ -89,13 +89,18 @@ class ClusterGroup:
             ),
         )
 
-    def _quorum(self) -> QuorumDescription | None:
+    def quorum(self) -> QuorumDescription | None:
+        """The controllers; None from clusters that do not tell."""
         if not self._cluster.supports(ApiKey.DESCRIBE_QUORUM):
             return None
         topic = DescribeQuorumRequestTopicData(
             topic_name=METADATA_TOPIC, partitions=[DescribeQuorumRequestPartitionData(partition_index=0)]
         )
-        response = self._cluster.request(DescribeQuorumRequest(topics=[topic]), DescribeQuorumResponse)
+        request = DescribeQuorumRequest(topics=[topic])
+        return self._cluster.patiently(lambda: self._describe_quorum(request))
+
+    def _describe_quorum(self, request: DescribeQuorumRequest) -> QuorumDescription:
+        response = self._cluster.request(request, DescribeQuorumResponse)
         raise_for(response.error_code, response.error_message, "cannot describe the quorum")
         (partition,) = response.topics[0].partitions
         raise_for(partition.error_code, partition.error_message, "cannot describe the quorum")

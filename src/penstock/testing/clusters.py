@@ -1,0 +1,242 @@
+"""Real clusters for tests: brokers and controllers as processes, on free ports, in a directory of the test's.
+
+    with start_cluster(tmp_path, brokers=3) as cluster:
+        Producer({"bootstrap.servers": cluster.bootstrap})
+        cluster.leader_of("orders", 0).kill()       # kill -9
+        cluster.active_controller().pause()         # SIGSTOP
+        ...
+        cluster.wait_for_isr("orders")              # every replica in sync again
+
+With `proxied=True` the nodes talk to each other through links that can be cut: `cluster.isolate(broker)` parts a broker
+from all other nodes, and leaves clients their way to it; `cluster.rejoin(broker)` ends that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from penstock.client.admin import Admin
+from penstock.client.admin.topics import TopicDescription
+from penstock.client.errors import ClientError
+from penstock.local.cluster import LocalCluster, plan_cluster
+from penstock.local.node import NodeFailed
+from penstock.local.ports import free_ports, is_free
+from penstock.local.supervisor import stop_in_order
+from penstock.model.errors import KafkaError
+from penstock.testing.nodes import RunningNode
+from penstock.testing.proxy import Link, Network, start_network
+
+_POLL_SECONDS = 0.02
+_PORT_ATTEMPTS = 5
+_REPLICATION_LISTENER = "REPLICATION"
+READY_SECONDS = 60.0
+
+
+class RunningCluster:
+    def __init__(self, brokers: Sequence[RunningNode], controllers: Sequence[RunningNode], wires: Wires | None) -> None:
+        self.brokers = list(brokers)
+        self.controllers = list(controllers)
+        self._wires = wires
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(broker.bootstrap for broker in self.brokers)
+
+    def broker(self, broker_id: int) -> RunningNode:
+        return next(broker for broker in self.brokers if broker.node_id == broker_id)
+
+    def controller(self, node_id: int) -> RunningNode:
+        return next(controller for controller in self.controllers if controller.node_id == node_id)
+
+    @contextlib.contextmanager
+    def admin(self, timeout: float = 5.0) -> Iterator[Admin]:
+        """Through the first broker that answers; paused ones are passed over after the timeout."""
+        addresses = ",".join(broker.bootstrap for broker in self.brokers if broker.running)
+        with Admin(addresses, timeout=timeout) as admin:
+            yield admin
+
+    def describe(self, topic: str) -> TopicDescription:
+        with self.admin() as admin:
+            (described,) = admin.topics.describe([topic])
+        return described
+
+    def create_topic(
+        self, topic: str, partitions: int, replicas: int | None = None, configs: Mapping[str, str] | None = None
+    ) -> None:
+        """Ready to use on return: every partition has its leader and its whole ISR."""
+        with self.admin(timeout=30.0) as admin:
+            admin.topics.create(topic, partitions=partitions, replication_factor=replicas, configs=configs)
+        self.wait_for_isr(topic)
+
+    def leader_of(self, topic: str, partition: int) -> RunningNode:
+        """The broker that leads it, after waiting for one."""
+        leaders: list[int] = []
+
+        def led() -> bool:
+            leader = self.describe(topic).partitions[partition].leader
+            leaders[:] = [] if leader is None else [leader]
+            return bool(leaders)
+
+        self.wait_until(led, f"a leader of {topic}-{partition}")
+        return self.broker(leaders[0])
+
+    def active_controller(self) -> RunningNode:
+        """The leader of the quorum, after waiting for one that runs."""
+        found: list[RunningNode] = []
+
+        def led() -> bool:
+            with self.admin() as admin:
+                quorum = admin.cluster.quorum()
+            found[:] = [node for node in self.controllers if quorum and node.node_id == quorum.leader_id]
+            return bool(found) and found[0].running
+
+        self.wait_until(led, "an active controller")
+        return found[0]
+
+    def wait_for_isr(self, topic: str, timeout: float = READY_SECONDS) -> None:
+        """Until every partition has a leader and all of its replicas in sync, as every running broker tells it."""
+
+        def whole() -> bool:
+            for broker in self.brokers:
+                if broker.running:
+                    with Admin(broker.bootstrap, timeout=5.0) as admin:
+                        (described,) = admin.topics.describe([topic])
+                    if any(each.under_replicated or each.leader is None for each in described.partitions):
+                        return False
+            return True
+
+        self.wait_until(whole, f"the whole ISR of {topic}", timeout)
+
+    def wait_until(self, condition: Callable[[], bool], what: str, timeout: float = READY_SECONDS) -> None:
+        """Ask again and again, also past the errors of a cluster that is just being hurt."""
+        deadline = time.monotonic() + timeout
+        last = ""
+        while True:
+            try:
+                if condition():
+                    return
+            except (KafkaError, ClientError) as error:
+                last = f"; {error}"
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{what}: not within {timeout:g} s{last}")
+            time.sleep(_POLL_SECONDS)
+
+    def isolate(self, broker: RunningNode) -> None:
+        """Part a broker from every other node, both ways; its clients still reach it."""
+        assert self._wires is not None, "start the cluster with proxied=True"
+        self._wires.cut(broker)
+
+    def rejoin(self, broker: RunningNode) -> None:
+        assert self._wires is not None
+        self._wires.join(broker)
+
+
+class Wires:
+    """The links between nodes: one to the replication listener of each broker, and from each broker to each controller.
+
+    A broker finds the controllers by its own properties, so its links to them are its own. It finds the other brokers
+    by what they registered, which is the same for all: there its connections are told by their process.
+    """
+
+    def __init__(self, network: Network, cluster: LocalCluster) -> None:
+        self._network = network
+        self._to_broker: dict[int, Link] = {}
+        self._to_controllers: dict[int, list[Link]] = {}
+        self._cut_pids: dict[int, int] = {}
+        replication_ports = free_ports(len(cluster.brokers))
+        for broker, port in zip(cluster.brokers, replication_ports, strict=True):
+            link = self._to_broker[broker.node_id] = network.link(lambda port=port: port)  # type: ignore[misc]
+            ways = self._to_controllers[broker.node_id] = [
+                network.link(lambda port=controller.port: port)  # type: ignore[misc]
+                for controller in cluster.controllers
+            ]
+            clients = f"PLAINTEXT://{broker.address}"
+            broker.properties |= {
+                "listeners": f"{clients},{_REPLICATION_LISTENER}://{broker.host}:{port}",
+                "advertised.listeners": f"{clients},{_REPLICATION_LISTENER}://{link.address}",
+                "inter.broker.listener.name": _REPLICATION_LISTENER,
+                "listener.security.protocol.map": (
+                    f"PLAINTEXT:PLAINTEXT,{_REPLICATION_LISTENER}:PLAINTEXT,CONTROLLER:PLAINTEXT"
+                ),
+                "controller.quorum.voters": ",".join(
+                    f"{controller.node_id}@{way.address}"
+                    for controller, way in zip(cluster.controllers, ways, strict=True)
+                ),
+            }
+
+    def cut(self, broker: RunningNode) -> None:
+        self._cut_pids[broker.node_id] = broker.pid
+        self._network.cut(self._to_broker[broker.node_id])
+        for link in self._to_controllers[broker.node_id]:
+            self._network.cut(link)
+        for other, link in self._to_broker.items():
+            if other != broker.node_id:
+                self._network.cut(link, broker.pid)
+
+    def join(self, broker: RunningNode) -> None:
+        pid = self._cut_pids.pop(broker.node_id)
+        self._network.join(self._to_broker[broker.node_id])
+        for link in self._to_controllers[broker.node_id]:
+            self._network.join(link)
+        for link in self._to_broker.values():
+            self._network.join(link, pid)
+
+
+@contextlib.contextmanager
+def start_cluster(
+    directory: str | os.PathLike[str],
+    *,
+    brokers: int = 3,
+    controllers: int = 3,
+    properties: Mapping[str, str] | None = None,
+    proxied: bool = False,
+    ready_timeout: float = READY_SECONDS,
+) -> Iterator[RunningCluster]:
+    """A cluster in which every broker knows all the others. Leaving the block ends every process."""
+    with contextlib.ExitStack() as stack:
+        network = stack.enter_context(start_network()) if proxied else None
+        planned, wires = _start(os.fspath(directory), brokers, controllers, properties, network, ready_timeout)
+        stack.callback(stop_in_order, planned.nodes, 10.0)
+        yield RunningCluster(
+            [RunningNode(node, ready_timeout) for node in planned.brokers],
+            [RunningNode(node, ready_timeout) for node in planned.controllers],
+            wires,
+        )
+
+
+def _start(
+    directory: str,
+    brokers: int,
+    controllers: int,
+    properties: Mapping[str, str] | None,
+    network: Network | None,
+    ready_timeout: float,
+) -> tuple[LocalCluster, Wires | None]:
+    """On ports that are free, and on others if one is snatched away meanwhile."""
+    for attempt in range(1, _PORT_ATTEMPTS + 1):
+        planned = plan_cluster(
+            directory, host="127.0.0.1", ports=free_ports(brokers), controllers=controllers, properties=properties
+        )
+        wires = Wires(network, planned) if network is not None else None
+        try:
+            for node in planned.nodes:
+                node.start()
+            deadline = time.monotonic() + ready_timeout
+            for node in planned.nodes:
+                node.wait_ready(max(0.1, deadline - time.monotonic()))
+            everybody = {broker.node_id for broker in planned.brokers}
+            while not all(broker.known_brokers() >= everybody for broker in planned.brokers):
+                if time.monotonic() > deadline:
+                    raise NodeFailed(f"not every broker knows all others after {ready_timeout:g} s")
+                time.sleep(_POLL_SECONDS)
+            return planned, wires
+        except BaseException as error:
+            taken = [node for node in planned.nodes if not node.running and not is_free(node.port)]
+            for node in planned.nodes:
+                node.kill()
+            if not isinstance(error, NodeFailed) or attempt == _PORT_ATTEMPTS or not taken:
+                raise
+    raise AssertionError("unreachable")

@@ -1,0 +1,95 @@
+"""Links that carry, stop carrying, and carry again."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.testing.proxy import EVERYBODY, Network, owner_of_port, start_network
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    with start_network() as network:
+        yield network
+
+
+@pytest.fixture
+def echo() -> Iterator[int]:
+    """The port of a server that sends back what it gets."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            threading.Thread(target=copy, args=(connection,), daemon=True).start()
+
+    def copy(connection: socket.socket) -> None:
+        with connection:
+            while data := connection.recv(4096):
+                connection.sendall(data)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    yield server.getsockname()[1]
+    server.shutdown(socket.SHUT_RDWR)
+    server.close()
+    thread.join()
+
+
+def test_a_cut_holds_everything_back_until_it_is_joined(network: Network, echo: int) -> None:
+    link = network.link(lambda: echo)
+    with socket.create_connection(("127.0.0.1", link.port), timeout=10) as connection:
+        connection.sendall(b"one")
+        assert connection.recv(10) == b"one"
+        network.cut(link)
+        connection.sendall(b"two")
+        connection.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            connection.recv(10)
+        network.join(link)
+        connection.settimeout(10)
+        assert connection.recv(10) == b"two"
+
+
+def test_a_cut_for_one_process_leaves_the_others_alone(network: Network, echo: int) -> None:
+    link = network.link(lambda: echo)
+    program = f"import socket; s = socket.create_connection(('127.0.0.1', {link.port})); s.sendall(b'x'); s.recv(1)"
+    with subprocess.Popen([sys.executable, "-c", f"input(); {program}"], stdin=subprocess.PIPE) as other:
+        network.cut(link, other.pid)
+        assert other.stdin is not None
+        other.stdin.write(b"\n")
+        other.stdin.flush()
+        with socket.create_connection(("127.0.0.1", link.port), timeout=10) as connection:
+            connection.sendall(b"mine")
+            assert connection.recv(10) == b"mine"
+        with pytest.raises(subprocess.TimeoutExpired):
+            other.wait(0.5)
+        network.join(link, other.pid)
+        assert other.wait(10) == 0
+
+
+def test_a_target_that_is_away_ends_the_connection(network: Network) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        nobody = taken.getsockname()[1]
+    link = network.link(lambda: nobody)
+    with socket.create_connection(("127.0.0.1", link.port), timeout=10) as connection:
+        with contextlib.suppress(ConnectionResetError):
+            assert connection.recv(10) == b""
+
+
+def test_ports_have_owners() -> None:
+    import os
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert owner_of_port(server.getsockname()[1]) == os.getpid()
+    assert owner_of_port(1) == EVERYBODY
