@@ -32,6 +32,7 @@ class ClientSettings:
     seconds: float
     max_messages: int
     """produce: at most so many, to bound the log; consume: what the topic holds."""
+    acks: str = "1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +84,7 @@ def produce(settings: ClientSettings) -> ClientResult:
     """Blocks of messages to the partitions in turn, until time or number is up and all of them are acknowledged."""
     properties: dict[str, str | int] = {
         "bootstrap.servers": settings.bootstrap,
-        "acks": 1,
+        "acks": settings.acks,
         "linger.ms": 5,
         "queue.buffering.max.messages": 1_000_000,
         "queue.buffering.max.kbytes": 256 * 1024,

@@ -29,6 +29,7 @@ class LatencySettings:
     seconds: float
     warmup_s: float = 0.5
     value_size: int = 100
+    acks: str = "1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +90,7 @@ def measure(settings: LatencySettings) -> LatencyResult:
     reader.start()
     if not reader.at_end.wait(_ASSIGN_TIMEOUT_S):
         raise TimeoutError(f"the consumer does not reach the end of {settings.topic}")
-    producer = Producer({"bootstrap.servers": settings.bootstrap, "acks": 1, "linger.ms": 0})
+    producer = Producer({"bootstrap.servers": settings.bootstrap, "acks": settings.acks, "linger.ms": 0})
     padding = bytes(settings.value_size - _SENT_AT.size)
     interval = 1.0 / settings.messages_per_second
     count = int((settings.warmup_s + settings.seconds) * settings.messages_per_second)

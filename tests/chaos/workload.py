@@ -19,6 +19,7 @@ class Writer:
     partitions: int
     settings: dict[str, object] = field(default_factory=dict)
     payload: bytes = b"x" * 200
+    records_a_second: int | None = None  # as many as it can, if left out
     sent: int = 0
     acknowledged: dict[int, tuple[int, int]] = field(default_factory=dict)  # number -> (partition, offset)
     failures: list[str] = field(default_factory=list)
@@ -44,6 +45,17 @@ class Writer:
             )
             self._stop.wait(0.01)
 
+    def wait_for_all_after(self, first: int, timeout: float = 90) -> None:
+        """Until records from this number on, one for each partition, are sent and acknowledged."""
+        deadline = time.monotonic() + timeout
+        for number in range(first, first + self.partitions):
+            while number not in self.acknowledged:
+                assert time.monotonic() < deadline, (
+                    f"record {number} is not acknowledged ({self.sent} sent, {len(self.acknowledged)} acknowledged); "
+                    f"{self.failures[:3]}"
+                )
+                self._stop.wait(0.01)
+
     def _run(self) -> None:
         producer = Producer(
             {
@@ -60,8 +72,12 @@ class Writer:
                 **self.settings,
             }
         )
+        began = time.monotonic()
         while not self._stop.is_set():
             number = self.sent
+            if self.records_a_second and number > (time.monotonic() - began) * self.records_a_second:
+                producer.poll(0.005)
+                continue
             try:
                 producer.produce(
                     self.topic,

@@ -91,7 +91,14 @@ class RunningNode:
     def start(self, *, properties: Mapping[str, str] | None = None) -> None:
         """Start again after `kill` or `stop`, with properties changed if asked; ready on return."""
         self._node.properties.update(properties or {})
+        self.begin_start()
+        self.wait_ready()
+
+    def begin_start(self) -> None:
+        """Start without waiting: a node of a cluster may need others to become ready."""
         self._node.start()
+
+    def wait_ready(self) -> None:
         self._node.wait_ready(self._ready_timeout)
 
     def restart(self, *, properties: Mapping[str, str] | None = None) -> None:

@@ -1,0 +1,148 @@
+"""What can happen to a cluster under load, each with its repair.
+
+A fault hurts one node, waits until the writer gets on without it, and makes the cluster whole again: with three
+replicas of which two must be in sync, the next fault may then be any other.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from chaos.workload import Writer
+from penstock.testing.clusters import RunningCluster
+from penstock.testing.nodes import RunningNode
+
+PROGRESS = 500
+# Sooner than the defaults, so that tests need not wait for them: a silent broker is noticed after 3 s.
+PROPERTIES = {
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    "replica.lag.time.max.ms": "3000",
+    "log.segment.bytes": "2000000",
+}
+
+
+@dataclass
+class Scene:
+    cluster: RunningCluster
+    writer: Writer
+    topic: str
+    rng: random.Random
+
+    def leader(self) -> RunningNode:
+        return self.cluster.leader_of(self.topic, self.rng.randrange(self.writer.partitions))
+
+    def progress(self) -> None:
+        """Records sent from now on are acknowledged, on every partition."""
+        self.writer.wait_for_all_after(self.writer.sent + PROGRESS)
+
+    def whole(self) -> None:
+        self.cluster.wait_for_isr(self.topic)
+
+
+def kill_leader(scene: Scene) -> None:
+    leader = scene.leader()
+    leader.kill()
+    scene.progress()
+    leader.start()
+    scene.whole()
+
+
+def kill_controller(scene: Scene) -> None:
+    controller = scene.cluster.active_controller()
+    controller.kill()
+    scene.progress()
+    controller.start()
+    scene.whole()
+
+
+def kill_leader_and_controller(scene: Scene) -> None:
+    leader, controller = scene.leader(), scene.cluster.active_controller()
+    controller.kill()
+    leader.kill()
+    scene.progress()
+    leader.start()
+    controller.start()
+    scene.whole()
+
+
+def stop_leader(scene: Scene) -> None:
+    leader = scene.leader()
+    assert leader.stop() == 0
+    scene.progress()
+    leader.start()
+    scene.whole()
+
+
+def pause_leader(scene: Scene) -> None:
+    """Silent for so long that others lead in its place; then it wakes up, thinking that it leads."""
+    leader = scene.leader()
+    leader.pause()
+    try:
+        scene.progress()
+    finally:
+        leader.resume()
+    scene.whole()
+
+
+def pause_controller(scene: Scene) -> None:
+    controller = scene.cluster.active_controller()
+    controller.pause()
+    try:
+        scene.cluster.wait_until(
+            lambda: scene.cluster.active_controller().node_id != controller.node_id, "another active controller"
+        )
+        scene.progress()
+    finally:
+        controller.resume()
+    scene.whole()
+
+
+def empty_disk(scene: Scene) -> None:
+    """A broker comes back with nothing of what it had."""
+    leader = scene.leader()
+    leader.kill()
+    leader.wipe()
+    leader.start()
+    scene.progress()
+    scene.whole()
+
+
+def cut_leader_off(scene: Scene) -> None:
+    """No other node reaches it, clients do."""
+    leader = scene.leader()
+    scene.cluster.isolate(leader)
+    try:
+        scene.progress()
+    finally:
+        scene.cluster.rejoin(leader)
+    scene.whole()
+
+
+def kill_all_brokers(scene: Scene) -> None:
+    for broker in scene.cluster.brokers:
+        broker.kill()
+    for broker in scene.cluster.brokers:
+        broker.begin_start()
+    for broker in scene.cluster.brokers:
+        broker.wait_ready()
+    scene.progress()
+    scene.whole()
+
+
+FAULTS: dict[str, Callable[[Scene], None]] = {
+    fault.__name__: fault
+    for fault in (
+        kill_leader,
+        kill_controller,
+        kill_leader_and_controller,
+        stop_leader,
+        pause_leader,
+        pause_controller,
+        empty_disk,
+        cut_leader_off,
+        kill_all_brokers,
+    )
+}
