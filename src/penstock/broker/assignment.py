@@ -7,12 +7,15 @@ yet, and somebody is looking.
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import TYPE_CHECKING
 
-from penstock.broker.replica import Replica
+from penstock.broker.isr import InSyncProposals
+from penstock.broker.replica import Replica, Surroundings
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import ResourceType
+from penstock.metadata.partition import Partition
 from penstock.model.errors import KafkaError
 from penstock.model.ids import TopicPartition, Uuid
 from penstock.settings.topic import TopicSettings
@@ -28,7 +31,10 @@ RETRY_SECONDS = 1.0
 class Assignment:
     def __init__(self, node: Node) -> None:
         self._node = node
+        self.proposals = InSyncProposals(node)
         self._is_loaded = False
+        # What the metadata says before this process has registered is about the one before it.
+        self._is_registered = False
         self._incomplete: set[str] = set()  # topics with partitions that could not be opened
 
     def load(self) -> None:
@@ -38,11 +44,27 @@ class Assignment:
             self._open_partitions(topic.name)
         self._is_loaded = True
 
+    def registered(self) -> None:
+        """This process has registered. If the metadata knows that already, take part; else as soon as it does."""
+        registration = self._node.image.brokers.get(self._node.settings.node_id)
+        if registration is None or registration.epoch != self._node.broker_epoch or self._is_registered:
+            return
+        self._is_registered = True
+        for topic in self._node.image.topics:
+            self._open_partitions(topic.name)
+        self.proposals.start()
+
+    def close(self) -> None:
+        """Stop taking part."""
+        self.proposals.close()
+
     def committed(self, delta: MetadataDelta) -> None:
         """The metadata changed; the node's own settings have been brought up to date already."""
         if not self._is_loaded:
             return
         node = self._node
+        if not self._is_registered:
+            self.registered()
         for topic in delta.removed_topics.values():
             for replica in node.replicas.of_topic(topic.name):
                 if replica.topic_id == topic.topic_id:
@@ -61,6 +83,23 @@ class Assignment:
                 for replica in node.replicas.of_topic(resource.name):
                     self._update_settings(replica)
         node.wakeups.run()
+
+    @functools.cached_property
+    def surroundings(self) -> Surroundings:
+        """What the replicas of this broker have in common."""
+        return Surroundings(
+            broker_id=self._node.settings.node_id,
+            clock=self._node.clock,
+            wakeups=self._node.wakeups,
+            flusher=self._node.flusher,
+            lag_max_ms=self._node.settings.replica_lag_time_max_ms,
+            registered=self._registration_epoch,
+            propose=self.proposals.propose,
+        )
+
+    def _registration_epoch(self, broker_id: int) -> int | None:
+        broker = self._node.image.brokers.get(broker_id)
+        return broker.epoch if broker is not None and broker.active else None
 
     def _is_mine(self, partition: TopicPartition, topic_id: Uuid | None) -> bool:
         topic = self._node.image.topics.by_name(partition.topic)
@@ -88,9 +127,17 @@ class Assignment:
                         raise
                     self._try_again_later(name, error)
                     continue
-            # What the metadata says before this process has registered is about the one before it.
-            if partition.leader == node.settings.node_id and node.broker_epoch >= 0:
-                replica.lead(partition.leader_epoch)
+            if self._is_registered:
+                self._take_part(replica, partition)
+
+    def _take_part(self, replica: Replica, partition: Partition) -> None:
+        """Lead or follow, as the metadata says."""
+        if partition is replica.partition:
+            return
+        if partition.leader == self._node.settings.node_id:
+            replica.lead(partition)
+        else:
+            replica.follow(partition)
 
     def _try_again_later(self, name: str, error: KafkaError) -> None:
         logger.error("%s; trying again every %g s", error.message, RETRY_SECONDS)

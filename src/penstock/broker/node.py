@@ -247,6 +247,7 @@ class Node:
         )
         response = await self.quorum.call(lambda controller: controller.register_broker(request))
         self.broker_epoch = response.broker_epoch
+        self.assignment.registered()
         await self.quorum.call(lambda controller: controller.unfence_broker(self.settings.node_id, self.broker_epoch))
 
     def _registered(self, endpoint: Endpoint) -> RegisteredListener:
@@ -302,6 +303,7 @@ class Node:
             self._upkeep.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._upkeep
+        self.assignment.close()
         await self.storage.close(self.broker_epoch)
         await self.quorum.close()
 

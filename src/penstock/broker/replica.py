@@ -1,24 +1,37 @@
-"""One partition on this broker: its log, and what its leader knows.
+"""One partition on this broker: its log, and what it knows as leader or as follower.
 
 The end of the produce path and the start of the fetch path. When the high watermark moves, waiting producers are
 answered and waiting fetches are woken; the wake-ups run after the whole read that caused them
 (`Wakeups.run`), so that a burst of produce requests becomes one fetch reply, not many.
+
+A replica is always one of both: leader, or follower, if only of nobody. Consumers wait for the high watermark to move
+(`waiting_fetches`); followers watch the log itself (`watchers`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.io.clock import Clock
 from penstock.log.log import Appended, Log, Slice
+from penstock.metadata.partition import NO_LEADER, Partition
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition, Uuid
 from penstock.records.batch import LENGTH_OVERHEAD, BatchHeader
-from penstock.replication.partition import LeaderState
+from penstock.replication.follower import FollowerState
+from penstock.replication.partition import LeaderState, Proposal, Registered
 from penstock.security.authorizer import topic_resource
 
 if TYPE_CHECKING:
     from penstock.broker.flusher import Flusher
+
+logger = logging.getLogger("penstock.replica")
+
+NO_EPOCH = -1
+MUCH = 1 << 30  # bytes; how many it is nobody needs to know: whoever waits looks again
 
 
 class WaitingFetch(Protocol):
@@ -27,6 +40,18 @@ class WaitingFetch(Protocol):
         ...
 
     def wake(self) -> None: ...
+
+
+class Watcher(Protocol):
+    """A follower's fetch session, which stays with a replica for as long as it is fetched from."""
+
+    def appended(self, size: int) -> None:
+        """There are `size` bytes more to fetch."""
+        ...
+
+    def changed(self) -> None:
+        """There may be something else to tell: another leader, another start of the log."""
+        ...
 
 
 class Wakeups:
@@ -47,57 +72,133 @@ class Wakeups:
                 waiting.wake()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What all replicas of a broker have in common."""
+
+    broker_id: int
+    clock: Clock
+    wakeups: Wakeups
+    flusher: Flusher
+    lag_max_ms: int
+    registered: Registered
+    propose: Callable[[Replica, Proposal], None]
+    """Ask the controller for other in-sync replicas."""
+
+
 class Replica:
     __slots__ = (
-        "_flush_after",
-        "_flusher",
-        "_wakeups",
-        "appends_plainly",
-        "is_offline",
-        "last_flush",
-        "leader",
-        "log",
-        "resource",
-        "topic_id",
-        "topic_partition",
-        "waiting_fetches",
-    )
+        "_flush_after", "_flusher", "_surroundings", "_wakeups", "appends_plainly", "follower", "is_offline",
+        "last_flush", "leader", "log", "partition", "resource", "topic_id", "topic_partition", "waiting_deletes",
+        "waiting_fetches", "watchers",
+    )  # fmt: skip
 
     def __init__(
-        self, log: Log, topic_partition: TopicPartition, topic_id: Uuid, wakeups: Wakeups, flusher: Flusher
+        self,
+        log: Log,
+        topic_partition: TopicPartition,
+        topic_id: Uuid,
+        surroundings: Surroundings,
+        high_watermark: int = 0,
     ) -> None:
+        """`high_watermark` is what was known at the last stop."""
         self.log = log
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.resource = topic_resource(topic_partition.topic)
+        self.partition: Partition | None = None  # as the metadata has it
         self.leader: LeaderState | None = None
+        known = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+        self.follower = FollowerState(leader_id=NO_LEADER, leader_epoch=NO_EPOCH, high_watermark=known)
         self.appends_plainly = False  # produced batches go into the log as they are, and are committed at once
         self.is_offline = False
         self.last_flush = 0.0  # by the loop's clock, where flush.ms asks for flushes by time
         self.waiting_fetches: dict[WaitingFetch, None] = {}
-        self._wakeups = wakeups
+        self.waiting_deletes: list[tuple[int, Callable[[], None]]] = []
+        self.watchers: dict[Watcher, None] = {}
+        self._surroundings = surroundings
+        self._wakeups = surroundings.wakeups
+        self._flusher = surroundings.flusher
         self._flush_after = log.settings.flush_messages - 1
-        self._flusher = flusher
 
-    def lead(self, leader_epoch: int) -> None:
+    # -- leading and following --------------------------------------------------------------------------------------
+
+    def lead(self, partition: Partition) -> None:
+        """The metadata says that this replica leads, or that it still does and something else has changed."""
+        self.partition = partition
+        leader = self.leader
+        now_ms = self._surroundings.clock.now_ms()
+        if leader is not None and leader.leader_epoch == partition.leader_epoch:
+            moved = leader.update(
+                partition_epoch=partition.partition_epoch,
+                replicas=partition.replicas,
+                isr=partition.isr,
+                now_ms=now_ms,
+            )
+            self.in_sync_changed(moved)
+        else:
+            self._begin_to_lead(partition, now_ms)
+
+    def _begin_to_lead(self, partition: Partition, now_ms: int) -> None:
         log = self.log
-        if self.leader is not None and self.leader.leader_epoch == leader_epoch:
-            return
-        log.assign_epoch(leader_epoch, log.log_end_offset)
+        former = self.leader
+        log.assign_epoch(partition.leader_epoch, log.log_end_offset)
         counts_flushed = log.settings.flush_messages == 1
-        self.leader = LeaderState(
-            leader_epoch=leader_epoch,
+        self.leader = leader = LeaderState(
+            broker_id=self._surroundings.broker_id,
+            leader_epoch=partition.leader_epoch,
+            partition_epoch=partition.partition_epoch,
+            replicas=partition.replicas,
+            isr=partition.isr,
             log_end=log.log_end_offset,
             flushed=log.recovery_point,
             counts_flushed=counts_flushed,
+            high_watermark=self.high_watermark,
+            min_insync_replicas=log.settings.min_insync_replicas,
+            lag_max_ms=self._surroundings.lag_max_ms,
+            registered=self._surroundings.registered,
+            now_ms=now_ms,
         )
-        self._note_plainness()
+        if former is not None:
+            leader.succeed(former)
+        self.in_sync_changed(moved=True)
         if counts_flushed and log.recovery_point < log.log_end_offset:
             self._flusher.request(self)
+        self._tell_watchers()
+
+    def follow(self, partition: Partition) -> bool:
+        """The metadata says that another broker leads, or nobody; true if that is a new leader or epoch."""
+        self.partition = partition
+        follower, leader = self.follower, self.leader
+        if leader is None and (follower.leader_id, follower.leader_epoch) == (
+            partition.leader,
+            partition.leader_epoch,
+        ):
+            return False
+        self.follower = FollowerState(
+            leader_id=partition.leader, leader_epoch=partition.leader_epoch, high_watermark=self.high_watermark
+        )
+        self._stop_leading()
+        return True
+
+    def _stop_leading(self) -> None:
+        leader, self.leader = self.leader, None
+        self._note_plainness()
+        if leader is not None:
+            for waiter in leader.take_all():
+                waiter(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._tell_deletes()
+        self._tell_watchers()
+        self.wake_all()
+
+    def retire(self) -> None:
+        """The topic is gone: no more appends; producers and fetches that wait find out."""
+        self.is_offline = True
+        self._stop_leading()
 
     @property
     def high_watermark(self) -> int:
-        return self.leader.high_watermark if self.leader is not None else self.log.log_start_offset
+        return self.leader.high_watermark if self.leader is not None else self.follower.high_watermark
 
     @property
     def last_stable_offset(self) -> int:
@@ -107,12 +208,23 @@ class Replica:
         """This replica's leadership, fenced by the epoch a client believes in (-1: any)."""
         leader = self.leader
         if leader is None:
+            self.check_epoch(current_leader_epoch)
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if current_leader_epoch != -1 and current_leader_epoch != leader.leader_epoch:
-            if current_leader_epoch < leader.leader_epoch:
-                raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
-            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        if current_leader_epoch != NO_EPOCH and current_leader_epoch != leader.leader_epoch:
+            self.check_epoch(current_leader_epoch)
         return leader
+
+    def check_epoch(self, current_leader_epoch: int) -> None:
+        """Fence by the epoch a client believes in, whether this replica leads or follows."""
+        if current_leader_epoch == NO_EPOCH:
+            return
+        known = self.follower.leader_epoch if self.leader is None else self.leader.leader_epoch
+        if current_leader_epoch < known:
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+        if current_leader_epoch > known:
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+    # -- appending --------------------------------------------------------------------------------------------------
 
     def append(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Appended:
         leader = self.leader
@@ -120,8 +232,12 @@ class Replica:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         appended = self.log.append_as_leader(batch, header, leader.leader_epoch, now_ms)
         if not appended.duplicate:
-            if leader.appended(appended.last_offset + 1):
-                self._high_watermark_moved(header.length + LENGTH_OVERHEAD)
+            size = header.length + LENGTH_OVERHEAD
+            if leader.appended(appended.last_offset + 1, now_ms):
+                self._high_watermark_moved(size)
+            if self.watchers:
+                for watcher in self.watchers:
+                    watcher.appended(size)
             if appended.last_offset - self.log.recovery_point >= self._flush_after:
                 self._flusher.request(self)
         return appended
@@ -135,8 +251,11 @@ class Replica:
         before = log.active_segment.size
         first = log.append_run(batches, leader.leader_epoch, now_ms)
         if first is not None:
-            if leader.appended(log.log_end_offset):
-                self._high_watermark_moved(log.active_segment.size - before)
+            size = log.active_segment.size - before
+            if leader.appended(log.log_end_offset, now_ms):
+                self._high_watermark_moved(size)
+            for watcher in self.watchers:
+                watcher.appended(size)
             if log.log_end_offset - 1 - log.recovery_point >= self._flush_after:
                 self._flusher.request(self)
         return first
@@ -145,21 +264,21 @@ class Replica:
         self.log.flushed(offset)
         leader = self.leader
         if leader is not None:
-            before = leader.high_watermark
-            if leader.flushed_to(offset):
-                # How many bytes that is nobody needs to know exactly: whoever waits looks again.
-                self._high_watermark_moved((offset - before) << 20)
+            if leader.flushed_to(min(offset, self.log.recovery_point), self._surroundings.clock.now_ms()):
+                self._high_watermark_moved(MUCH)
+            for waiter in leader.take_flushed():
+                waiter(ErrorCode.NONE)
 
     def settings_changed(self) -> None:
         leader = self.leader
         self._flush_after = self.log.settings.flush_messages - 1
         if leader is None:
             return
-        moved = leader.count_flushed(self.log.settings.flush_messages == 1)
-        self._note_plainness()
-        if moved:
-            self._high_watermark_moved(1 << 30)
-        elif leader.counts_flushed and leader.flushed < leader.log_end:
+        now_ms = self._surroundings.clock.now_ms()
+        moved = leader.set_min_insync_replicas(self.log.settings.min_insync_replicas, now_ms)
+        moved |= leader.count_flushed(self.log.settings.flush_messages == 1, now_ms)
+        self.in_sync_changed(moved)
+        if leader.counts_flushed and leader.flushed < leader.log_end:
             self._flusher.request(self)
 
     def _note_plainness(self) -> None:
@@ -170,33 +289,91 @@ class Replica:
             and self.log.settings.message_timestamp_type == "CreateTime"  # else they are stamped
         )
 
-    def _high_watermark_moved(self, size: int) -> None:
+    # -- what followers and the controller say ----------------------------------------------------------------------
+
+    def fetched_by(self, broker_id: int, offset: int, log_start: int, broker_epoch: int, now_ms: int) -> None:
+        """A follower of this leader fetches from `offset` on."""
         leader = self.leader
         assert leader is not None
-        if leader.waiting:
+        if leader.fetched(broker_id, offset, log_start, broker_epoch, now_ms):
+            self._high_watermark_moved(MUCH)
+        if self.waiting_deletes:
+            self._tell_deletes()
+        if broker_id not in leader.isr:
+            proposal = leader.expand(broker_id)
+            if proposal is not None:
+                logger.info(
+                    "%s: broker %d has caught up at %d, let it be in sync", self.topic_partition, broker_id, offset
+                )
+                self._surroundings.propose(self, proposal)
+
+    def check_in_sync(self, now_ms: int) -> None:
+        """From time to time: who has not caught up for too long is not in sync."""
+        leader = self.leader
+        if leader is None or not leader.followers:
+            return
+        if leader.tick(now_ms):
+            self._high_watermark_moved(MUCH)
+        proposal = leader.shrink(now_ms)
+        if proposal is not None:
+            logger.info(
+                "%s: %s have not caught up with %d in %d ms, they are not in sync",
+                self.topic_partition,
+                sorted(proposal.removed),
+                leader.log_end,
+                self._surroundings.lag_max_ms,
+            )
+            self._surroundings.propose(self, proposal)
+
+    def in_sync_changed(self, moved: bool) -> None:
+        """Other replicas are in sync, or other rules hold; `moved` says whether that moved the high watermark."""
+        leader = self.leader
+        assert leader is not None
+        self._note_plainness()
+        if moved:
+            self._high_watermark_moved(MUCH)
+        for waiter in leader.take_unsafe():
+            waiter(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
+    def _high_watermark_moved(self, size: int) -> None:
+        leader = self.leader
+        if leader is not None and leader.waiting:
             for waiter in leader.take_satisfied():
-                waiter()
+                waiter(ErrorCode.NONE)
         for waiting in self.waiting_fetches:
             if waiting.data_arrived(size):
                 self._wakeups.add(waiting)
+
+    def wait_for_delete(self, offset: int, waiter: Callable[[], None]) -> None:
+        """Run `waiter` once no replica that is up has records below `offset`, or this one does not lead any more."""
+        self.waiting_deletes.append((offset, waiter))
+
+    def _tell_deletes(self) -> None:
+        low_watermark = self.low_watermark
+        due = [waiter for offset, waiter in self.waiting_deletes if offset <= low_watermark]
+        self.waiting_deletes = [entry for entry in self.waiting_deletes if entry[0] > low_watermark]
+        for waiter in due:
+            waiter()
+
+    @property
+    def low_watermark(self) -> int:
+        """The smallest offset that a replica still has; beyond all where this one does not lead."""
+        return 1 << 63 if self.leader is None else self.leader.low_watermark(self.log.log_start_offset)
+
+    def _tell_watchers(self) -> None:
+        for watcher in self.watchers:
+            watcher.changed()
 
     def wake_all(self) -> None:
         """Something other than data changed (log start, deletion): whoever waits should look again."""
         for waiting in self.waiting_fetches:
             self._wakeups.add(waiting)
 
+    # -- reading ----------------------------------------------------------------------------------------------------
+
     def read(
         self, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool, cached_only: bool
     ) -> Slice | None:
+        """What a consumer may see."""
         limit = self.last_stable_offset if committed else self.high_watermark
         return self.log.read(offset, max_bytes, limit, at_least_one=at_least_one, cached_only=cached_only)
-
-    def retire(self) -> None:
-        """The topic is gone: no more appends; producers and fetches that wait find out."""
-        leader, self.leader = self.leader, None
-        self._note_plainness()
-        self.is_offline = True
-        if leader is not None:
-            for waiter in leader.take_all():
-                waiter()
-        self.wake_all()

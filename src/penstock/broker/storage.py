@@ -54,7 +54,8 @@ class Storage:
             directory = min(self.directories, key=lambda each: len(each.logs))
             self._home[partition] = directory
         log = directory.open(partition, settings, now_ms=self._node.clock.now_ms(), topic_id=topic_id)
-        replica = Replica(log, partition, topic_id, self._node.wakeups, self._node.flusher)
+        high_watermark = directory.high_watermarks.get(partition, 0)
+        replica = Replica(log, partition, topic_id, self._node.assignment.surroundings, high_watermark)
         self._node.replicas.add(replica)
         return replica
 
@@ -63,7 +64,7 @@ class Storage:
         the restart, and must not seem to be gone."""
         for replica in list(self._node.replicas):
             leader = replica.leader
-            if leader is not None and leader.high_watermark < leader.log_end:
+            if leader is not None and leader.counts_flushed and leader.flushed < leader.log_end:
                 await self._node.flusher.flush(replica)
 
     def delete_replica(self, replica: Replica) -> None:

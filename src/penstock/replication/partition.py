@@ -3,76 +3,348 @@
 Laws:
 
 - The high watermark never goes back while this leader leads.
-- It is the smallest offset that every in-sync replica has. The leader counts itself by its log end, or, on a topic
-  that asks for a flush with every message (`flush.messages=1`), by what it has flushed.
+- It is never beyond what every member of the *maximal* ISR has: the in-sync replicas the controller has committed, and
+  those that a proposal under way would add. A removal counts only once it is committed. So whichever of the two the
+  controller makes true, and whoever it elects then, has every committed record.
+- It waits for a follower that is caught up and may join: otherwise one that is always a little behind never could.
+- It does not move while fewer than `min.insync.replicas` (or all, where there are fewer) are in sync.
+- The leader counts itself by its log end, or, on a topic that asks for a flush with every message
+  (`flush.messages=1`), by what it has flushed.
+- A follower joins only after it has reached the high watermark and the start of this leader's epoch, and only under
+  the registration it fetched with (KIP-903): a broker that comes back with an empty disk has another one.
+- One proposal at a time. An answer that does not say whether the proposal came true leaves it pending until the
+  metadata tells.
 - An acknowledgement is owed only when the high watermark has passed the record's offset.
 
-Pure: offsets come in, a verdict comes out, and the callbacks of those who waited for an offset are handed back to the
-caller to run.
+Pure: offsets, times and metadata come in, verdicts and proposals come out, and the callbacks of those who waited for an
+offset are handed back to the caller to run.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from bisect import insort
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
-Waiter = Callable[[], None]
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.replication.progress import NEVER_MS, NO_BROKER_EPOCH, Follower
+
+Waiter = Callable[[ErrorCode], None]
+"""Called with NONE once what was waited for is true, or with why it will not be."""
+
+Registered = Callable[[int], int | None]
+"""The epoch of a broker's registration; None for one that may not be in sync: unknown, fenced or shutting down."""
+
+# The controller says that nothing was changed, and that it knew what we know.
+_NOT_APPLIED = frozenset((ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED))
+# Whether it was applied, before or after, only the metadata can tell.
+_WAIT_FOR_METADATA = frozenset(
+    (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NEW_LEADER_ELECTED,
+    )
+)
+
+
+class Proposal(NamedTuple):
+    """In-sync replicas that the controller is asked to make so."""
+
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[tuple[int, int], ...]
+    """Brokers, each with the epoch of its registration (-1: not known)."""
+    added: frozenset[int]
+    removed: frozenset[int]
 
 
 class LeaderState:
-    __slots__ = ("counts_flushed", "flushed", "high_watermark", "leader_epoch", "log_end", "waiting")
+    __slots__ = (
+        "_flush_waiting", "_lag_max_ms", "_min_insync_replicas", "_registered", "_start_offset", "broker_id",
+        "commits_at_once", "counts_flushed", "flushed", "followers", "high_watermark", "isr", "leader_epoch", "log_end",
+        "maximal_isr", "partition_epoch", "pending", "waiting",
+    )  # fmt: skip
 
-    def __init__(self, *, leader_epoch: int, log_end: int, flushed: int, counts_flushed: bool) -> None:
+    def __init__(
+        self,
+        *,
+        broker_id: int,
+        leader_epoch: int,
+        partition_epoch: int,
+        replicas: Iterable[int],
+        isr: Iterable[int],
+        log_end: int,
+        flushed: int,
+        counts_flushed: bool,
+        high_watermark: int,
+        min_insync_replicas: int,
+        lag_max_ms: int,
+        registered: Registered,
+        now_ms: int,
+    ) -> None:
+        """`high_watermark` is what this replica knew before it led: what is below is committed."""
+        self.broker_id = broker_id
         self.leader_epoch = leader_epoch
+        self.partition_epoch = partition_epoch
         self.log_end = log_end
         self.flushed = flushed
         self.counts_flushed = counts_flushed
-        self.high_watermark = flushed if counts_flushed else log_end
-        self.waiting: deque[tuple[int, Waiter]] = deque()  # offsets ascend: appends are in order
+        self.high_watermark = min(high_watermark, log_end)
+        self.isr = frozenset(isr)
+        self.maximal_isr = self.isr
+        self.pending: Proposal | None = None
+        self.followers: dict[int, Follower] = {}
+        self.waiting: list[tuple[int, Waiter]] = []  # by offset
+        self._flush_waiting: list[tuple[int, Waiter]] = []
+        self._start_offset = log_end
+        self._min_insync_replicas = min_insync_replicas
+        self._lag_max_ms = lag_max_ms
+        self._registered = registered
+        self._set_replicas(replicas, now_ms)
+        self._advance(now_ms)
+
+    # -- who is in sync ---------------------------------------------------------------------------------------------
 
     @property
-    def commits_at_once(self) -> bool:
+    def min_isr(self) -> int:
+        """`min.insync.replicas`, or all replicas where there are fewer."""
+        return min(self._min_insync_replicas, len(self.followers) + 1)
+
+    @property
+    def has_enough_replicas(self) -> bool:
+        return len(self.isr) >= self.min_isr
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the high watermark is known to be at least what the leaders before this one told."""
+        return self.high_watermark >= self._start_offset
+
+    def update(self, *, partition_epoch: int, replicas: Iterable[int], isr: Iterable[int], now_ms: int) -> bool:
+        """The metadata changed and this leader stays; true if the high watermark moved."""
+        if partition_epoch < self.partition_epoch:
+            return False  # the answer to a proposal was faster
+        if partition_epoch > self.partition_epoch:
+            self.partition_epoch = partition_epoch
+            self.pending = None  # made true by this change, or refused because of it
+            self.isr = self.maximal_isr = frozenset(isr)
+        self._set_replicas(replicas, now_ms)
+        return self._advance(now_ms)
+
+    def _set_replicas(self, replicas: Iterable[int], now_ms: int) -> None:
+        # One that is not in sync has to show that it is caught up before the high watermark waits for it.
+        self.followers = {
+            broker_id: self.followers.get(broker_id)
+            or Follower(broker_id, now_ms if broker_id in self.isr else NEVER_MS)
+            for broker_id in replicas
+            if broker_id != self.broker_id
+        }
+        self._note_commits_at_once()
+
+    def _note_commits_at_once(self) -> None:
         """Whether an append is committed by the time it returns."""
-        return not self.counts_flushed
+        self.commits_at_once = not self.counts_flushed and not self.followers
 
-    def appended(self, log_end: int) -> bool:
-        """The log grew to `log_end`; true if the high watermark moved."""
-        self.log_end = log_end
-        if self.counts_flushed or log_end <= self.high_watermark:
+    def set_min_insync_replicas(self, count: int, now_ms: int) -> bool:
+        self._min_insync_replicas = count
+        return self._advance(now_ms)
+
+    def expand(self, broker_id: int) -> Proposal | None:
+        """Ask for a follower that just fetched to be in sync, if it may be."""
+        if broker_id in self.isr or self.pending is not None:
+            return None
+        follower = self.followers.get(broker_id)
+        if (
+            follower is None
+            or follower.log_end < self.high_watermark
+            or follower.log_end < self._start_offset
+            or not self._may_join(follower)
+        ):
+            return None
+        return self._propose(self.isr | {broker_id})
+
+    def shrink(self, now_ms: int) -> Proposal | None:
+        """Ask for followers that have not been caught up for too long to be out of sync, if there are any."""
+        if self.pending is not None:
+            return None
+        in_sync = frozenset(
+            broker_id
+            for broker_id in self.isr
+            if broker_id == self.broker_id
+            or (
+                (follower := self.followers.get(broker_id)) is not None
+                and follower.is_caught_up(self.log_end, now_ms, self._lag_max_ms)
+            )
+        )
+        return None if in_sync == self.isr else self._propose(in_sync)
+
+    def _propose(self, isr: frozenset[int]) -> Proposal:
+        self.maximal_isr = self.isr | isr
+        self.pending = Proposal(
+            self.leader_epoch,
+            self.partition_epoch,
+            tuple((broker_id, self._epoch_of(broker_id)) for broker_id in sorted(isr)),
+            isr - self.isr,
+            self.isr - isr,
+        )
+        return self.pending
+
+    def _epoch_of(self, broker_id: int) -> int:
+        if broker_id == self.broker_id:
+            epoch = self._registered(broker_id)
+        else:
+            # One in sync that has not fetched yet goes without: were it to restart, the controller would take it out,
+            # and this proposal with the old partition epoch would be refused.
+            epoch = self.followers[broker_id].broker_epoch
+        return NO_BROKER_EPOCH if epoch is None else epoch
+
+    def _may_join(self, follower: Follower) -> bool:
+        fetched_as = follower.broker_epoch
+        if fetched_as is None:
             return False
-        self.high_watermark = log_end
-        return True
+        registered = self._registered(follower.broker_id)
+        return registered is not None and fetched_as in (NO_BROKER_EPOCH, registered)
 
-    def flushed_to(self, offset: int) -> bool:
+    def accepted(self, proposal: Proposal, isr: Iterable[int], partition_epoch: int, now_ms: int) -> bool:
+        """The controller made it so; true if the high watermark moved."""
+        if self.pending is not proposal:
+            return False  # the metadata has overtaken it
+        self.pending = None
+        self.isr = self.maximal_isr = frozenset(isr)
+        self.partition_epoch = partition_epoch
+        return self._advance(now_ms)
+
+    def refused(self, proposal: Proposal, code: ErrorCode) -> bool:
+        """The controller did not; true if it is to be asked again."""
+        if self.pending is not proposal:
+            return False
+        if code in _NOT_APPLIED:
+            self.pending = None
+            self.maximal_isr = self.isr
+            return False
+        return code not in _WAIT_FOR_METADATA
+
+    # -- how far it is safe -----------------------------------------------------------------------------------------
+
+    def appended(self, log_end: int, now_ms: int) -> bool:
+        """The log grew to `log_end`; true if the high watermark moved."""
+        before = self.log_end
+        self.log_end = log_end
+        if self.commits_at_once:
+            if log_end <= self.high_watermark:
+                return False
+            self.high_watermark = log_end
+            return True
+        for follower in self.followers.values():
+            follower.left_behind(before, now_ms)
+        if self.counts_flushed or len(self.maximal_isr) > 1:
+            return False
+        return self._advance(now_ms)
+
+    def flushed_to(self, offset: int, now_ms: int) -> bool:
         if offset > self.flushed:
             self.flushed = offset
-        return self._advance()
+        return self._advance(now_ms)
 
-    def count_flushed(self, counts_flushed: bool) -> bool:
+    def count_flushed(self, counts_flushed: bool, now_ms: int) -> bool:
         """The topic's flush setting changed; what was already visible stays visible."""
         self.counts_flushed = counts_flushed
-        return self._advance()
+        self._note_commits_at_once()
+        return self._advance(now_ms)
 
-    def _advance(self) -> bool:
+    def fetched(self, broker_id: int, offset: int, log_start: int, broker_epoch: int, now_ms: int) -> bool:
+        """A follower fetches from `offset` on: that is how far it has come. True if the high watermark moved."""
+        follower = self.followers.get(broker_id)
+        if follower is None:
+            # It knows the epoch but we do not know it: one of us has not heard yet of a reassignment.
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        if broker_epoch != NO_BROKER_EPOCH:
+            registered = self._registered(broker_id)
+            if registered is not None and broker_epoch < registered:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the follower has registered again since")
+        before = follower.log_end
+        follower.fetched(offset, log_start, broker_epoch, self.log_end, now_ms)
+        return offset != before and offset > self.high_watermark and self._advance(now_ms)
+
+    def tick(self, now_ms: int) -> bool:
+        """Time passed: nobody waits for ever for a follower to join. True if the high watermark moved."""
+        return self._advance(now_ms)
+
+    def _advance(self, now_ms: int) -> bool:
+        if len(self.isr) < self.min_isr:
+            return False
         safe = self.flushed if self.counts_flushed else self.log_end
+        for broker_id, follower in self.followers.items():
+            if follower.log_end < safe and (
+                broker_id in self.maximal_isr
+                or (follower.is_caught_up(self.log_end, now_ms, self._lag_max_ms) and self._may_join(follower))
+            ):
+                safe = follower.log_end
         if safe > self.high_watermark:
             self.high_watermark = safe
             return True
         return False
 
+    def low_watermark(self, log_start: int) -> int:
+        """From where on every replica that is up has the records; `log_start` is the leader's own."""
+        return min(
+            (
+                follower.log_start
+                for broker_id, follower in self.followers.items()
+                if follower.log_start < log_start and self._registered(broker_id) is not None
+            ),
+            default=log_start,
+        )
+
+    # -- those who wait ---------------------------------------------------------------------------------------------
+
     def wait_for(self, offset: int, waiter: Waiter) -> None:
         """Run `waiter` once everything below `offset` is committed."""
-        self.waiting.append((offset, waiter))
+        _wait(self.waiting, offset, waiter)
+
+    def wait_for_flush(self, offset: int, waiter: Waiter) -> None:
+        """Run `waiter` once everything below `offset` is flushed here."""
+        _wait(self._flush_waiting, offset, waiter)
 
     def take_satisfied(self) -> list[Waiter]:
-        waiting = self.waiting
-        satisfied = []
-        while waiting and waiting[0][0] <= self.high_watermark:
-            satisfied.append(waiting.popleft()[1])
-        return satisfied
+        return _take(self.waiting, self.high_watermark)
+
+    def take_flushed(self) -> list[Waiter]:
+        return _take(self._flush_waiting, self.flushed)
+
+    def take_unsafe(self) -> list[Waiter]:
+        """Those who wait for a commit while there are not enough replicas for any: they are told at once."""
+        return [] if self.has_enough_replicas else _take(self.waiting, 1 << 63)
 
     def take_all(self) -> list[Waiter]:
         """Leadership ends (or the topic is gone): everybody who waits must be told otherwise."""
-        waiters = [waiter for _, waiter in self.waiting]
-        self.waiting.clear()
-        return waiters
+        return _take(self.waiting, 1 << 63) + _take(self._flush_waiting, 1 << 63)
+
+    def succeed(self, former: LeaderState) -> None:
+        """The same leader in a new epoch: what it has appended is as good as before, and so is waiting for it."""
+        self.waiting, former.waiting = former.waiting, []
+        self._flush_waiting, former._flush_waiting = former._flush_waiting, []
+
+
+def _wait(waiting: list[tuple[int, Waiter]], offset: int, waiter: Waiter) -> None:
+    if waiting and offset < waiting[-1][0]:  # a producer that asks again for what it sent before
+        insort(waiting, (offset, waiter), key=_offset)
+    else:
+        waiting.append((offset, waiter))
+
+
+def _take(waiting: list[tuple[int, Waiter]], offset: int) -> list[Waiter]:
+    count = 0
+    for wanted, _ in waiting:
+        if wanted > offset:
+            break
+        count += 1
+    taken = [waiter for _, waiter in waiting[:count]]
+    del waiting[:count]
+    return taken
+
+
+def _offset(entry: tuple[int, Waiter]) -> int:
+    return entry[0]

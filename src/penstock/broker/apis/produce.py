@@ -3,9 +3,11 @@
 Versions 3-13: 7 allows zstd, 8 adds errors by record, 10 the current leader in errors, 13 topic ids.
 
 The plain batch is checked, given its offset and written where it lies in the receive buffer; acks=1 is answered at
-once, acks=all when the high watermark has passed it (as is acks=1 on a topic that flushes with every message), acks=0
-never. A batch whose records must be decoded is copied and handed to a thread; the connection is muted meanwhile, so
-that what the same producer sent after it cannot overtake it.
+once (on a topic that flushes with every message, when it is flushed), acks=all when the high watermark has passed it,
+acks=0 never. With acks=all nothing is appended while fewer replicas than `min.insync.replicas` are in sync; where that
+becomes so while a producer waits, it is told that its records are in the log and may or may not stay there. A batch
+whose records must be decoded is copied and handed to a thread; the connection is muted meanwhile, so that what the same
+producer sent after it cannot overtake it.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from penstock.broker.connection import Reply
+from penstock.broker.leader_hints import hint, not_here
 from penstock.broker.replica import Replica
 from penstock.broker.request import Request
 from penstock.log.log import Appended
@@ -22,6 +25,8 @@ from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -41,7 +46,9 @@ VERSIONS = (3, 13)
 
 NO_ACKS = 0
 ALL_ACKS = -1
+ANY_EPOCH = -1
 TOPIC_IDS_SINCE = 13
+LEADER_HINTS_SINCE = 10
 
 logger = logging.getLogger("penstock.produce")
 
@@ -98,7 +105,7 @@ class Produce:
         """The topic's name, and why it may not be written to, if so."""
         name: str | None = topic.name
         if self._request.version >= TOPIC_IDS_SINCE:
-            name = self._node.replicas.name_of(topic.topic_id)
+            name = self._node.image.topics.name_of(topic.topic_id)
             if name is None:
                 return "", KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         assert name is not None
@@ -113,12 +120,13 @@ class Produce:
     def _append(self, topic: str, partition: PartitionProduceData, answer: PartitionProduceResponse) -> None:
         replica = self._node.replicas.get(topic, partition.index)
         if replica is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise not_here(self._node, topic, partition.index)
         batch = partition.records
         if not batch:
             raise KafkaError(ErrorCode.INVALID_RECORD, "a partition takes exactly one record batch a request, not none")
         assert isinstance(batch, memoryview)
         header = read_header(batch)
+        self._check_replicas(replica)
         checked = validate_produce(batch, header, replica.log.settings, self._now_ms, api_version=self._request.version)
         if header.is_transactional:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
@@ -126,6 +134,15 @@ class Produce:
             self._rewrite(replica, bytearray(batch), header, answer)
         else:
             self._appended(replica, replica.append(batch, checked, self._now_ms), answer)
+
+    def _check_replicas(self, replica: Replica) -> None:
+        leader = replica.leader_of(ANY_EPOCH)
+        if self._acks == ALL_ACKS and not leader.has_enough_replicas:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{len(leader.isr)} replicas of {replica.topic_partition} are in sync, {leader.min_isr} must be "
+                "(min.insync.replicas)",
+            )
 
     def _appended(self, replica: Replica, appended: Appended, answer: PartitionProduceResponse) -> None:
         answer.base_offset = appended.base_offset
@@ -135,9 +152,13 @@ class Produce:
         if self._acks == NO_ACKS or leader is None:
             return
         end = appended.last_offset + 1
-        if end > leader.high_watermark and (self._acks == ALL_ACKS or leader.counts_flushed):
+        if self._acks == ALL_ACKS:
+            if end > leader.high_watermark:
+                self._pending[id(answer)] = answer
+                leader.wait_for(end, lambda code: self._committed(replica, answer, code))
+        elif leader.counts_flushed and end > leader.flushed:
             self._pending[id(answer)] = answer
-            leader.wait_for(end, lambda: self._committed(replica, answer))
+            leader.wait_for_flush(end, lambda code: self._committed(replica, answer, code))
 
     # -- the slower ways --------------------------------------------------------------------------------------------
 
@@ -161,6 +182,7 @@ class Produce:
             del self._pending[id(answer)]
             try:
                 rewritten = future.result()
+                self._check_replicas(replica)
                 appended = replica.append(memoryview(rewritten), read_header(rewritten), self._now_ms)
                 self._appended(replica, appended, answer)
             except KafkaError as error:
@@ -173,11 +195,11 @@ class Produce:
 
         future.add_done_callback(done)
 
-    def _committed(self, replica: Replica, answer: PartitionProduceResponse) -> None:
+    def _committed(self, replica: Replica, answer: PartitionProduceResponse, code: ErrorCode) -> None:
         if self._pending.pop(id(answer), None) is None:
             return  # too late: the producer has been told so
-        if replica.leader is None:
-            _refuse(answer, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        if code != ErrorCode.NONE:
+            self._failed(replica.topic_partition.topic, answer, KafkaError(code))
         self._finish_if_complete()
 
     def _park(self) -> None:
@@ -206,6 +228,8 @@ class Produce:
 
     def _failed(self, topic: str, answer: PartitionProduceResponse, error: KafkaError) -> None:
         _refuse(answer, error)
+        if self._request.version >= LEADER_HINTS_SINCE:
+            self._add_hint(topic, answer)
         if isinstance(error, InvalidRecords):
             answer.record_errors = [
                 BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
@@ -213,6 +237,15 @@ class Produce:
             ]
         if error.code == ErrorCode.KAFKA_STORAGE_ERROR:
             logger.error("cannot append to %s-%d: %s", topic, answer.index, error.message)
+
+    def _add_hint(self, topic: str, answer: PartitionProduceResponse) -> None:
+        found = hint(self._node, self._request.connection, topic, answer.index, answer.error_code)
+        if found is None:
+            return
+        answer.current_leader = LeaderIdAndEpoch(leader_id=found.leader_id, leader_epoch=found.leader_epoch)
+        endpoints = self._response.node_endpoints
+        if all(endpoint.node_id != found.leader_id for endpoint in endpoints):
+            endpoints.append(NodeEndpoint(node_id=found.leader_id, host=found.host, port=found.port, rack=found.rack))
 
     def _check_unanswered(self) -> None:
         """With acks=0 a closed connection is the only way to tell the producer that something is wrong."""

@@ -1,0 +1,133 @@
+"""Asking the controller for other in-sync replicas: AlterPartition, one request at a time for all partitions.
+
+What partitions propose while a request is under way goes with the next one. A proposal that got no answer, or one that
+says nothing about it, is repeated for as long as its partition still stands by it: metadata that arrives meanwhile may
+have overtaken it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from penstock.broker.replica import Replica
+from penstock.model.errors import ErrorCode
+from penstock.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionRequestPartitionData,
+    AlterPartitionRequestTopicData,
+    AlterPartitionResponse,
+    AlterPartitionResponsePartitionData,
+    BrokerState,
+)
+from penstock.replication.partition import Proposal
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+logger = logging.getLogger("penstock.replica")
+
+RETRY_SECONDS = 0.05
+TIMEOUT_SECONDS = 10.0
+RECOVERED = 0  # an unclean leader has recovered by the time it leads: what it has is what there is
+
+
+class InSyncProposals:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._due: dict[Replica, Proposal] = {}
+        self._is_busy = False  # a request is under way, or about to be
+        self._check: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin to look for replicas that lag behind."""
+        if self._check is None:
+            self._check_later()
+
+    def close(self) -> None:
+        self._due.clear()
+        if self._check is not None:
+            self._check.cancel()
+
+    def _check_later(self) -> None:
+        seconds = self._node.settings.replica_lag_time_max_ms / 2000
+        self._check = self._node.loop.call_later(seconds, self._check_all)
+
+    def _check_all(self) -> None:
+        now_ms = self._node.clock.now_ms()
+        for replica in self._node.replicas:
+            replica.check_in_sync(now_ms)
+        self._node.wakeups.run()
+        self._check_later()
+
+    def propose(self, replica: Replica, proposal: Proposal) -> None:
+        self._due[replica] = proposal
+        if not self._is_busy:
+            self._is_busy = True
+            self._node.loop.call_soon(self._send)
+
+    def _send(self) -> None:
+        proposals = {
+            (replica.topic_id, replica.topic_partition.partition): (replica, proposal)
+            for replica, proposal in self._due.items()
+            if replica.leader is not None and replica.leader.pending is proposal
+        }
+        self._due.clear()
+        if not proposals:
+            self._is_busy = False
+            return
+        topics: dict[bytes, AlterPartitionRequestTopicData] = {}
+        for (topic_id, index), (_, proposal) in proposals.items():
+            topic = topics.setdefault(topic_id, AlterPartitionRequestTopicData(topic_id=topic_id))
+            topic.partitions.append(
+                AlterPartitionRequestPartitionData(
+                    partition_index=index,
+                    leader_epoch=proposal.leader_epoch,
+                    partition_epoch=proposal.partition_epoch,
+                    leader_recovery_state=RECOVERED,
+                    new_isr_with_epochs=[
+                        BrokerState(broker_id=broker_id, broker_epoch=epoch) for broker_id, epoch in proposal.isr
+                    ],
+                )
+            )
+        request = AlterPartitionRequest(
+            broker_id=self._node.settings.node_id, broker_epoch=self._node.broker_epoch, topics=list(topics.values())
+        )
+        self._node.controller.send(  # type: ignore[attr-defined]request, lambda answer: self._answered(proposals, answer), timeout=TIMEOUT_SECONDS)
+
+    def _answered(self, proposals: dict[tuple[bytes, int], tuple[Replica, Proposal]], answer: object) -> None:
+        unanswered = dict(proposals)
+        if not isinstance(answer, AlterPartitionResponse):
+            logger.warning("the controller did not answer about in-sync replicas: %s", answer)
+        elif answer.error_code:
+            logger.warning("the controller refused to change in-sync replicas: %s", ErrorCode(answer.error_code).name)
+        else:
+            for topic in answer.topics:
+                for partition in topic.partitions:
+                    found = unanswered.pop((topic.topic_id, partition.partition_index), None)
+                    if found is not None:
+                        self._settle(*found, partition)
+        for replica, proposal in unanswered.values():
+            self._due.setdefault(replica, proposal)
+        self._node.wakeups.run()
+        if self._due:
+            self._node.loop.call_later(RETRY_SECONDS, self._send)
+        else:
+            self._is_busy = False
+
+    def _settle(self, replica: Replica, proposal: Proposal, answer: AlterPartitionResponsePartitionData) -> None:
+        leader = replica.leader
+        if leader is None or leader.pending is not proposal:
+            return  # the metadata was faster
+        code = ErrorCode(answer.error_code)
+        if code == ErrorCode.NONE:
+            if answer.leader_epoch != leader.leader_epoch:
+                return  # another leader, as the metadata is about to say
+            moved = leader.accepted(proposal, answer.isr, answer.partition_epoch, self._node.clock.now_ms())
+            logger.info("%s: in sync are %s now", replica.topic_partition, sorted(leader.isr))
+            replica.in_sync_changed(moved)
+            return
+        logger.info("%s: %s cannot be in sync: %s", replica.topic_partition, proposal.isr, code.name)
+        if leader.refused(proposal, code):
+            self._due.setdefault(replica, proposal)
