@@ -52,9 +52,10 @@ class Request:
         response_parts(self.api_key, self.version, self.correlation_id, response, parts)
         return parts
 
-    def park(self, *, mute: bool = False) -> Callable[[Any], None]:
-        """Answer later: call what this returns with the response, once."""
+    def park(self, *, mute: bool = False, on_lost: Callable[[], None] | None = None) -> Callable[[Any], None]:
+        """Answer later: call what this returns with the response, once. `on_lost`: the client went without waiting."""
         reply: Reply = self.connection.park(mute=mute)
+        reply.on_lost = on_lost
 
         def answer(response: Any) -> None:
             if not reply.is_wanted:

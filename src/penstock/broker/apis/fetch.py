@@ -194,13 +194,7 @@ class Fetch:
     # -- waiting --------------------------------------------------------------------------------------------------
 
     def _park(self) -> None:
-        reply = self._request.connection.park(mute=True)
-        reply.on_lost = self._forget
-
-        def answer(response: FetchResponse) -> None:
-            reply.complete(self._request.parts(response))
-
-        self._answer = answer
+        self._answer = self._request.park(mute=True, on_lost=self._forget)
 
     def _wait(self) -> None:
         for wanted in self._context.partitions:
