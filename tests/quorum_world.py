@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from controller_world import node_settings, registration
 from penstock.broker.formatting import NodeIdentity, format_or_load
+from penstock.broker.peers import Peers
 from penstock.broker.quorum import MetadataQuorum, Operation
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import MetadataImage
@@ -48,9 +49,11 @@ class QuorumMachine:
         self.quorum = MetadataQuorum(
             files=files,
             clock=self.clock,
+            randomness=self._randomness,
             loop=self.loop,
             settings=self.settings,
             identity=self.identity,
+            peers=Peers(self.loop, "quorum"),
             new_id=new_id,
             on_commit=on_commit,
             on_fatal=self.fatal.append,

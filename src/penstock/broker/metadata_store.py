@@ -1,42 +1,44 @@
-"""The metadata log and its snapshots on disk.
+"""The metadata log and its snapshots on disk, and what the quorum has to know of them.
 
 The log is a partition log like any other, synced before anything in it counts. A snapshot is written beside it under a
-`.part` name, synced and renamed, so that a file with a snapshot's name is whole. Snapshots and the log before them are
-kept as long as `metadata.max.retention.bytes` and `.ms` allow; the newest snapshot always stays, and the log never
-begins after the oldest one.
+`.part` name, synced and renamed, so that a file with a snapshot's name is whole; one that is fetched from the leader as
+well. Snapshots and the log before them are kept as long as `metadata.max.retention.bytes` and `.ms` allow; the newest
+snapshot always stays, and the log never begins after the oldest one.
+
+This is the quorum's `LogView`: what it says is asked at every step, so that snapshots are listed once and kept in mind.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
-import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
 from penstock.broker.formatting import metadata_log_directory
-from penstock.io.files import FileSystem, read_file, write_file_atomically
-from penstock.log.checkpoints import LEADER_EPOCH_CHECKPOINT, MalformedCheckpoint, read_epoch_checkpoint
-from penstock.log.log import Log
-from penstock.metadata.delta import MetadataDelta, ReplayFailed
-from penstock.metadata.image import EMPTY_IMAGE, MetadataImage
-from penstock.metadata.serde import UnknownRecord, decode_record
+from penstock.broker.metadata_recovery import (
+    MetadataLost,
+    Recovered,
+    StoredSnapshot,
+    check_committed,
+    image_of,
+    read_history,
+    read_snapshot,
+    recover_snapshot,
+)
+from penstock.io.files import File, FileSystem, read_file, write_file_atomically
+from penstock.log.log import Log, NoRoom
+from penstock.metadata.image import MetadataImage
 from penstock.metadata.snapshot import (
     BOOTSTRAP_SNAPSHOT,
-    MAX_BATCH_BYTES,
-    DecodedSnapshot,
     QuorumConfiguration,
     SnapshotId,
-    decode_snapshot,
     encode_snapshot,
     snapshot_id,
 )
-from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition
-from penstock.protocol.codec import MalformedMessage
-from penstock.protocol.messages.control_records import KRaftVersionRecord, VotersRecord
+from penstock.raft.log_view import OffsetAndEpoch
 from penstock.raft.quorum_state import (
     QUORUM_STATE_FILE,
     ElectionState,
@@ -44,17 +46,9 @@ from penstock.raft.quorum_state import (
     decode_quorum_state,
     encode_quorum_state,
 )
-from penstock.raft.voters import VoterSet
-from penstock.records.batch import (
-    HEADER_SIZE,
-    Buffer,
-    CorruptBatch,
-    check_crc,
-    iterate_headers,
-    read_header,
-)
-from penstock.records.control import parse_quorum_record
-from penstock.records.record import iterate_records
+from penstock.raft.voter_history import VoterHistory
+from penstock.records.batch import Buffer
+from penstock.replication.epochs import UNDEFINED_EPOCH
 from penstock.settings.node import NodeSettings
 from penstock.settings.topic import TopicSettings
 
@@ -62,33 +56,7 @@ logger = logging.getLogger("penstock.quorum")
 
 METADATA_PARTITION: Final = TopicPartition(METADATA_TOPIC, 0)
 _PART_SUFFIX: Final = ".part"
-_SEGMENT: Final = re.compile(r"[0-9]{20}\.log")
-_READ_BYTES: Final = 1024 * 1024
-
-
-class MetadataLost(KafkaError):
-    """The metadata on disk cannot be read back. The node must not start: it would forget its topics."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, message)
-
-
-class StoredSnapshot(NamedTuple):
-    id: SnapshotId
-    path: str
-
-
-@dataclass(slots=True)
-class Recovered:
-    image: MetadataImage
-    quorum: QuorumConfiguration
-    # Whether the voters were found in the log or a snapshot of it, and not only in the checkpoint of the format.
-    quorum_in_log: bool
-    # The records a new cluster begins with, as the format left them.
-    bootstrap: DecodedSnapshot | None
-    last_snapshot: SnapshotId
-    # How much log there is behind that snapshot.
-    bytes_after_snapshot: int = 0
+_DOWNLOAD_SUFFIX: Final = ".download.part"
 
 
 class MetadataStore:
@@ -97,6 +65,9 @@ class MetadataStore:
         self._files = files
         self._settings = settings
         self._log: Log | None = None
+        self._sizes: dict[OffsetAndEpoch, int] = {}  # of the snapshots, oldest first
+        self._download: tuple[OffsetAndEpoch, File] | None = None
+        self._reading: tuple[OffsetAndEpoch, File] | None = None
 
     @property
     def log(self) -> Log:
@@ -105,21 +76,19 @@ class MetadataStore:
 
     # -- start ---------------------------------------------------------------------------------------------------------
 
-    def recover(self, now_ms: int) -> Recovered:
-        """Image and quorum as of the end of the log: the newest snapshot that can be read, and the log after it."""
+    def recover(self, now_ms: int, history: VoterHistory, *, can_fetch_again: bool) -> Recovered:
+        """The newest snapshot that can be read, and an open log that goes on from there, or ends before it.
+
+        `can_fetch_again`: an observer, which nobody counts on; what its disk lost the leader still has.
+        """
         self._remove_leftovers()
-        bootstrap = self._read_snapshot(StoredSnapshot(BOOTSTRAP_SNAPSHOT, self._path(BOOTSTRAP_SNAPSHOT)))
-        recovered = Recovered(
-            EMPTY_IMAGE, bootstrap.quorum if bootstrap else QuorumConfiguration(), False, bootstrap, BOOTSTRAP_SNAPSHOT
-        )
-        candidates = [stored for stored in self.snapshots() if stored.id != BOOTSTRAP_SNAPSHOT]
-        for stored in reversed(candidates):
-            snapshot = self._read_snapshot(stored)
-            if snapshot is not None:
-                self._restore(recovered, stored.id, snapshot)
-                break
+        stored_snapshots = self.snapshots()
+        snapshots = [stored for stored in stored_snapshots if stored.id != BOOTSTRAP_SNAPSHOT]
+        bootstrap = StoredSnapshot(BOOTSTRAP_SNAPSHOT, self._path(BOOTSTRAP_SNAPSHOT))
+        recovered = recover_snapshot(self._files, bootstrap, snapshots, history)
         start = recovered.last_snapshot.offset
-        self._check_committed(start)
+        if not can_fetch_again:
+            check_committed(self._files, self.directory, start)
         self._log = Log.open(
             self._files,
             self.directory,
@@ -132,124 +101,78 @@ class MetadataStore:
             ),
             clean_shutdown=False,
             recovery_point=start,
-            log_start_offset=0,
+            log_start_offset=stored_snapshots[0].id.offset if stored_snapshots else 0,
             now_ms=now_ms,
             topic_id=METADATA_TOPIC_ID,
         )
         if self.log.log_start_offset > start:
-            raise MetadataLost(
-                f"{self.directory}: the log begins at {self.log.log_start_offset}, and no snapshot reaches that far"
-            )
-        if self.log.log_end_offset < start:
-            logger.warning("%s ends at %d, before its snapshot at %d", self.directory, self.log.log_end_offset, start)
+            if not can_fetch_again:
+                raise MetadataLost(
+                    f"{self.directory}: the log begins at {self.log.log_start_offset}, and no snapshot reaches that far"
+                )
+            logger.warning("%s begins at %d, and no snapshot reaches it", self.directory, self.log.log_start_offset)
             self.log.truncate_fully_and_start_at(start)
-        self._replay_log(recovered)
+        elif not self._agrees_with(recovered.last_snapshot):
+            logger.warning("%s ends or differs before its snapshot at %d", self.directory, start)
+            self.log.truncate_fully_and_start_at(start)
+        for stored in snapshots:
+            if stored.id <= recovered.last_snapshot and stored.id.offset >= self.log.log_start_offset:
+                self._sizes[_key(stored.id)] = self._files.size(stored.path)
+        read_history(self.log, start, history)
         return recovered
 
-    def _restore(self, recovered: Recovered, stored: SnapshotId, snapshot: DecodedSnapshot) -> None:
-        delta = MetadataDelta(EMPTY_IMAGE)
-        try:
-            delta.replay_all(snapshot.records)
-        except ReplayFailed as error:
-            raise MetadataLost(f"{self._path(stored)}: {error}") from error
-        recovered.image = delta.apply(stored.offset - 1, stored.epoch, snapshot.last_contained_timestamp_ms)
-        recovered.quorum = snapshot.quorum
-        recovered.quorum_in_log = snapshot.quorum.voters is not None
-        recovered.last_snapshot = stored
-
-    def _check_committed(self, start: int) -> None:
-        """Opening a log cuts it where it is damaged, which is right for a tail that was never synced. Whatever lies
-        before the begin of an epoch in the epoch checkpoint was synced, though, and committed: damage there is loss.
-        """
-        path = os.path.join(self.directory, LEADER_EPOCH_CHECKPOINT)
-        try:
-            epochs = read_epoch_checkpoint(self._files, path)
-        except MalformedCheckpoint as error:
-            logger.error("%s; what it would tell about the log is not checked", error)
-            return
-        committed = max((start_offset for _, start_offset in epochs), default=0)
-        offset = start
-        bases = [int(name[:20]) for name in self._files.list(self.directory) if _SEGMENT.fullmatch(name)]
-        for base, following in zip(bases, [*bases[1:], committed + 1], strict=False):
-            if following <= offset:
-                continue  # in the snapshot
-            if base > offset or offset >= committed:
-                break
-            offset = max(offset, self._good_until(base, committed))
-        if offset < committed:
-            raise MetadataLost(
-                f"{self.directory} was written and synced up to offset {committed}, but is damaged or missing at "
-                f"{offset}: restore it from a backup"
-            )
-
-    def _good_until(self, base_offset: int, limit: int) -> int:
-        """The offset behind the last batch of a segment that can be read, or one at or above `limit`."""
-        file = self._files.open(os.path.join(self.directory, f"{base_offset:020d}.log"), read_only=True)
-        position, offset = 0, base_offset
-        try:
-            while offset < limit:
-                header = read_header(file.pread(HEADER_SIZE, position))
-                if header.base_offset != offset or not HEADER_SIZE <= header.size <= MAX_BATCH_BYTES:
-                    break
-                check_crc(file.pread(header.size, position), 0, header)
-                position, offset = position + header.size, header.next_offset
-        except CorruptBatch:
-            pass  # the end of the file, or of what is good in it
-        finally:
-            file.close()
-        return offset
-
-    def _replay_log(self, recovered: Recovered) -> None:
-        for data in self._read_log(recovered.image.offset + 1):
-            for position, header in iterate_headers(data):
-                check_crc(data, position, header)
-                if header.base_offset <= recovered.image.offset:
-                    continue  # in the snapshot already
-                delta = MetadataDelta(recovered.image)
-                try:
-                    for record in iterate_records(data, position, header, max_size=MAX_BATCH_BYTES):
-                        if not header.is_control:
-                            delta.replay(decode_record(record.value))
-                            continue
-                        message = parse_quorum_record(record)
-                        if isinstance(message, KRaftVersionRecord):
-                            recovered.quorum = QuorumConfiguration(message.kraft_version, recovered.quorum.voters)
-                        elif isinstance(message, VotersRecord):
-                            recovered.quorum = QuorumConfiguration(
-                                recovered.quorum.kraft_version, VoterSet.from_record(message)
-                            )
-                            recovered.quorum_in_log = True
-                except (ReplayFailed, UnknownRecord, MalformedMessage, KafkaError) as error:
-                    raise MetadataLost(
-                        f"{self.directory}: the batch at offset {header.base_offset} cannot be replayed: {error}"
-                    ) from error
-                recovered.image = delta.apply(header.last_offset, header.leader_epoch, header.max_timestamp)
-                recovered.bytes_after_snapshot += header.size
-
-    def _read_log(self, offset: int) -> Iterator[Buffer]:
-        end = self.log.log_end_offset
-        while offset < end:
-            data = self.log.read(offset, _READ_BYTES, end).data
-            headers = [header for _, header in iterate_headers(data)]
-            if not headers:
-                raise MetadataLost(f"{self.directory}: nothing can be read at offset {offset}, before the end {end}")
-            yield data
-            offset = headers[-1].next_offset
-
-    def _read_snapshot(self, stored: StoredSnapshot) -> DecodedSnapshot | None:
-        """None if there is no such file or it is damaged; whether that can be lived with, the log decides."""
-        try:
-            return decode_snapshot(read_file(self._files, stored.path))
-        except FileNotFoundError:
-            return None
-        except (KafkaError, UnknownRecord, MalformedMessage) as error:
-            logger.error("%s cannot be used: %s", stored.path, error)
-            return None
+    def _agrees_with(self, snapshot: SnapshotId) -> bool:
+        """Whether the log leads to the snapshot. One that does not is from before the snapshot was fetched, and what it
+        has beyond was never committed."""
+        log, offset = self.log, snapshot.offset
+        if log.log_end_offset < offset:
+            return False
+        epoch = log.epochs.epoch_for_offset(offset - 1)
+        return epoch in (snapshot.epoch, UNDEFINED_EPOCH)  # not known: the log was trimmed to begin at the snapshot
 
     def _remove_leftovers(self) -> None:
         for name in self._files.list(self.directory):
             if name.endswith((_PART_SUFFIX, ".checkpoint.deleted")):
                 self._files.remove(os.path.join(self.directory, name))
+
+    # -- as the quorum sees it -----------------------------------------------------------------------------------------
+
+    @property
+    def start_offset(self) -> int:
+        return self.log.log_start_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self.log.log_end_offset
+
+    @property
+    def synced_offset(self) -> int:
+        return self.log.recovery_point
+
+    @property
+    def last_epoch(self) -> int:
+        latest = self.log.epochs.latest
+        if latest >= 0:
+            return latest
+        newest = self.latest_snapshot
+        return 0 if newest is None else newest.epoch
+
+    @property
+    def earliest_snapshot(self) -> OffsetAndEpoch | None:
+        if self.log.log_start_offset == 0:
+            return None
+        return next(iter(self._sizes), None)
+
+    @property
+    def latest_snapshot(self) -> OffsetAndEpoch | None:
+        return next(reversed(self._sizes), None)
+
+    def snapshot_size(self, snapshot: OffsetAndEpoch) -> int | None:
+        return self._sizes.get(snapshot)
+
+    def end_offset_for(self, epoch: int) -> OffsetAndEpoch | None:
+        found, end = self.log.epochs.end_offset_for(epoch, self.log.log_end_offset)
+        return None if found < 0 else OffsetAndEpoch(end, found)
 
     # -- election ------------------------------------------------------------------------------------------------------
 
@@ -263,7 +186,7 @@ class MetadataStore:
             raise MetadataLost(f"{path}: {error}") from error
 
     def write_election(self, state: ElectionState, kraft_version: int, voter_ids: tuple[int, ...]) -> None:
-        """Durable on return."""
+        """Durable on return. Runs on any thread."""
         data = encode_quorum_state(state, min(kraft_version, 1), voter_ids)
         write_file_atomically(self._files, os.path.join(self.directory, QUORUM_STATE_FILE), data)
 
@@ -274,15 +197,15 @@ class MetadataStore:
         found = ((snapshot_id(name), os.path.join(self.directory, name)) for name in self._files.list(self.directory))
         return sorted(StoredSnapshot(identity, path) for identity, path in found if identity is not None)
 
-    def write_snapshot(self, image: MetadataImage, quorum: QuorumConfiguration, now_ms: int) -> SnapshotId:
-        """Runs on a worker thread; durable on return."""
+    def write_snapshot(self, image: MetadataImage, quorum: QuorumConfiguration, now_ms: int) -> tuple[SnapshotId, int]:
+        """Its id and size. Runs on a worker thread; durable on return."""
         identity = SnapshotId(image.offset + 1, image.epoch)
         path = self._path(identity)
         part = path + _PART_SUFFIX
         self._files.remove(part)
         file = self._files.open(part, create=True)
+        position = 0
         try:
-            position = 0
             for batch in encode_snapshot(
                 image.to_records(),
                 metadata_version=image.metadata_version,
@@ -298,26 +221,48 @@ class MetadataStore:
             file.close()
         self._files.rename(part, path)
         self._files.sync_directory(self.directory)
-        return identity
+        return identity, position
+
+    def snapshot_written(self, identity: SnapshotId, size: int) -> None:
+        """From now on it can be fetched by others."""
+        self._sizes[_key(identity)] = size
+        self._sizes = dict(sorted(self._sizes.items()))
+
+    def read_snapshot_part(self, snapshot: OffsetAndEpoch, position: int, max_bytes: int) -> bytes:
+        """The file stays open for the next part."""
+        if self._reading is None or self._reading[0] != snapshot:
+            self._stop_reading()
+            path = self._path(SnapshotId(*snapshot))
+            self._reading = snapshot, self._files.open(path, read_only=True)
+        return self._reading[1].pread(max_bytes, position)
+
+    def _stop_reading(self) -> None:
+        if self._reading is not None:
+            self._reading[1].close()
+            self._reading = None
 
     def expired_snapshots(self, now_ms: int) -> tuple[list[str], int]:
         """The files of snapshots that retention no longer wants, and the offset the log may begin at without them."""
         kept = self.snapshots()
         sizes = {stored.path: self._files.size(stored.path) for stored in kept}
         total = self.log.size + sum(sizes.values())
-        expired: list[str] = []
+        expired: list[StoredSnapshot] = []
         max_bytes, max_ms = self._settings.metadata_max_retention_bytes, self._settings.metadata_max_retention_ms
         while len(kept) > 1:
             oldest = kept[0]
             too_large = 0 <= max_bytes < total
             too_old = 0 <= max_ms < now_ms - self._files.modified_ms(oldest.path)
-            if not too_large and not too_old:
+            superfluous = kept[1].id.offset <= self.log.log_start_offset
+            if not too_large and not too_old and not superfluous:
                 break
-            expired.append(oldest.path)
+            expired.append(oldest)
             # With a snapshot goes the log up to the next.
             total -= sizes[oldest.path] + self._log_bytes_between(oldest.id.offset, kept[1].id.offset)
             del kept[0]
-        return expired, kept[0].id.offset if kept else 0
+        for stored in expired:
+            self._sizes.pop(_key(stored.id), None)
+        self._stop_reading()
+        return [stored.path for stored in expired], kept[0].id.offset if kept else 0
 
     def _log_bytes_between(self, start: int, end: int) -> int:
         segments = self.log.segments
@@ -333,7 +278,69 @@ class MetadataStore:
             try:
                 self._files.remove(path)
             except OSError as error:
-                logger.warning("%s cannot be removed: %s", path, error)
+                logger.warning("%s cannot be removed yet: %s", path, error)
+
+    # -- a snapshot of the leader's ------------------------------------------------------------------------------------
+
+    def start_download(self, snapshot: OffsetAndEpoch) -> None:
+        self.give_download_up()
+        path = self._path(SnapshotId(*snapshot)) + _DOWNLOAD_SUFFIX
+        self._files.remove(path)
+        self._download = snapshot, self._files.open(path, create=True)
+
+    def write_download(self, snapshot: OffsetAndEpoch, position: int, data: Buffer) -> None:
+        assert self._download is not None and self._download[0] == snapshot, "start_download() comes first"
+        self._download[1].pwrite(data, position)
+
+    def give_download_up(self) -> None:
+        if self._download is not None:
+            snapshot, file = self._download
+            self._download = None
+            file.close()
+            self._files.remove(self._path(SnapshotId(*snapshot)) + _DOWNLOAD_SUFFIX)
+
+    def finish_download(self, snapshot: OffsetAndEpoch) -> tuple[MetadataImage, QuorumConfiguration] | None:
+        """Sync the file and give it its name; what it holds, or None if it was damaged on the way and is no more.
+
+        Runs on a worker thread; durable on return.
+        """
+        assert self._download is not None and self._download[0] == snapshot, "start_download() comes first"
+        identity = SnapshotId(*snapshot)
+        path = self._path(identity)
+        file, self._download = self._download[1], None
+        try:
+            file.sync()
+        finally:
+            file.close()
+        part = path + _DOWNLOAD_SUFFIX
+        decoded = read_snapshot(self._files, StoredSnapshot(identity, part))
+        if decoded is None:
+            self._files.remove(part)
+            return None
+        image = image_of(identity, decoded)
+        self._files.rename(part, path)
+        self._files.sync_directory(self.directory)
+        return image, decoded.quorum
+
+    def begin_at(self, snapshot: OffsetAndEpoch) -> None:
+        """Let the log begin, empty, behind a snapshot that was fetched."""
+        self.log.truncate_fully_and_start_at(snapshot.offset)
+        self._sizes = {snapshot: self._files.size(self._path(SnapshotId(*snapshot)))}
+
+    def close(self, *, clean: bool) -> None:
+        if self._download is not None:
+            self._download[1].close()
+        self._stop_reading()
+        self.log.close(clean=clean)
 
     def _path(self, identity: SnapshotId) -> str:
         return os.path.join(self.directory, identity.file_name)
+
+
+def disk_is_full(error: BaseException) -> bool:
+    cause = error.__cause__
+    return isinstance(error, NoRoom) or (isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT))
+
+
+def _key(identity: SnapshotId) -> OffsetAndEpoch:
+    return OffsetAndEpoch(identity.offset, identity.epoch)

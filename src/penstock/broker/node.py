@@ -26,6 +26,7 @@ from penstock.broker.assignment import Assignment
 from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.flusher import Flusher
 from penstock.broker.formatting import NodeIdentity, format_or_load
+from penstock.broker.peers import Peers
 from penstock.broker.producer_ids import ProducerIds
 from penstock.broker.quorum import MetadataQuorum
 from penstock.broker.replica import Wakeups
@@ -95,6 +96,7 @@ class Node:
             settings.connection_overrides,
             settings.penstock_max_parked_requests,
         )
+        self.peers = Peers(loop, f"penstock-{settings.node_id}")
         self.listeners: list[Listener] = []
         self.unadvertised_listeners = frozenset(
             endpoint.name
@@ -175,9 +177,11 @@ class Node:
         self.quorum = MetadataQuorum(
             files=self.files,
             clock=self.clock,
+            randomness=self.randomness,
             loop=self.loop,
             settings=self.settings,
             identity=self.identity,
+            peers=self.peers,
             new_id=self._new_id,
             on_commit=lambda _, delta: self._committed(delta),
             on_fatal=lambda error: self.fail(f"the metadata log failed: {error}"),
@@ -247,7 +251,6 @@ class Node:
         )
         response = await self.quorum.call(lambda controller: controller.register_broker(request))
         self.broker_epoch = response.broker_epoch
-        self.assignment.registered()
         await self.quorum.call(lambda controller: controller.unfence_broker(self.settings.node_id, self.broker_epoch))
 
     def _registered(self, endpoint: Endpoint) -> RegisteredListener:
@@ -303,7 +306,6 @@ class Node:
             self._upkeep.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._upkeep
-        self.assignment.close()
         await self.storage.close(self.broker_epoch)
         await self.quorum.close()
 

@@ -1,50 +1,60 @@
-"""The runtime of the metadata log on the node that leads it.
+"""This node's part in the metadata quorum: the image it knows to be committed and, while it leads, the controller.
 
-**Order.** A handler runs on the controller's newest image. Its records are replayed on that image and appended to the
-log at once, as one batch, so that the next handler sees them. They are committed when the log is synced up to them (the
-quorum has one voter). Only then is the new image published and the answer given; answers without records wait as well
-if they were computed from something that is not committed yet.
+Theory of operation:
 
-**Group commit.** A sync runs on a worker thread. What is appended meanwhile waits for the next one, which covers all of
-it.
-
-**Failure.** A sync of the metadata log that fails leaves it unknown what is on disk, so the node stops: it commits
-nothing, answers what waits with NOT_CONTROLLER, as a controller that resigns does, and tells its owner through
-`on_fatal`. The next start finds out what was written. The same goes for a write that fails, unless the disk is just
-full: then the log is as it was, the change is taken back, and the request is refused.
-
-**Snapshots** are written from a committed image on a worker thread while the log goes on. The log begins a new segment
-then, so that what the snapshot replaces can be deleted as a whole.
+- The quorum's own decisions are `raft/`, driven by `raft_driver.py`. Here is what is done with the log it agrees on.
+- On every node, voter or observer, committed records are replayed into `image`, and whoever acts on them (`on_commit`)
+  gets the delta. Catching up is done in slices, so that other work goes on.
+- On the leader, and there only, the controller is active: from the moment all that earlier leaders wrote is committed
+  and replayed. A handler runs at once on the controller's image, which is ahead of the committed one; its records are
+  replayed and appended together, and its answer waits until they are committed. An answer that comes without records
+  may still be made from records that are not committed, so it waits for those.
+- When leadership is lost, the controller returns to the committed image, and whoever waits is told NOT_CONTROLLER: what
+  they asked for may or may not come true.
+- A handler that has too much for one batch returns `Unfinished`, and is called again with others in between.
+- A disk that is full refuses the change, as the log has undone it. After any other failed write or sync nothing here is
+  certain any more: `on_fatal`, and the node stops.
+- A snapshot is the committed image, written by a worker thread while the next batches are already on their way.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from penstock.broker.formatting import NodeIdentity
-from penstock.broker.metadata_store import MetadataLost, MetadataStore, Recovered
+from penstock.broker.metadata_recovery import MetadataLost
+from penstock.broker.metadata_snapshots import MetadataSnapshots
+from penstock.broker.metadata_store import MetadataStore, disk_is_full
+from penstock.broker.peers import Peers
+from penstock.broker.raft_driver import RaftDriver
 from penstock.controller.controller import Controller
-from penstock.controller.result import Result
-from penstock.io.clock import Clock
+from penstock.controller.result import Result, Unfinished
+from penstock.io.clock import Clock, Randomness
 from penstock.io.files import FileSystem
 from penstock.metadata.delta import MetadataDelta
+from penstock.metadata.difference import delta_between
 from penstock.metadata.features import KRAFT_VERSION
 from penstock.metadata.image import EMPTY_IMAGE, MetadataImage
-from penstock.metadata.serde import encode_record
-from penstock.metadata.snapshot import QuorumConfiguration, SnapshotId
+from penstock.metadata.serde import decode_record, encode_record
+from penstock.metadata.snapshot import MAX_BATCH_BYTES, DecodedSnapshot, QuorumConfiguration, SnapshotId
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import Uuid
 from penstock.protocol.declaration import Message
-from penstock.raft.leadership import NotAlone, QuorumHistory, lead_alone
-from penstock.raft.voters import ReplicaKey, Voter, VoterSet
+from penstock.raft.messages import Request
+from penstock.raft.raft import Raft
+from penstock.raft.ready import Destination, LeaderAndEpoch
+from penstock.raft.roles import Follower, Leader, Prospective
+from penstock.raft.settings import RaftSettings
+from penstock.raft.voter_history import VoterHistory
+from penstock.raft.voters import ReplicaKey, Voter, VoterEndpoint, VoterSet
+from penstock.records.batch import check_crc, iterate_headers
 from penstock.records.builder import NewRecord, build_batch
-from penstock.records.control import build_quorum_batch
+from penstock.records.record import iterate_records
 from penstock.settings.node import NodeSettings
 
 logger = logging.getLogger("penstock.quorum")
@@ -52,6 +62,9 @@ logger = logging.getLogger("penstock.quorum")
 Response = TypeVar("Response")
 Operation = Callable[[Controller], Result[Response]]
 Done = Callable[[Any], None]
+
+REPLAY_SLICE_BYTES: Final = 32 * 1024
+NOBODY: Final = -1
 
 
 class Pending(NamedTuple):
@@ -64,6 +77,15 @@ class Pending(NamedTuple):
     outcome: object
 
 
+class ReplicaStatus(NamedTuple):
+    """How far a replica of the metadata log has come; times of day, -1 where nothing is known."""
+
+    key: ReplicaKey
+    log_end_offset: int
+    last_fetch_ms: int
+    last_caught_up_ms: int
+
+
 class QuorumDescription(NamedTuple):
     """What DescribeQuorum tells."""
 
@@ -72,6 +94,8 @@ class QuorumDescription(NamedTuple):
     high_watermark: int
     log_end_offset: int
     voters: tuple[Voter, ...]
+    voter_status: tuple[ReplicaStatus, ...]
+    observer_status: tuple[ReplicaStatus, ...]
 
 
 class MetadataQuorum:
@@ -80,139 +104,234 @@ class MetadataQuorum:
         *,
         files: FileSystem,
         clock: Clock,
+        randomness: Randomness,
         loop: asyncio.AbstractEventLoop,
         settings: NodeSettings,
         identity: NodeIdentity,
+        peers: Peers,
         new_id: Callable[[], Uuid],
         on_commit: Callable[[MetadataImage, MetadataDelta], None],
         on_fatal: Callable[[BaseException], None],
+        on_leader: Callable[[], None] = lambda: None,
+        controller_endpoints: tuple[VoterEndpoint, ...] = (),
         executor: Executor | None = None,
     ) -> None:
-        """`on_commit` gets every committed change, in order; `on_fatal` is called once, after which nothing is."""
+        """`on_commit` gets every committed change, in order; `on_leader` is called when another node leads, or this one
+        begins or ceases to be the active controller; `on_fatal` is called once, after which nothing is."""
         self.controller = Controller(settings, identity.cluster_id, new_id)
         self.image = EMPTY_IMAGE
-        self.epoch = 0
         self._clock = clock
+        self._randomness = randomness
         self._loop = loop
         self._settings = settings
         self._executor = executor
         self._on_commit = on_commit
         self._on_fatal = on_fatal
-        self._local = ReplicaKey(settings.node_id, identity.directories[settings.metadata_directory])
+        self._on_leader = on_leader
+        self._peers = peers
+        self._cluster_id = identity.cluster_id
+        self._local = Voter(
+            ReplicaKey(settings.node_id, identity.directories[settings.metadata_directory]), controller_endpoints
+        )
         self._store = MetadataStore(files, settings)
-        self._quorum = QuorumConfiguration()
+        self._snapshots = MetadataSnapshots(
+            self._store,
+            settings,
+            loop=loop,
+            now_ms=clock.now_ms,
+            executor=executor,
+            on_log_trimmed=lambda: self._driver.log_start_moved(),
+        )
+        self._driver: RaftDriver
+        self._bootstrap: DecodedSnapshot | None = None
         self._pending: deque[Pending] = deque()
         self._committed = 0
-        self._syncing: asyncio.Future[int] | None = None
-        self._snapshotting: asyncio.Future[SnapshotId] | None = None
-        self._removing: asyncio.Future[None] | None = None
-        self._last_snapshot = SnapshotId(0, 0)
-        self._last_snapshot_ms = 0
-        self._bytes_since_snapshot = 0
+        self._leader = LeaderAndEpoch(NOBODY, 0)
+        self._claimed_epoch: int | None = None
+        self._replaying_later = False
+        self._is_opening = True
         self._failed = False
         self._closed = False
 
     # -- start ---------------------------------------------------------------------------------------------------------
 
     def open(self) -> MetadataImage:
-        """Recover, become leader, and return the image to start from. Blocks: nothing is served before it anyway."""
+        """Recover what the disk has and join the quorum; returns the image to start from, which for the only voter is
+        all there is. Blocks: nothing is served before it anyway."""
+        settings = self._settings
         now_ms = self._clock.now_ms()
-        recovered = self._store.recover(now_ms)
-        self._quorum = recovered.quorum
-        self.controller.reset(recovered.image)
-        self.controller.kraft_version = recovered.quorum.kraft_version
-        self._last_snapshot = recovered.last_snapshot
-        self._last_snapshot_ms = now_ms
-        self._lead(recovered, now_ms)
-        if recovered.image.metadata_version == 0:
-            if recovered.bootstrap is None:
-                raise MetadataLost(f"{self._store.directory} has neither records nor a checkpoint to begin with")
-            self._append(recovered.bootstrap.records, now_ms)
-        log = self._store.log
-        log.flushed(log.flush())
-        self._committed = log.log_end_offset
-        self.image = self.controller.image
-        self._bytes_since_snapshot = recovered.bytes_after_snapshot
+        listener = settings.quorum_listener
+        history = VoterHistory(_static_voters(settings, listener))
+        recovered = self._store.recover(now_ms, history, can_fetch_again=not settings.is_controller)
+        self._bootstrap = recovered.bootstrap
+        self.image = recovered.image
+        self._snapshots.begin_with(recovered.last_snapshot)
+        raft_settings = RaftSettings.of(settings)
+        raft = Raft(
+            local=self._local,
+            cluster_id=self._cluster_id,
+            listener=listener,
+            log=self._store,
+            history=history,
+            election=self._store.read_election(),
+            bootstrap=_bootstrap_servers(settings),
+            settings=raft_settings,
+            random_below=self._random_below,
+            can_become_voter=settings.is_controller,
+            now=int(self._loop.time() * 1000),
+        )
+        is_alone = settings.is_controller and not settings.controller_listener_names
+        if is_alone and not raft.voters.is_only_voter(self._local.key):
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"cannot lead the metadata quorum: the voters are {list(raft.voters.node_ids)}, and this is node "
+                f"{settings.node_id}, or its disk was replaced",
+            )
+        self._committed = raft.high_watermark
+        self._driver = RaftDriver(
+            raft=raft,
+            store=self._store,
+            settings=raft_settings,
+            listener=listener,
+            peers=self._peers,
+            loop=self._loop,
+            now_ms=self._clock.now_ms,
+            events=self,
+            must_sync=settings.is_controller,
+            executor=self._executor,
+        )
+        self._driver.open()
+        self._is_opening = False
         logger.info(
-            "metadata: leading epoch %d, %d topics, %d records after the snapshot at %d",
+            "metadata: epoch %d, %d topics, log up to %d after the snapshot at %d",
             self.epoch,
             len(self.image.topics),
-            log.log_end_offset - self._last_snapshot.offset,
-            self._last_snapshot.offset,
+            self._store.end_offset,
+            recovered.last_snapshot.offset,
         )
         return self.image
 
-    def _lead(self, recovered: Recovered, now_ms: int) -> None:
-        history = QuorumHistory(self._store.read_election(), max(recovered.image.epoch, 0), recovered.quorum_in_log)
-        try:
-            leadership = lead_alone(self._local, self._voters(), self._quorum.kraft_version, history)
-        except NotAlone as error:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"cannot lead the metadata quorum: {error}") from error
-        self.epoch = leadership.election.epoch
-        self._store.write_election(leadership.election, self._quorum.kraft_version, self._voters().node_ids)
-        batch = build_quorum_batch(
-            leadership.records,
-            timestamp=now_ms,
-            base_offset=self._store.log.log_end_offset,
-            leader_epoch=self.epoch,
-        )
-        self._store.log.append_as_follower(batch, now_ms)
-        self.controller.replay([], self._store.log.log_end_offset - 1, self.epoch, now_ms)
-
-    def _voters(self) -> VoterSet:
-        if self._quorum.voters is not None:
-            return self._quorum.voters
-        return VoterSet.of(Voter(ReplicaKey(voter.node_id)) for voter in self._settings.quorum_voters)
+    def _random_below(self, bound: int) -> int:
+        return int.from_bytes(self._randomness.bytes(8), "big") % bound
 
     # -- what others may know ------------------------------------------------------------------------------------------
+
+    @property
+    def _raft(self) -> Raft:
+        return self._driver.raft
+
+    @property
+    def epoch(self) -> int:
+        return self._raft.epoch
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this node is the active controller."""
+        return self._claimed_epoch is not None and self._claimed_epoch == self._raft.leading_epoch
+
+    @property
+    def controller_id(self) -> int:
+        """Who leads the quorum, as far as this node knows, or -1."""
+        return self._raft.leader.leader_id
+
+    @property
+    def controller_endpoint(self) -> tuple[str, int] | None:
+        """Where the leader listens, if another node is."""
+        role = self._raft.role
+        endpoints = role.leader_endpoints if isinstance(role, Follower | Prospective) else ()
+        listener = self._settings.quorum_listener
+        return next(((each.host, each.port) for each in endpoints if each.listener == listener), None)
+
+    @property
+    def voters(self) -> VoterSet:
+        return self._raft.voters
+
+    @property
+    def high_watermark(self) -> int:
+        return self._committed
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether all that this node knows to be committed is in the image."""
+        return self.image.offset + 1 >= self._committed
 
     @property
     def features(self) -> dict[str, int]:
         """The finalized levels, the quorum's own among them."""
         features = dict(self.image.features)
-        if self._quorum.kraft_version:
-            features[KRAFT_VERSION] = self._quorum.kraft_version
+        if self._raft.kraft_version:
+            features[KRAFT_VERSION] = self._raft.kraft_version
         return features
 
     def describe(self) -> QuorumDescription:
+        """Only a leader knows how far the others are."""
+        raft = self._raft
+        role, end, now_ms = raft.role, self._store.end_offset, self._clock.now_ms()
+        offset_ms = now_ms - int(self._loop.time() * 1000)
+
+        def status(key: ReplicaKey, end_offset: int | None, fetch: int | None, caught_up: int | None) -> ReplicaStatus:
+            def day(moment: int | None) -> int:
+                return -1 if moment is None else moment + offset_ms
+
+            return ReplicaStatus(key, -1 if end_offset is None else end_offset, day(fetch), day(caught_up))
+
+        voters: list[ReplicaStatus] = []
+        observers: list[ReplicaStatus] = []
+        if isinstance(role, Leader):
+            for progress in role.progress.voters.values():
+                if progress.matches(raft.local.key):
+                    voters.append(ReplicaStatus(progress.key, end, now_ms, now_ms))
+                    continue
+                voters.append(
+                    status(progress.key, progress.end_offset, progress.last_fetch_ms, progress.last_caught_up_ms)
+                )
+            observers = [
+                status(each.key, each.end_offset, each.last_fetch_ms, each.last_caught_up_ms)
+                for each in role.progress.observers.values()
+            ]
         return QuorumDescription(
-            self._local.node_id,
-            self.epoch,
-            self._committed,
-            self._store.log.log_end_offset,
-            self._voters().voters,
+            self.controller_id, self.epoch, self._committed, end, raft.voters.voters, tuple(voters), tuple(observers)
         )
+
+    # -- requests of other nodes ---------------------------------------------------------------------------------------
+
+    def request(self, request: Request, answer: Callable[[Any], None]) -> None:
+        """A message of the quorum; `answer` gets its Answer."""
+        self._driver.request(request, answer)
 
     # -- operations ----------------------------------------------------------------------------------------------------
 
     def submit(self, operation: Operation[Response], done: Callable[[Response | KafkaError], None]) -> None:
         """Run a handler now; `done` gets its response, or the KafkaError it raised, once that is true for good."""
-        if self._failed or self._closed:
-            done(_stopping())
+        if self._failed or self._closed or not self.is_active:
+            done(not_controller())
             return
         change = None
-        outcome: Response | KafkaError
+        result: Result[Any]
         try:
-            records, outcome = operation(self.controller)
+            result = operation(self.controller)
         except KafkaError as error:
-            records, outcome = [], error
-        if records:
+            result = Result([], error)
+        if result.records:
             before = self.controller.image
             try:
-                change = self._append(records, self._clock.now_ms())
+                change = self._append(result.records)
             except KafkaError as error:
-                if not _disk_is_full(error):
+                if not disk_is_full(error):
                     self._fail(error)
-                    done(_stopping())
+                    done(not_controller())
                     return
                 self.controller.reset(before)
-                outcome = error
-        end = self._store.log.log_end_offset
-        if end == self._committed:
-            done(outcome)
-            return
-        self._pending.append(Pending(end, change, done, outcome))
-        self._sync()
+                done(error)
+                return
+        end = self._store.end_offset
+        if isinstance(result, Unfinished):
+            self._pending.append(Pending(end, change, None, None))
+            self._loop.call_soon(self.submit, operation, done)
+        elif end <= self._committed:
+            done(result.response)
+        else:
+            self._pending.append(Pending(end, change, done, result.response))
 
     async def call(self, operation: Operation[Response]) -> Response:
         """As `submit`, for those who can wait; raises the KafkaError."""
@@ -228,53 +347,136 @@ class MetadataQuorum:
             raise outcome
         return outcome
 
-    def _append(self, records: list[Message], now_ms: int) -> tuple[MetadataImage, MetadataDelta]:
+    def _append(self, records: list[Message]) -> tuple[MetadataImage, MetadataDelta]:
         """Replayed first: a record that does not fit must not get into the log."""
-        log = self._store.log
-        base_offset = log.log_end_offset
+        assert self._claimed_epoch is not None
+        epoch, now_ms = self._claimed_epoch, self._clock.now_ms()
+        base_offset = self._store.end_offset
         before = self.controller.image
-        delta = self.controller.replay(records, base_offset + len(records) - 1, self.epoch, now_ms)
+        delta = self.controller.replay(records, base_offset + len(records) - 1, epoch, now_ms)
         version = before.metadata_version or self.controller.image.metadata_version
         values: list[NewRecord] = [(now_ms, None, encode_record(record, version), ()) for record in records]
-        batch = build_batch(values, base_offset=base_offset, leader_epoch=self.epoch)
-        log.append_as_follower(batch, now_ms)
-        self._bytes_since_snapshot += len(batch)
+        batch = build_batch(values, base_offset=base_offset, leader_epoch=epoch)
+        self._store.log.append_as_follower(batch, now_ms)
+        self._snapshots.count(len(batch))
+        self._driver.appended()
         return self.controller.image, delta
 
-    # -- commit --------------------------------------------------------------------------------------------------------
+    # -- what the quorum came to ---------------------------------------------------------------------------------------
 
-    def _sync(self) -> None:
-        if self._syncing is None and self._pending and not self._failed:
-            self._syncing = self._loop.run_in_executor(self._executor, self._store.log.flush)
-            self._syncing.add_done_callback(self._synced)
+    def leader_changed(self, leader: LeaderAndEpoch) -> None:
+        self._leader = leader
+        if self._claimed_epoch is not None and not self.is_active:
+            self._give_up()
+        logger.info(
+            "metadata: epoch %d is led by %s", leader.epoch, "nobody" if leader.leader_id < 0 else leader.leader_id
+        )
+        self._claim_if_caught_up()
+        self._on_leader()
 
-    def _synced(self, future: asyncio.Future[int]) -> None:
-        self._syncing = None
-        if self._failed or future.cancelled():
+    def control_appended(self, last_offset: int, epoch: int) -> None:
+        if self._claimed_epoch == epoch:
+            delta = self.controller.replay([], last_offset, epoch, self._clock.now_ms())
+            self._pending.append(Pending(last_offset + 1, (self.controller.image, delta), None, None))
+
+    def committed(self, high_watermark: int) -> None:
+        self._committed = high_watermark
+        self._publish_own()
+        if not self._replaying_later:
+            self._replay()
+
+    def snapshot_installed(self, image: MetadataImage) -> None:
+        delta = delta_between(self.image, image)
+        self.image = image
+        self._snapshots.begin_with(SnapshotId(image.offset + 1, image.epoch))
+        self._on_commit(image, delta)
+
+    def failed(self, error: BaseException) -> None:
+        self._fail(error)
+
+    def _claim_if_caught_up(self) -> None:
+        """Become the active controller, once there is nothing left of earlier leaders that is not in the image."""
+        leader = self._leader
+        if leader.start_offset is None or self._claimed_epoch is not None or self._raft.leading_epoch != leader.epoch:
             return
-        error = future.exception()
-        if error is not None:
-            self._fail(error)
+        if self._committed <= leader.start_offset or self.image.offset + 1 < self._store.end_offset:
             return
-        self._store.log.flushed(future.result())
-        self._commit(future.result())
-        self._sync()
+        self.controller.reset(self.image)
+        self.controller.kraft_version = self._raft.kraft_version
+        self._claimed_epoch = leader.epoch
+        if self.image.metadata_version == 0:
+            if self._bootstrap is None or not self._bootstrap.records:
+                raise MetadataLost(f"{self._store.directory} has neither records nor a checkpoint to begin with")
+            change = self._append(self._bootstrap.records)
+            self._pending.append(Pending(self._store.end_offset, change, None, None))
+        logger.info("metadata: this node is the active controller of epoch %d", leader.epoch)
+        self._on_leader()
 
-    def _commit(self, offset: int) -> None:
-        self._committed = offset
-        while self._pending and self._pending[0].offset <= offset:
+    def _give_up(self) -> None:
+        """Another node leads, or nobody does."""
+        logger.info("metadata: this node is no longer the active controller")
+        self._claimed_epoch = None
+        self._publish_own()
+        abandoned, self._pending = self._pending, deque()
+        self.controller.reset(self.image)
+        for pending in abandoned:
+            if pending.done is not None:
+                pending.done(not_controller())
+
+    def _publish_own(self) -> None:
+        """What this node appended as the leader has been replayed already, and is only made known."""
+        while self._pending and self._pending[0].offset <= self._committed:
             pending = self._pending.popleft()
             if pending.change is not None:
                 self.image, delta = pending.change
-                try:
+                if delta.records:
                     self._on_commit(self.image, delta)
-                except Exception as error:
-                    # Half-applied metadata is worse than none: whoever failed may have lost any part of it.
-                    self._fail(error)
-                    raise
             if pending.done is not None:
                 pending.done(pending.outcome)
-        self._snapshot_if_due()
+        if not self._failed and self._snapshots.is_due(self.image):
+            self.snapshot()
+
+    def _replay_later(self) -> None:
+        self._replaying_later = False
+        if self._failed or self._closed:
+            return
+        try:
+            self._replay()
+        except Exception as error:
+            logger.exception("the metadata log cannot be replayed")
+            self._fail(error)
+
+    def _replay(self) -> None:
+        """What came from other leaders; a slice, and then the others get their turn."""
+        while self._claimed_epoch is None and self.image.offset + 1 < self._committed:
+            self._replay_slice()
+            if self._is_opening:
+                continue
+            if self._snapshots.is_due(self.image):
+                self.snapshot()
+            if self.image.offset + 1 < self._committed:
+                self._replaying_later = True
+                self._loop.call_soon(self._replay_later)
+                return
+        self._claim_if_caught_up()
+
+    def _replay_slice(self) -> None:
+        data = self._driver.read_log(self.image.offset + 1, REPLAY_SLICE_BYTES, self._committed)
+        delta = MetadataDelta(self.image)
+        last = None
+        for position, header in iterate_headers(data):
+            check_crc(data, position, header)
+            last = header
+            if header.is_control or header.base_offset <= self.image.offset:
+                continue
+            for record in iterate_records(data, position, header, max_size=MAX_BATCH_BYTES):
+                delta.replay(decode_record(record.value))
+        if last is None:
+            raise MetadataLost(f"{self._store.directory}: nothing can be read at offset {self.image.offset + 1}")
+        self.image = delta.apply(last.last_offset, last.leader_epoch, last.max_timestamp)
+        self._snapshots.count(len(data))
+        if delta.records:
+            self._on_commit(self.image, delta)
 
     def _fail(self, error: BaseException) -> None:
         if self._failed:
@@ -286,84 +488,51 @@ class MetadataQuorum:
         abandoned, self._pending = self._pending, deque()
         for pending in abandoned:
             if pending.done is not None:
-                pending.done(_stopping())
+                pending.done(not_controller())
 
     # -- snapshots -----------------------------------------------------------------------------------------------------
 
-    def _snapshot_if_due(self) -> None:
-        if self._snapshotting is not None or self._closed or self.image.offset + 1 <= self._last_snapshot.offset:
-            return
-        interval_ms = self._settings.metadata_log_max_snapshot_interval_ms
-        large = self._bytes_since_snapshot > self._settings.metadata_log_max_record_bytes_between_snapshots
-        old = 0 < interval_ms <= self._clock.now_ms() - self._last_snapshot_ms
-        if large or old:
-            self.snapshot()
-
-    def snapshot(self) -> asyncio.Future[SnapshotId]:
+    def snapshot(self) -> asyncio.Future[tuple[SnapshotId, int]]:
         """Write down the committed image now; the log behind it begins a new segment."""
-        assert self._snapshotting is None, "one snapshot at a time"
-        now_ms = self._clock.now_ms()
-        self._bytes_since_snapshot = 0
-        self._last_snapshot_ms = now_ms
-        self._snapshotting = self._loop.run_in_executor(
-            self._executor, self._store.write_snapshot, self.image, self._quorum, now_ms
-        )
-        self._snapshotting.add_done_callback(self._snapshot_written)
-        return self._snapshotting
-
-    def _snapshot_written(self, future: asyncio.Future[SnapshotId]) -> None:
-        self._snapshotting = None
-        if self._failed or self._closed or future.cancelled():
-            return
-        error = future.exception()
-        if error is not None:
-            # The log still has everything: no reason to stop, and the next commit that makes one due tries again.
-            logger.error("a snapshot of the metadata could not be written: %s", error)
-            return
-        self._last_snapshot = future.result()
-        logger.info("metadata: snapshot at %d", self._last_snapshot.offset)
-        try:
-            self._trim()
-        except (KafkaError, OSError) as failure:
-            logger.error("the metadata log could not be trimmed: %s", failure)
-
-    def _trim(self) -> None:
-        """Delete what the snapshots that are kept make superfluous."""
-        now_ms = self._clock.now_ms()
-        log = self._store.log
-        log.roll(now_ms)
-        paths, start = self._store.expired_snapshots(now_ms)
-        log.advance_log_start(min(start, self._committed))
-        paths += log.delete_old_segments(now_ms, self._committed)
-        if paths:
-            self._removing = self._loop.run_in_executor(self._executor, self._store.remove_files, paths)
-            self._removing.add_done_callback(self._removed)
-
-    def _removed(self, future: asyncio.Future[None]) -> None:
-        if not future.cancelled() and (error := future.exception()) is not None:
-            logger.error("what a snapshot replaced could not be removed: %r", error)
+        raft, image = self._raft, self.image
+        kraft_version = raft.kraft_version_at(image.offset)
+        voters = raft.voters_at(image.offset) if kraft_version else None
+        return self._snapshots.write(image, QuorumConfiguration(kraft_version, voters), lambda: self._committed)
 
     # -- stop ----------------------------------------------------------------------------------------------------------
 
+    def resign(self) -> None:
+        """Let another node be the active controller, if there can be one."""
+        self._driver.shut_down()
+
+    @property
+    def may_leave(self) -> bool:
+        """After `resign`: whether another node leads by now, or none is needed."""
+        return self._failed or self._raft.is_shutdown_complete
+
     async def close(self) -> None:
         """Finish what was accepted, then let the files go."""
-        while not self._failed:
-            running = [
-                future
-                for future in (self._syncing, self._snapshotting, self._removing)
-                if future is not None and not future.done()
-            ]
-            if not running:
-                break
+        while not self._failed and (running := [*self._driver.under_way, *self._snapshots.under_way]):
             await asyncio.wait(running)
         self._closed = True
-        self._store.log.close(clean=not self._failed)
+        self._driver.close()
+        self._snapshots.close()
+        self._store.close(clean=not self._failed)
 
 
-def _stopping() -> KafkaError:
-    return KafkaError(ErrorCode.NOT_CONTROLLER, "This node is stopping.")
+def not_controller() -> KafkaError:
+    return KafkaError(ErrorCode.NOT_CONTROLLER, "This node is not the active controller.")
 
 
-def _disk_is_full(error: KafkaError) -> bool:
-    cause = error.__cause__
-    return isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+def _static_voters(settings: NodeSettings, listener: str) -> VoterSet:
+    return VoterSet.of(
+        Voter(ReplicaKey(voter.node_id), (VoterEndpoint(listener, voter.host, voter.port),))
+        for voter in settings.quorum_voters
+    )
+
+
+def _bootstrap_servers(settings: NodeSettings) -> list[Destination]:
+    servers = [
+        Destination(-2 - number, host, port) for number, (host, port) in enumerate(settings.quorum_bootstrap_servers)
+    ]
+    return servers or [Destination(voter.node_id, voter.host, voter.port) for voter in settings.quorum_voters]

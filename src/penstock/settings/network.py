@@ -133,6 +133,11 @@ class NetworkSettings:
         return tuple(endpoint for endpoint in self.endpoints if endpoint.name in names)
 
     @cached_property
+    def quorum_listener(self) -> str:
+        """The listener the metadata quorum talks on: the first of the controllers'."""
+        return self.controller_listener_names[0].upper() if self.controller_listener_names else "CONTROLLER"
+
+    @cached_property
     def broker_endpoints(self) -> tuple[Endpoint, ...]:
         controller = self.controller_endpoints
         return tuple(endpoint for endpoint in self.endpoints if endpoint not in controller)

@@ -103,6 +103,19 @@ class QuorumSettings:
         at_least(0),
         "A broker whose connection to the controller was reset is fenced if it is not back within this time.",
     )
+    penstock_broker_reconnect_grace_ms: int = setting(
+        Type.INT,
+        500,
+        at_least(0),
+        "A broker whose heartbeat connection is reset is fenced if it is not back within this time.",
+    )
+    penstock_cluster_id: str = setting(
+        Type.STRING,
+        "",
+        None,
+        "The id of the cluster this node belongs to, for its first start; left out, the first controller makes one up, "
+        "and others ask the quorum.",
+    )
     initial_broker_registration_timeout_ms: int = setting(
         Type.INT, 60_000, at_least(1), "How long a starting broker tries to register before it gives up."
     )
