@@ -103,12 +103,6 @@ class QuorumSettings:
         at_least(0),
         "A broker whose connection to the controller was reset is fenced if it is not back within this time.",
     )
-    penstock_broker_reconnect_grace_ms: int = setting(
-        Type.INT,
-        500,
-        at_least(0),
-        "A broker whose heartbeat connection is reset is fenced if it is not back within this time.",
-    )
     penstock_cluster_id: str = setting(
         Type.STRING,
         "",
