@@ -7,8 +7,9 @@ from penstock.raft.voters import ReplicaKey, Voter, VoterSet
 
 class Ballot:
     def __init__(self, voters: VoterSet, local: ReplicaKey) -> None:
+        """`local` votes for itself, if it votes at all."""
         self.voters = voters
-        self._votes: dict[int, bool] = {local.node_id: True}
+        self._votes: dict[int, bool] = {local.node_id: True} if voters.is_voter(local) else {}
 
     def record(self, node_id: int, granted: bool) -> None:
         if node_id in self.voters.node_ids:

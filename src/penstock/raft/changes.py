@@ -192,8 +192,6 @@ class Changes:
         if change is None or change.offset is None or high_watermark <= change.offset:
             return
         self._end(role, ErrorCode.NONE, None)
-        if not self._quorum.is_voter:
-            role.resign_requested = True
 
     def poll(self, role: Leader) -> None:
         if role.change is not None and role.change.deadline <= self._quorum.now:

@@ -74,13 +74,15 @@ class Connections:
     def back_off(self, to: Destination, now: int) -> None:
         self._backing_off_until[to.node_id] = now + self._retry_backoff_ms
 
-    def ready_bootstrap(self, now: int) -> Destination | None:
-        """A random bootstrap server, if no request is on its way: there is never more than one fetch."""
-        if self._in_flight or not self._bootstrap:
+    def find_server(self, voters: Sequence[Destination], now: int) -> Destination | None:
+        """A random bootstrap server, or voter that is none, if no request is on its way: there is never more than one
+        fetch."""
+        if self._in_flight:
             return None
-        start = self._random_below(len(self._bootstrap))
-        rotated = self._bootstrap[start:] + self._bootstrap[:start]
-        return next((server for server in rotated if self.is_ready(server, now)), None)
+        known = {(server.host, server.port) for server in self._bootstrap}
+        servers = [*self._bootstrap, *(voter for voter in voters if (voter.host, voter.port) not in known)]
+        ready = [server for server in servers if self.is_ready(server, now)]
+        return ready[self._random_below(len(ready))] if ready else None
 
     def next_deadline(self) -> int | None:
         """When one of them is given up, or a pause ends."""

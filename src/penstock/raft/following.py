@@ -152,7 +152,7 @@ class Following:
         quorum = self._quorum
         if quorum.shutting_down:
             return
-        if quorum.is_voter and role.fetch_deadline <= quorum.now:
+        if quorum.may_stand and role.fetch_deadline <= quorum.now:
             quorum.become_prospective()
             return
         leader = quorum.destination(role.leader_id, role.leader_endpoints)
@@ -211,8 +211,12 @@ class Following:
         )
 
     def fetch_from_bootstrap(self) -> None:
+        """Or from a voter, as far as they are known: whoever was told of the bootstrap servers may not be told of
+        those that came later."""
         quorum = self._quorum
-        server = quorum.connections.ready_bootstrap(quorum.now)
+        others = [voter for voter in quorum.history.voters if voter.key.node_id != quorum.key.node_id]
+        voters = [quorum.destination(voter.key.node_id, voter.endpoints) for voter in others]
+        server = quorum.connections.find_server([voter for voter in voters if voter is not None], quorum.now)
         if server is not None and self._is_synced:
             quorum.send(server, self._fetch())
 

@@ -147,6 +147,9 @@ class Leading:
         self._quorum.commit(offset)
         self._answer_parked(role)
         self._changes.committed(role, offset)
+        removed_at = self._quorum.history.voters_offset
+        if not self._quorum.is_voter and removed_at is not None and removed_at < offset:
+            role.resign_requested = True
 
     # -- holding the quorum together -------------------------------------------------------------------------------
 

@@ -124,6 +124,18 @@ class Quorum:
         return self.history.voters.is_voter(self.key)
 
     @property
+    def may_stand(self) -> bool:
+        """Whether this node may want to lead: a voter, or one that was removed and does not know that to be committed.
+
+        Such a one may be the only one that has the removal in its log. The voters it leaves behind would not elect
+        another before they have it, so it leads them, without counting itself, until it is committed. (Two voters, the
+        leader removes itself and crashes: without this rule neither could ever lead again.)
+        """
+        offset = self.history.voters_offset
+        removed = offset is not None and offset >= self.high_watermark and self.history.voters_before.is_voter(self.key)
+        return self.is_voter or removed
+
+    @property
     def is_only_voter(self) -> bool:
         return self.history.voters.is_only_voter(self.key)
 
@@ -219,12 +231,12 @@ class Quorum:
             self.role = Unattached(epoch, NOBODY, None, self.now)
         elif leader_id == self.key.node_id:
             self.role = Resigned(epoch, deadline, (), self._other_voters())
-        elif self.is_voter and voted is not None and voted.node_id == self.key.node_id and leader_id < 0:
+        elif self.may_stand and voted is not None and voted.node_id == self.key.node_id and leader_id < 0:
             self.role = Candidate(epoch, Ballot(self.history.voters, self.key), deadline)
         elif leader_id >= 0 and self.destination(leader_id, endpoints) is not None:
             self.role = self._follower(epoch, leader_id, endpoints, voted)
         else:
-            self.role = Unattached(epoch, leader_id, voted, deadline if self.is_voter else None)
+            self.role = Unattached(epoch, leader_id, voted, deadline if self.may_stand else None)
 
     def become_unattached(self, epoch: int, leader_id: int = NOBODY) -> None:
         role = self.role
@@ -234,7 +246,7 @@ class Quorum:
 
     def _unattached_deadline(self, role: Role) -> int | None:
         """A time-out that is running goes on, so that many new epochs cannot hold an election off for ever."""
-        if not self.is_voter:
+        if not self.may_stand:
             return None
         if isinstance(role, Unattached | Candidate | Resigned) and role.election_deadline is not None:
             return role.election_deadline
@@ -243,7 +255,7 @@ class Quorum:
         return self.random_election_deadline()
 
     def become_prospective(self) -> None:
-        assert self.is_voter
+        assert self.may_stand
         self._become(
             Prospective(
                 self.epoch,
@@ -256,7 +268,6 @@ class Quorum:
         )
 
     def become_candidate(self) -> None:
-        assert self.is_voter
         ballot = Ballot(self.history.voters, self.key)
         self._become(Candidate(self.epoch + 1, ballot, self.random_election_deadline()))
 
@@ -284,9 +295,8 @@ class Quorum:
                 granting_voters=[LeaderChangeMessageVoter(voter_id=voter_id) for voter_id in leader.granting_voters],
             )
         ]
-        if self.history.kraft_version >= 1 and (
-            self.history.voters_offset == BOOTSTRAP_OFFSET or voters.get(self.key.node_id) != self.local
-        ):
+        is_news = self.history.voters_offset == BOOTSTRAP_OFFSET or voters.get(self.key.node_id) != self.local
+        if self.history.kraft_version >= 1 and self.is_voter and is_news:
             records.append(KRaftVersionRecord(kraft_version=self.history.kraft_version))
             records.append(voters.with_voter(self.local).to_record())
         self.append_control(records)

@@ -45,8 +45,8 @@ Steps 1 and 2 may run off the loop, as long as no input reaches `raft` meanwhile
   lost.
 - whenever the log ends behind `synced_offset` on a node that votes or may vote, sync it in a thread, then
   `flushed(now)`. Followers send the next fetch after that, and the leader counts itself by it. A sync that was under
-  way while the log was truncated, or began anew with a snapshot, says nothing about what was appended since: sync again.
-  What a start finds in the log counts as synced only after it was.
+  way while the log was truncated, or began anew with a snapshot, says nothing about what was appended since: sync
+  again. What a start finds in the log counts as synced only after it was.
 - the controller gives up: `resign(now, epoch)`. The node stops: `shutdown(now)`, then until `is_shutdown_complete`.
 - a snapshot of our own was written: nothing to tell; `voters_at` and `kraft_version_at` say what goes into it. When the
   log begins later: `log_start_moved(now)`.
@@ -285,9 +285,11 @@ class Raft:
                 deadlines += self._leading.deadlines(role)
                 deadlines += [parked.deadline for parked in role.parked]
                 deadlines.append(role.change.deadline if role.change is not None else None)
-            case Follower() if quorum.is_voter and not quorum.shutting_down:
+            case Follower() if quorum.may_stand and not quorum.shutting_down:
                 deadlines.append(role.fetch_deadline)
-            case Follower():
+            case Unattached() if quorum.may_stand and not quorum.shutting_down:
+                deadlines.append(role.election_deadline)
+            case Follower() | Unattached():
                 pass
             case _ if not quorum.shutting_down or isinstance(role, Prospective | Candidate):
                 deadlines.append(role.election_deadline)

@@ -22,7 +22,8 @@
                  Follower      the leader of a newer epoch is heard of
 
 An observer (a node that is not among the voters) is Unattached or Follower only: its time-outs never end, so that it
-neither stands for election nor counts. A leader that was removed from the voters stays Leader until that is committed.
+neither stands for election nor counts. A node that was removed is an observer once it knows that this is committed: a
+leader stays Leader until then, and others may still become it (`Quorum.may_stand`).
 
 Epochs never go back. Within an epoch a vote, once given, and a leader, once known, stay as they are.
 """

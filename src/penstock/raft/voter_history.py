@@ -55,6 +55,11 @@ class VoterHistory:
         return self._voters[-1].offset if self._voters else None
 
     @property
+    def voters_before(self) -> VoterSet:
+        """Those that counted before the last change."""
+        return self._voters[-2].value if len(self._voters) > 1 else NO_VOTERS
+
+    @property
     def kraft_version(self) -> int:
         return self._versions[-1].value if self._versions else 0
 

@@ -138,7 +138,7 @@ class Voting:
     def poll_unattached(self, role: Unattached) -> None:
         quorum = self._quorum
         due = role.election_deadline is not None and role.election_deadline <= quorum.now
-        if due and quorum.is_voter and not quorum.shutting_down:
+        if due and quorum.may_stand and not quorum.shutting_down:
             quorum.become_prospective()
 
     def poll_prospective(self, role: Prospective) -> None:

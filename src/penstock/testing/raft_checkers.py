@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from penstock.raft.messages import Answer, FetchAnswer, Request, Vote, VoteAnswer
 from penstock.raft.ready import Ready, Send, TruncateTo
 from penstock.raft.roles import Leader
-from penstock.testing.raft_disk import Batch, Snapshot
+from penstock.raft.voters import ReplicaKey
+from penstock.testing.raft_disk import Batch, Disk, Snapshot
 from penstock.testing.raft_node import SimulatedNode
 
 
@@ -212,13 +213,20 @@ class CommittedOnDisks(Checker):
         having = [
             voter.key.node_id
             for voter in raft.voters
-            if voter.is_voter(self.nodes[voter.key.node_id].key)
-            and self.nodes[voter.key.node_id].disk.synced.holds(offset, fingerprint)
+            if any(
+                voter.is_voter(ReplicaKey(voter.key.node_id, disk.directory_id))
+                and disk.synced.holds(offset, fingerprint)
+                for disk in self._disks(voter.key.node_id)
+            )
         ]
         if len(having) < raft.voters.majority:
             raise self.violated(
                 f"leader {node.node_id} commits {offset}; of {list(raft.voters.node_ids)} only {having} have synced it"
             )
+
+    def _disks(self, node_id: int) -> list[Disk]:
+        """With those taken out since: what was synced when the voter said so, was."""
+        return [*self.nodes[node_id].former_disks, self.nodes[node_id].disk]
 
 
 class VotePersistedBeforeAnswered(Checker):

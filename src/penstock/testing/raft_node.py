@@ -81,6 +81,8 @@ class SimulatedNode:
         self.world = world
         self.node_id = node_id
         self.disk = disk
+        # Taken out, with all that was on them.
+        self.former_disks: list[Disk] = []
         self.settings = settings
         self.static_voters = static_voters
         self.bootstrap = bootstrap
