@@ -20,10 +20,14 @@ from bench.run import FULL, QUICK, Runs, Scale, samples_of, warm_memory
 from bench.subjects import Kafka, keep_bytecode, peer, penstock
 from bench.table import markdown, print_table
 
+TABLE_WIDTH = 180
+
 
 def main() -> None:
     arguments = _arguments()
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=TABLE_WIDTH)  # into a file or a pipe the table goes whole
     with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=arguments.directory) as directory:
         keep_bytecode(os.path.join(directory, "bytecode"))
         if arguments.profile:

@@ -13,7 +13,7 @@ from bench.subjects import FLOOR, PEER, PENSTOCK
 
 def print_table(console: Console, rows: Sequence[Row], peer: str | None) -> None:
     table = Table(title="Penstock, one broker", title_justify="left", caption=_CAPTION, caption_justify="left")
-    table.add_column("load", ratio=3)
+    table.add_column("load", no_wrap=True)
     for heading in ("result", "floor", "ratio", "target", "", "spread", "CPU us", "floor/epoll"):
         table.add_column(heading, justify="right", no_wrap=True)
     if peer is not None:
