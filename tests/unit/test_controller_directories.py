@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller_world import World, directory
+from controller_world import World, directory, registration
 from penstock.metadata.partition import NO_LEADER
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
@@ -18,7 +18,9 @@ def test_directories_are_recorded() -> None:
     world = World(brokers=2)
     world.assign("orders", (1, 2))
     elsewhere = directory(2, disk=5)
-    world.start_broker(2, incarnation=2, disk=5, clean=True)
+    request = registration(2, incarnation=2)
+    request.log_dirs = [directory(2), elsewhere]
+    world.do(world.controller.register_broker(request))
     before = world.partition("orders")
     assert assigned(world, world.located(2, "orders", elsewhere)) == ErrorCode.NONE
     partition = world.partition("orders")
@@ -27,6 +29,29 @@ def test_directories_are_recorded() -> None:
     offset = world.offset
     assigned(world, world.located(2, "orders", elsewhere))
     assert world.offset == offset
+
+
+def test_a_new_disk_is_where_replicas_are_from_then_on() -> None:
+    """With one directory there is no choice, so that nobody has to say it."""
+    world = World(brokers=3)
+    world.assign("orders", (1, 2))
+    world.assign("others", (1, 3))
+    world.alter("orders", (1,))
+    world.start_broker(2, incarnation=2, disk=1)
+    partition = world.partition("orders")
+    assert partition.directories == (directory(1), directory(2, disk=1))
+    assert world.partition("others").directories == (directory(1), directory(3))
+    assert world.alter("orders", (1, 2)).error_code == ErrorCode.NONE
+    world.fence(1)
+    assert world.partition("orders").leader == 2
+
+
+def test_a_replica_without_its_directory_cannot_come_in_sync() -> None:
+    world = World(brokers=2)
+    world.assign("orders", (1, 2))
+    world.alter("orders", (1,))
+    assert assigned(world, world.located(2, "orders", directory(2, disk=7))) == ErrorCode.NONE
+    assert world.alter("orders", (1, 2)).error_code == ErrorCode.INELIGIBLE_REPLICA
 
 
 def test_what_is_refused() -> None:

@@ -88,7 +88,7 @@ def _alter(
     _check_epochs(broker_id, partition, asked)
     _check_proposal(partition, members, asked.leader_recovery_state)
     for member in isr:
-        why = ineligible(view.image, member)
+        why = ineligible(view.image, partition, member)
         if why is not None:
             raise KafkaError(ErrorCode.INELIGIBLE_REPLICA, f"Broker {member.broker_id} is {why}.")
     wanted = Wanted(view.rules(topic).election, isr=members, leader_recovery_state=asked.leader_recovery_state)
@@ -121,7 +121,7 @@ def _check_proposal(partition: Partition, isr: tuple[int, ...], recovery_state: 
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A leader that has recovered does not go back to recovering.")
 
 
-def ineligible(image: MetadataImage, member: BrokerState) -> str | None:
+def ineligible(image: MetadataImage, partition: Partition, member: BrokerState) -> str | None:
     """Why a broker may not be in sync; None if it may."""
     broker = image.brokers.get(member.broker_id)
     if broker is None:
@@ -132,4 +132,6 @@ def ineligible(image: MetadataImage, member: BrokerState) -> str | None:
         return "fenced"
     if member.broker_epoch not in (_ANY_EPOCH, broker.epoch):
         return f"registered with epoch {broker.epoch}, not {member.broker_epoch}"
+    if not broker.has_online(partition.directory_of(member.broker_id)):
+        return "without the directory that its replica is in"
     return None

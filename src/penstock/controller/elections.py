@@ -12,7 +12,7 @@ in-sync replicas, another set of replicas) and gives the record that says what *
    fewer than `min.insync.replicas`. The high watermark has not moved since, so it has all that was ever acknowledged;
 4. if there are none of these either, whoever led last, once it is back with its own directory. It was in sync to the
    end, but it crashed, so it may have lost what a power loss takes: an unclean election, and the partition recovers;
-5. where unclean elections are allowed, any usable replica.
+5. where unclean elections are allowed, any usable replica; one that a reassignment adds only if there is no other.
 
 **Eligible leader replicas** are kept while fewer than `min.insync.replicas` replicas are in sync: they are those that
 left since, except the ones that may have lost records (they crashed, or came back with another directory). With them
@@ -124,7 +124,7 @@ def change_of(
     if elr != partition.elr:
         record.eligible_leader_replicas = list(elr)
         changed = True
-    last_known = _last_known(partition, record.leader, wanted, rules)
+    last_known = _last_known(partition, record.leader, replicas, wanted, rules)
     if last_known != partition.last_known_elr:
         record.last_known_elr = list(last_known)
         changed = True
@@ -212,13 +212,14 @@ def _elect(
     ):
         return last_known[0], True
     if wanted.election is Election.UNCLEAN:
-        for replica in replicas:
+        new = partition.adding_replicas if wanted.adding is None else wanted.adding
+        for replica in sorted(replicas, key=lambda replica: replica in new):
             if can_lead(replica):
                 return replica, True
     return NO_LEADER, False
 
 
-def _last_known(partition: Partition, leader: int, wanted: Wanted, rules: Rules) -> Replicas:
+def _last_known(partition: Partition, leader: int, replicas: Replicas, wanted: Wanted, rules: Rules) -> Replicas:
     """Who led when the partition lost its leader; nobody while it has one. `leader` is that of the record."""
     if not rules.elr:
         return partition.last_known_elr
@@ -227,9 +228,7 @@ def _last_known(partition: Partition, leader: int, wanted: Wanted, rules: Rules)
         last_known = ()
     elif leader == NO_LEADER and not last_known and partition.leader >= 0:
         last_known = (partition.leader,)
-    if wanted.emptied:
-        last_known = _without_all(last_known, wanted.emptied)
-    return last_known
+    return tuple(replica for replica in last_known if replica in replicas and replica not in wanted.emptied)
 
 
 def _directory(partition: Partition, replica: int, wanted: Wanted) -> Uuid:

@@ -43,6 +43,8 @@ class Heartbeats:
         self._replayed: dict[int, int] = {}
         # The offset that all others must have reached before a broker in controlled shutdown may stop.
         self._shutdown_offsets: dict[int, int] = {}
+        # Brokers that are unfenced and have not got all that waits for them yet.
+        self.returning: set[int] = set()
 
     def activate(self, brokers: Mapping[int, BrokerRegistration], now_ms: int) -> None:
         """This controller has just become the active one: what another one knew is unknown here."""
@@ -51,6 +53,7 @@ class Heartbeats:
         }
         self._replayed = {}
         self._shutdown_offsets = {}
+        self.returning = set()
 
     # -- sessions ------------------------------------------------------------------------------------------------------
 
@@ -80,6 +83,7 @@ class Heartbeats:
         self._contacts.pop(broker_id, None)
         self._replayed.pop(broker_id, None)
         self._shutdown_offsets.pop(broker_id, None)
+        self.returning.discard(broker_id)
 
     def _deadline_ms(self, contact: _Contact) -> int:
         deadline_ms = contact.last_ms + self._session_timeout_ms

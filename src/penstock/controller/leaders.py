@@ -6,12 +6,13 @@ found once it is replayed, so that calling it again goes on where it stopped.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain, islice
 
 from penstock.controller.elections import Election, Wanted
 from penstock.controller.result import MAX_CHANGES_PER_BATCH
 from penstock.controller.view import ClusterView
+from penstock.metadata.cluster import default_directory
 from penstock.metadata.index import PartitionKey
 from penstock.metadata.partition import is_reserved_directory
 from penstock.model.ids import Uuid
@@ -42,45 +43,50 @@ def when_gone(view: ClusterView, broker_id: int, keys: Collection[PartitionKey] 
             yield change
 
 
-def when_replaced(view: ClusterView, broker_id: int, *, clean: bool, directories: Collection[Uuid]) -> Changes:
+def when_replaced(view: ClusterView, broker_id: int, *, clean: bool, directories: Sequence[Uuid]) -> Changes:
     """For a broker whose last incarnation ended, cleanly or not, and whose next has these directories.
 
     After a crash it may have lost what it wrote last, so that others are to be preferred even where all it had is
     there. What it kept in a directory it no longer has is gone for good.
     """
+    yield from _emptied(view, broker_id, directories)
     usable = view.usable_but(broker_id)
     in_sync, eligible = view.index.in_sync(broker_id), view.index.eligible(broker_id)
-    gone = (broker_id,)
-    for topic_id, partition_id in chain(in_sync, eligible):
+    for topic_id, partition_id in in_sync if clean else chain(in_sync, eligible):
         topic = view.image.topics.ids[topic_id]
         partition = topic.partitions[partition_id]
-        emptied = _is_lost(partition.directory_of(broker_id), directories)
-        if not emptied and clean and broker_id not in partition.isr:
+        if _is_lost(partition.directory_of(broker_id), directories):
             continue
         wanted = Wanted(
             view.rules(topic).election,
             isr=tuple(member for member in partition.isr if member != broker_id),
-            crashed=() if clean else gone,
-            emptied=gone if emptied else (),
+            crashed=() if clean else (broker_id,),
         )
         change = view.change(topic, partition_id, wanted, usable)
         if change is not None:
             yield change
-    yield from _no_longer_last_known(view, broker_id, directories, {*in_sync, *eligible})
 
 
-def _no_longer_last_known(
-    view: ClusterView, broker_id: int, directories: Collection[Uuid], done: Collection[PartitionKey]
-) -> Changes:
-    """A partition without a leader does not wait for one that has lost everything."""
-    for key in view.index.leaderless:
-        topic, partition = view.find(key)
-        if (
-            broker_id in partition.last_known_elr
-            and key not in done
-            and _is_lost(partition.directory_of(broker_id), directories)
-        ):
-            change = view.change(topic, key[1], Wanted(emptied=(broker_id,)), view.usable_but(broker_id))
+def _emptied(view: ClusterView, broker_id: int, directories: Sequence[Uuid]) -> Changes:
+    """Replicas that were in a directory that is gone begin again, in whichever the broker has now.
+
+    This walks over all partitions there are, once a disk is replaced.
+    """
+    existing = view.image.brokers.get(broker_id)
+    if existing is not None and set(existing.directories) <= set(directories):
+        return
+    usable = view.usable_but(broker_id)
+    for topic in view.image.topics:
+        for partition_id, partition in topic.partitions.items():
+            if broker_id not in partition.replicas or not _is_lost(partition.directory_of(broker_id), directories):
+                continue
+            wanted = Wanted(
+                view.rules(topic).election,
+                isr=tuple(member for member in partition.isr if member != broker_id),
+                emptied=(broker_id,),
+                directories={broker_id: default_directory(directories)},
+            )
+            change = view.change(topic, partition_id, wanted, usable)
             if change is not None:
                 yield change
 

@@ -97,8 +97,8 @@ class LifecycleHandlers:
         done: Result[None] = Result([], None)
         if following is State.CONTROLLED_SHUTDOWN:
             done = self._hand_over(broker)
-        elif following is State.UNFENCED and state is State.FENCED:
-            done = self._brokers.unfence_broker(broker_id, broker.epoch)
+        elif following is State.UNFENCED and (state is State.FENCED or broker_id in self._heartbeats.returning):
+            done = self._bring_back(broker)
         elif following in (State.FENCED, State.SHUTDOWN_NOW):
             done = self._brokers.fence_broker(broker_id, broker.epoch)
         if isinstance(done, Unfinished):
@@ -113,6 +113,14 @@ class LifecycleHandlers:
     def _others_know(self, broker_id: int) -> bool:
         brokers = self._view.image.brokers.values()
         return self._heartbeats.may_stop(broker_id, [broker.broker_id for broker in brokers if broker.active])
+
+    def _bring_back(self, broker: BrokerRegistration) -> Result[None]:
+        done = self._brokers.unfence_broker(broker.broker_id, broker.epoch)
+        if isinstance(done, Unfinished):
+            self._heartbeats.returning.add(broker.broker_id)
+        else:
+            self._heartbeats.returning.discard(broker.broker_id)
+        return done
 
     def _hand_over(self, broker: BrokerRegistration) -> Result[None]:
         """Take leaderships and in-sync memberships from a broker that is about to go."""

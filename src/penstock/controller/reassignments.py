@@ -185,12 +185,14 @@ def _cancel(view: ClusterView, topic: Topic, partition_id: int, partition: Parti
             f"Unable to revert partition assignment for {topic.name}:{partition_id} because it would require an "
             "unclean leader election.",
         )
+    if not clean and not view.elr:
+        isr = replicas[:1]  # somebody must be
     return view.change(
         topic,
         partition_id,
         Wanted(
             Election.UNCLEAN if unclean_allowed else Election.ONLINE,
-            isr=isr if clean else replicas[:1],
+            isr=isr,
             replicas=replicas,
             adding=(),
             removing=(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,6 +26,11 @@ class NodeEndpoint(NamedTuple):
     host: str
     port: int
     security_protocol: int
+
+
+def default_directory(directories: Sequence[Uuid]) -> Uuid:
+    """Where a new replica goes as far as the controller can tell: with one directory there is no choice."""
+    return directories[0] if len(directories) == 1 else UNASSIGNED_DIRECTORY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,8 +105,7 @@ class BrokerRegistration:
 
     @property
     def default_directory(self) -> Uuid:
-        """Where a new replica goes as far as the controller can tell: with one directory there is no choice."""
-        return self.directories[0] if len(self.directories) == 1 else UNASSIGNED_DIRECTORY
+        return default_directory(self.directories)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -167,13 +167,6 @@ class PartitionIndex:
             self._leads[leader] -= 1
         self.not_preferred.pop(key, None)
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, PartitionIndex):
-            return NotImplemented
-        return vars(self) == vars(other)
-
-    __hash__ = None  # type: ignore[assignment]
-
 
 def _insert(table: dict[int, dict[PartitionKey, None]], broker_id: int, key: PartitionKey) -> None:
     keys = table.get(broker_id)
