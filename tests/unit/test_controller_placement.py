@@ -3,10 +3,10 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.controller.placement import UsableBroker, alternate_racks, place
+from penstock.controller.placement import TOLERANCE, Placement, UsableBroker, alternate_racks
 from penstock.model.errors import ErrorCode, KafkaError
 
 
@@ -19,7 +19,7 @@ def test_leaders_and_replicas_are_spread(
     count: int, racks: int, partitions: int, first: int, data: st.DataObject
 ) -> None:
     factor = data.draw(st.integers(1, count))
-    placed = place(brokers(count, racks), partitions, factor, first)
+    placed = Placement(first).place(brokers(count, racks), partitions, factor)
     assert len(placed) == partitions
     assert all(len(set(replicas)) == factor for replicas in placed)
     leaders = Counter(replicas[0] for replicas in placed)
@@ -35,15 +35,16 @@ def test_leaders_and_replicas_are_spread(
 
 def test_many_single_partition_topics_are_spread_like_one_large_one() -> None:
     cluster = brokers(6, racks=3)
-    together = place(cluster, 30, 3, 0)
-    one_by_one = [place(cluster, 1, 3, number)[0] for number in range(30)]
+    together = Placement().place(cluster, 30, 3)
+    placement = Placement()
+    one_by_one = [placement.place(cluster, 1, 3)[0] for _ in range(30)]
     assert together == one_by_one
     counts = Counter(replica for replicas in together for replica in replicas)
     assert set(counts.values()) == {15}
 
 
 def test_the_followers_of_one_leader_differ() -> None:
-    placed = place(brokers(5), 40, 2, 0)
+    placed = Placement().place(brokers(5), 40, 2)
     assert {replicas[1] for replicas in placed if replicas[0] == 0} == {1, 2, 3, 4}
 
 
@@ -54,8 +55,62 @@ def test_racks_alternate_even_when_they_are_uneven() -> None:
 
 def test_fenced_brokers_are_the_last_resort() -> None:
     cluster = [UsableBroker(1, "a", False), UsableBroker(2, "b", True), UsableBroker(3, "a", False)]
-    assert all(2 not in replicas for replicas in place(cluster, 6, 2, 0))
-    assert all(replicas[-1] == 2 for replicas in place(cluster, 6, 3, 0))
+    assert all(2 not in replicas for replicas in Placement().place(cluster, 6, 2))
+    assert all(replicas[-1] == 2 for replicas in Placement().place(cluster, 6, 3))
+
+
+def spread_of(counts: Counter[int], broker_ids: list[int]) -> int:
+    return max(counts[broker_id] for broker_id in broker_ids) - min(counts[broker_id] for broker_id in broker_ids)
+
+
+@given(st.integers(1, 100), st.integers(1, 12), st.integers(1, 3), st.integers(0, 500), st.lists(st.integers(1, 400)))
+@settings(max_examples=40, deadline=None)
+def test_replicas_are_even_over_brokers_and_racks(
+    count: int, racks: int, factor: int, first: int, topics: list[int]
+) -> None:
+    """Whatever the sizes of topics: leaders differ by one, replicas by little more than what is tolerated."""
+    factor = min(factor, count)
+    cluster = brokers(count, racks)
+    placement = Placement(first)
+    placed = [replicas for size in topics for replicas in placement.place(cluster, size, factor)]
+    ids = list(range(count))
+    assert spread_of(Counter(replicas[0] for replicas in placed), ids) <= 1
+    if racks >= factor:
+        assert all(len({number % racks for number in replicas}) == min(factor, count) for replicas in placed)
+    replicas = Counter(number for replicas in placed for number in replicas)
+    for rack in range(min(racks, count)):
+        assert spread_of(replicas, ids[rack::racks]) <= TOLERANCE + factor
+    # Over all brokers where it can be: racks of one size, or a choice of racks.
+    if count % racks == 0 or racks >= 2 * factor:
+        assert spread_of(replicas, ids) <= 2 * (TOLERANCE + factor)
+
+
+@pytest.mark.parametrize("racks", [1, 3, 7, 10, 100])
+def test_ten_thousand_partitions_on_a_hundred_brokers(racks: int) -> None:
+    placed = Placement().place(brokers(100, racks), 10_000, 3)
+    leaders = Counter(replicas[0] for replicas in placed)
+    replicas = Counter(number for replicas in placed for number in replicas)
+    assert set(leaders.values()) == {100}
+    assert spread_of(replicas, list(range(100))) <= 12  # of 300
+    if racks >= 3:
+        assert all(len({number % racks for number in replicas}) == 3 for replicas in placed)
+    # A broker that dies leaves its hundred leaderships to many.
+    successors = Counter((replicas[0], replicas[1]) for replicas in placed)
+    assert max(successors.values()) <= 10
+
+
+def test_a_broker_that_joins_gets_its_share_and_not_everything() -> None:
+    placement = Placement()
+    placement.place(brokers(4), 400, 2)
+    placed = placement.place(brokers(5), 100, 2)
+    assert Counter(number for replicas in placed for number in replicas)[4] == pytest.approx(40, abs=TOLERANCE + 2)
+
+
+def test_what_was_only_tried_is_not_counted() -> None:
+    placement = Placement()
+    placement.place(brokers(3), 4, 2)
+    tried = placement.copy().place(brokers(3), 5, 2)
+    assert placement.place(brokers(3), 5, 2) == tried
 
 
 @pytest.mark.parametrize(
@@ -69,6 +124,6 @@ def test_fenced_brokers_are_the_last_resort() -> None:
 )
 def test_what_cannot_be_placed(cluster: list[UsableBroker], factor: int, message: str) -> None:
     with pytest.raises(KafkaError) as caught:
-        place(cluster, 1, factor, 0)
+        Placement().place(cluster, 1, factor)
     assert caught.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
     assert message in caught.value.message

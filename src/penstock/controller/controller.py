@@ -21,6 +21,7 @@ from penstock.controller.eligible import records_to_enable
 from penstock.controller.features import FeatureHandlers
 from penstock.controller.heartbeats import Heartbeats
 from penstock.controller.lifecycle import LifecycleHandlers
+from penstock.controller.placement import Placement
 from penstock.controller.producer_ids import allocate_producer_ids
 from penstock.controller.reassignments import alter_partition_reassignments, list_partition_reassignments
 from penstock.controller.result import Result, Unfinished
@@ -87,7 +88,7 @@ class Controller:
         self._registered_at: dict[int, int] = {}
         self._reset_at = image.offset
         # Where the placement of new partitions goes on. It begins where the partitions that exist would end.
-        self._placed: int | None = None
+        self._placement: Placement | None = None
 
     # -- state ---------------------------------------------------------------------------------------------------------
 
@@ -109,7 +110,7 @@ class Controller:
         if self._index is not None:
             self._index.move(self.image.topics, image.topics)
         self.image = image
-        self._placed = None
+        self._placement = None
         self._registered_at = {}
         self._reset_at = image.offset
 
@@ -172,13 +173,13 @@ class Controller:
     ) -> Result[CreateTopicsResponse]:
         topics = self._topics()
         result = topics.create_topics(request, describable)
-        self._placed = topics.placed if result.records else self._placed
+        self._placement = topics.placement if result.records else self._placement
         return result
 
     def create_partitions(self, request: CreatePartitionsRequest) -> Result[CreatePartitionsResponse]:
         topics = self._topics()
         result = topics.create_partitions(request)
-        self._placed = topics.placed if result.records else self._placed
+        self._placement = topics.placement if result.records else self._placement
         return result
 
     def delete_topics(self, request: DeleteTopicsRequest) -> Result[DeleteTopicsResponse]:
@@ -244,9 +245,10 @@ class Controller:
     # -- rooms ---------------------------------------------------------------------------------------------------------
 
     def _topics(self) -> TopicHandlers:
-        if self._placed is None:
-            self._placed = sum(len(topic.partitions) for topic in self.image.topics)
-        return TopicHandlers(self.image, self.settings, self.layers, new_id=self._new_id, placed=self._placed)
+        if self._placement is None:
+            self._placement = Placement(sum(len(topic.partitions) for topic in self.image.topics))
+        placement = self._placement.copy()
+        return TopicHandlers(self.image, self.settings, self.layers, new_id=self._new_id, placement=placement)
 
     def _configs(self) -> ConfigHandlers:
         return ConfigHandlers(self._view(), self._static, self.settings.topic_defaults)

@@ -1,20 +1,29 @@
 """Where the replicas of new partitions go.
 
 The brokers are put in one list that alternates between racks. Partition number k (counted on from topic to topic, so
-that many small topics spread as well as a large one) is led by broker k of that list, and its followers are taken from
-the list behind the leader, first from racks the partition is not on yet. With each turn around the list the followers
-start one further from the leader, so that a broker that dies leaves its leaderships to all others and not to one
-neighbour.
+that many small topics spread as well as a large one) is led by broker k of that list: leaders are spread as evenly as
+can be.
 
-Everything follows from the arguments: same brokers, same number, same placement.
+A follower goes to a rack the partition is on the least, which keeps replicas on different racks for as long as there
+are enough. Among such racks, and then among the brokers of a rack, the next behind the leader is taken, and one further
+with each turn around the list: a broker that dies leaves its leaderships to all others and not to one neighbour. That
+alone would be uneven where racks differ in size. So whoever was given more than the least, by more than a few replicas,
+is passed over.
+
+What was given is counted from when the brokers last changed, and not from the beginning: a broker that joins gets its
+share of what is new, not all of it until it has caught up with the others.
+
+Everything follows from the arguments and from what was placed before: same history, same placement.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 from penstock.model.errors import ErrorCode, KafkaError
+
+Candidate = TypeVar("Candidate")
 
 
 class UsableBroker(NamedTuple):
@@ -23,32 +32,96 @@ class UsableBroker(NamedTuple):
     fenced: bool
 
 
-def place(
-    brokers: Iterable[UsableBroker], partition_count: int, replication_factor: int, first: int
-) -> list[tuple[int, ...]]:
-    """The replicas of each partition, its preferred leader first. `first` is the number of the first of them.
+# How many replicas more than the least a broker may have been given before others are preferred. It leaves room for
+# variety, and is little beside the hundreds of replicas a broker has.
+TOLERANCE: Final = 3
 
-    Fenced brokers never lead a new partition, and hold one only when there are not enough others.
-    """
-    usable = list(brokers)
-    active = alternate_racks(broker for broker in usable if not broker.fenced)
-    fenced = alternate_racks(broker for broker in usable if broker.fenced)
-    if replication_factor <= 0:
-        raise refusal(f"Invalid replication factor {replication_factor}: the replication factor must be positive.")
-    if not active:
-        raise refusal("All brokers are currently fenced, or have all their log directories cordoned.")
-    if replication_factor > len(usable):
-        raise refusal(
-            f"The target replication factor of {replication_factor} cannot be reached because only "
-            f"{len(usable)} broker(s) are registered or some brokers have all their log directories cordoned."
-        )
-    return [_replicas(active, fenced, replication_factor, first + partition) for partition in range(partition_count)]
+
+class Placement:
+    def __init__(self, number: int = 0) -> None:
+        """`number`: that of the next partition."""
+        self.number = number
+        self._brokers: list[UsableBroker] = []
+        self._given: dict[int, int] = {}
+
+    def copy(self) -> Placement:
+        """To try something that may not come to be."""
+        copied = Placement(self.number)
+        copied._brokers, copied._given = self._brokers, dict(self._given)
+        return copied
+
+    def place(
+        self, brokers: Iterable[UsableBroker], partition_count: int, replication_factor: int
+    ) -> list[tuple[int, ...]]:
+        """The replicas of each partition, its preferred leader first.
+
+        Fenced brokers never lead a new partition, and hold one only when there are not enough others.
+        """
+        usable = sorted(brokers)
+        active = alternate_racks(broker for broker in usable if not broker.fenced)
+        fenced = alternate_racks(broker for broker in usable if broker.fenced)
+        if replication_factor <= 0:
+            raise refusal(f"Invalid replication factor {replication_factor}: the replication factor must be positive.")
+        if not active:
+            raise refusal("All brokers are currently fenced, or have all their log directories cordoned.")
+        if replication_factor > len(usable):
+            raise refusal(
+                f"The target replication factor of {replication_factor} cannot be reached because only "
+                f"{len(usable)} broker(s) are registered or some brokers have all their log directories cordoned."
+            )
+        if self._brokers != usable:
+            self._brokers = usable
+            self._given = dict.fromkeys((broker.broker_id for broker in usable), 0)
+        return [self._replicas(active, fenced, replication_factor) for _ in range(partition_count)]
+
+    def _replicas(
+        self, active: Sequence[UsableBroker], fenced: Sequence[UsableBroker], replication_factor: int
+    ) -> tuple[int, ...]:
+        turn, position = divmod(self.number, len(active))
+        self.number += 1
+        leader = active[position]
+        chosen = [leader]
+        others = len(active) - 1
+        followers = [active[(position + 1 + (turn + step) % others) % len(active)] for step in range(others)]
+        for pool in (followers, fenced):
+            if len(chosen) < replication_factor and pool:
+                self._choose(pool, chosen, replication_factor)
+        for broker in chosen:
+            self._given[broker.broker_id] += 1
+        return tuple(broker.broker_id for broker in chosen)
+
+    def _choose(self, pool: Sequence[UsableBroker], chosen: list[UsableBroker], replication_factor: int) -> None:
+        """Add brokers of the pool to those chosen until there are enough, or no more."""
+        given = self._given
+        racks: dict[str | None, list[int]] = {}
+        for broker in pool:
+            racks.setdefault(broker.rack, []).append(broker.broker_id)
+        used: dict[str | None, int] = {}
+        for broker in chosen:
+            used[broker.rack] = used.get(broker.rack, 0) + 1
+        burden = {rack: sum(map(given.__getitem__, members)) / len(members) for rack, members in racks.items()}
+        while racks and len(chosen) < replication_factor:
+            fewest = min(used.get(rack, 0) for rack in racks)
+            candidates = [rack for rack in racks if used.get(rack, 0) == fewest]
+            rack = _first_not_above(candidates, burden)
+            broker_id = _first_not_above(racks[rack], given)
+            racks[rack].remove(broker_id)
+            if not racks[rack]:
+                del racks[rack]
+            used[rack] = used.get(rack, 0) + 1
+            chosen.append(UsableBroker(broker_id, rack, False))
+
+
+def _first_not_above(candidates: Sequence[Candidate], given: Mapping[Candidate, float]) -> Candidate:
+    """The first that was not given more than the least and some."""
+    limit = min(map(given.__getitem__, candidates)) + TOLERANCE
+    return next(candidate for candidate in candidates if given[candidate] <= limit)
 
 
 def alternate_racks(brokers: Iterable[UsableBroker]) -> list[UsableBroker]:
     """The brokers by id, one of each rack in turn for as long as the racks last."""
     racks: dict[str, list[UsableBroker]] = {}
-    for broker in sorted(brokers):
+    for broker in sorted(brokers, key=lambda broker: broker.broker_id):
         racks.setdefault(broker.rack or "", []).append(broker)
     ordered = [racks[rack] for rack in sorted(racks)]
     longest = max(map(len, ordered), default=0)
@@ -57,28 +130,3 @@ def alternate_racks(brokers: Iterable[UsableBroker]) -> list[UsableBroker]:
 
 def refusal(message: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
-
-
-def _replicas(
-    active: Sequence[UsableBroker], fenced: Sequence[UsableBroker], replication_factor: int, number: int
-) -> tuple[int, ...]:
-    turn, position = divmod(number, len(active))
-    leader = active[position]
-    chosen = [leader]
-    others = len(active) - 1
-    followers = [active[(position + 1 + (turn + step) % others) % len(active)] for step in range(others)]
-    for pool in (followers, fenced):
-        remaining = list(pool)
-        while remaining and len(chosen) < replication_factor:
-            broker = _least_shared(remaining, chosen)
-            remaining.remove(broker)
-            chosen.append(broker)
-    return tuple(broker.broker_id for broker in chosen)
-
-
-def _least_shared(candidates: Sequence[UsableBroker], chosen: Sequence[UsableBroker]) -> UsableBroker:
-    """The first candidate whose rack has the fewest of the chosen."""
-    counts: dict[str | None, int] = {}
-    for broker in chosen:
-        counts[broker.rack] = counts.get(broker.rack, 0) + 1
-    return min(candidates, key=lambda broker: counts.get(broker.rack, 0))

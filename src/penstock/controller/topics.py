@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import Final
 
 from penstock.controller.names import check_new_topic_name
-from penstock.controller.placement import UsableBroker, place
+from penstock.controller.placement import Placement, UsableBroker
 from penstock.controller.result import Result
 from penstock.metadata.image import MetadataImage, ResourceType
 from penstock.metadata.partition import Partition
@@ -55,14 +55,14 @@ class TopicHandlers:
         layers: BrokerLayers,
         *,
         new_id: Callable[[], Uuid],
-        placed: int,
+        placement: Placement,
     ) -> None:
         self._image = image
         self._settings = settings
         self._layers = layers
         self._new_id = new_id
-        # How many partitions were placed before: where the placement goes on.
-        self.placed = placed
+        # Goes on as partitions are placed here; whoever asks decides whether that came to be.
+        self.placement = placement
         self._default_configs: list[CreatableTopicConfigs] | None = None
 
     # -- CreateTopics --------------------------------------------------------------------------------------------------
@@ -327,12 +327,11 @@ class TopicHandlers:
             if not broker.in_controlled_shutdown and not broker.cordoned
         ]
         try:
-            assignments = place(usable, count, replication_factor, self.placed)
+            assignments = self.placement.place(usable, count, replication_factor)
         except KafkaError as error:
             raise KafkaError(
                 error.code, f"Unable to replicate the partition {replication_factor} time(s): {error.message}"
             ) from error
-        self.placed += count
         return [partition for replicas in assignments if (partition := self._new_partition(replicas)) is not None]
 
     def _new_partition(self, replicas: tuple[int, ...]) -> Partition | None:
