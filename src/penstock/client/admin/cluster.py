@@ -62,7 +62,9 @@ class ClusterGroup:
         metadata = self._cluster.metadata(None)
         brokers = [BrokerDescription(b.node_id, b.host, b.port, b.rack) for b in metadata.brokers]
         if self._cluster.supports(ApiKey.DESCRIBE_CLUSTER):
-            answer = self._cluster.request(DescribeClusterRequest(), DescribeClusterResponse)
+            fenced = self._cluster.version(ApiKey.DESCRIBE_CLUSTER) >= 2
+            request = DescribeClusterRequest(include_fenced_brokers=fenced)
+            answer = self._cluster.request(request, DescribeClusterResponse)
             raise_for(answer.error_code, answer.error_message, "cannot describe the cluster")
             brokers = [BrokerDescription(b.broker_id, b.host, b.port, b.rack, b.is_fenced) for b in answer.brokers]
         partitions = [(topic.name or "", partition) for topic in metadata.topics for partition in topic.partitions]
