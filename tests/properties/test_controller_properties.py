@@ -126,7 +126,7 @@ def check_image(image: MetadataImage) -> None:
         assert topic.topic_id == topic_id
         assert sorted(topic.partitions) == list(range(len(topic.partitions))) != []
         for partition in topic.partitions.values():
-            assert partition.isr and set(partition.isr) <= set(partition.replicas)
+            assert set(partition.isr) | set(partition.elr) <= set(partition.replicas)
             assert len(partition.directories) == len(partition.replicas) == len(set(partition.replicas))
             assert partition.leader in (NO_LEADER, *partition.isr)
             if partition.leader != NO_LEADER:

@@ -247,6 +247,10 @@ class MetadataQuorum:
         return self._raft.voters
 
     @property
+    def log_end_offset(self) -> int:
+        return self._store.end_offset
+
+    @property
     def high_watermark(self) -> int:
         return self._committed
 
@@ -404,11 +408,10 @@ class MetadataQuorum:
         self.controller.reset(self.image)
         self.controller.kraft_version = self._raft.kraft_version
         self._claimed_epoch = leader.epoch
-        if self.image.metadata_version == 0:
-            if self._bootstrap is None or not self._bootstrap.records:
-                raise MetadataLost(f"{self._store.directory} has neither records nor a checkpoint to begin with")
-            change = self._append(self._bootstrap.records)
-            self._pending.append(Pending(self._store.end_offset, change, None, None))
+        bootstrap = [] if self._bootstrap is None else self._bootstrap.records
+        if self.image.metadata_version == 0 and not bootstrap:
+            raise MetadataLost(f"{self._store.directory} has neither records nor a checkpoint to begin with")
+        self.submit(lambda controller: controller.activate(bootstrap), _activated)
         logger.info("metadata: this node is the active controller of epoch %d", leader.epoch)
         self._on_leader()
 
@@ -522,6 +525,11 @@ class MetadataQuorum:
 
 def not_controller() -> KafkaError:
     return KafkaError(ErrorCode.NOT_CONTROLLER, "This node is not the active controller.")
+
+
+def _activated(outcome: KafkaError | None) -> None:
+    if outcome is not None and outcome.code is not ErrorCode.NOT_CONTROLLER:
+        logger.error("what the controller before left undone stays so for now: %s", outcome.message)
 
 
 def _static_voters(settings: NodeSettings, listener: str) -> VoterSet:

@@ -43,7 +43,10 @@ SUPPORTED_FEATURES: Final[Mapping[str, Levels]] = {
 }
 
 # What a new cluster is finalized with. kraft.version is no record of the controller's but one of the quorum's.
-NEW_CLUSTER_FEATURES: Final[Mapping[str, int]] = {METADATA_VERSION: METADATA_4_3_IV0}
+NEW_CLUSTER_FEATURES: Final[Mapping[str, int]] = {
+    METADATA_VERSION: METADATA_4_3_IV0,
+    ELIGIBLE_LEADER_REPLICAS_VERSION: 1,
+}
 
 
 def downgrade_loses_metadata(current: int, target: int) -> bool:
