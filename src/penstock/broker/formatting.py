@@ -1,6 +1,7 @@
 """Formatting: what makes directories a node's own.
 
-A node formats itself on its first start. Each log directory gets a `meta.properties`; the directory of the metadata log
+A node formats itself on its first start; the controllers of a larger quorum can be formatted together
+(`format_quorum`). Each log directory gets a `meta.properties`; the directory of the metadata log
 also gets the checkpoint a new cluster begins with: the feature levels, and this node as the first voter. That directory
 comes first, and in it `meta.properties` comes last, so that a crash at any point leaves a node that is either
 formatted or will be.
@@ -13,7 +14,7 @@ take the others' logs for strays.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.io.files import FileSystem, write_file_atomically
@@ -23,7 +24,7 @@ from penstock.log.meta_properties import (
     read_meta_properties,
     write_meta_properties,
 )
-from penstock.metadata.features import NEW_CLUSTER_FEATURES
+from penstock.metadata.features import METADATA_VERSION, NEW_CLUSTER_FEATURES
 from penstock.metadata.snapshot import BOOTSTRAP_SNAPSHOT, QuorumConfiguration, encode_snapshot
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import METADATA_TOPIC, Uuid, uuid_text
@@ -73,7 +74,7 @@ def format_or_load(
             make_directories_durably(files, path)
             meta = MetaProperties(chosen, settings.node_id, new_id())
             if path == metadata_directory:
-                _write_bootstrap(files, settings, meta, now_ms)
+                _write_bootstrap(files, settings, first_quorum(settings, meta.directory_id), now_ms)
             write_meta_properties(files, path, meta)
             formatted[path] = meta
         else:
@@ -102,14 +103,62 @@ def metadata_log_directory(settings: NodeSettings) -> str:
     return os.path.join(settings.metadata_directory, f"{METADATA_TOPIC}-0")
 
 
-def _write_bootstrap(files: FileSystem, settings: NodeSettings, meta: MetaProperties, now_ms: int) -> None:
+def needs_cluster_id(files: FileSystem, settings: NodeSettings) -> bool:
+    """Whether this node is new and joins others, so that it is not for it to make up the id of their cluster."""
+    if not joins_others(settings) and settings.is_controller:
+        return False
+    return read_meta_properties(files, settings.metadata_directory) is None
+
+
+def joins_others(settings: NodeSettings) -> bool:
+    """A controller that looks for its quorum elsewhere than at itself is not the first of it."""
+    if settings.quorum_voters or not settings.is_controller:
+        return False
+    own = {endpoint.port for endpoint in settings.controller_endpoints}
+    return any(port not in own for _, port in settings.quorum_bootstrap_servers)
+
+
+def format_quorum(
+    nodes: Sequence[tuple[FileSystem, NodeSettings]],
+    new_id: Callable[[], Uuid],
+    now_ms: int,
+    cluster_id: str | None = None,
+) -> str:
+    """Format the first controllers of a new cluster together, so that each knows all as voters (kraft.version 1).
+
+    Their directories must be new. The id of the cluster is returned, for its brokers.
+    """
+    chosen = cluster_id or uuid_text(new_id())
+    metas = [MetaProperties(chosen, settings.node_id, new_id()) for _, settings in nodes]
+    voters = VoterSet.of(
+        Voter(ReplicaKey(settings.node_id, meta.directory_id), quorum_endpoints(settings))
+        for (_, settings), meta in zip(nodes, metas, strict=True)
+    )
+    for (files, settings), meta in zip(nodes, metas, strict=True):
+        path = settings.metadata_directory
+        if read_meta_properties(files, path) is not None:
+            raise _refusal(f"{path} is formatted already")
+        make_directories_durably(files, path)
+        _write_bootstrap(files, settings, QuorumConfiguration(1, voters), now_ms)
+        write_meta_properties(files, path, meta)
+    return chosen
+
+
+def quorum_endpoints(settings: NodeSettings) -> tuple[VoterEndpoint, ...]:
+    return tuple(
+        VoterEndpoint(endpoint.name, "localhost" if endpoint.wildcard else endpoint.host, endpoint.port)
+        for endpoint in settings.controller_endpoints
+    )
+
+
+def _write_bootstrap(files: FileSystem, settings: NodeSettings, quorum: QuorumConfiguration, now_ms: int) -> None:
     directory = metadata_log_directory(settings)
     make_directories_durably(files, directory)
     records = [FeatureLevelRecord(name=name, feature_level=level) for name, level in NEW_CLUSTER_FEATURES.items()]
     batches = encode_snapshot(
         records,
-        metadata_version=max(NEW_CLUSTER_FEATURES.values()),
-        quorum=first_quorum(settings, meta.directory_id),
+        metadata_version=NEW_CLUSTER_FEATURES[METADATA_VERSION],
+        quorum=quorum,
         epoch=BOOTSTRAP_SNAPSHOT.epoch,
         last_contained_timestamp_ms=now_ms,
         now_ms=now_ms,
@@ -118,14 +167,14 @@ def _write_bootstrap(files: FileSystem, settings: NodeSettings, meta: MetaProper
 
 
 def first_quorum(settings: NodeSettings, directory_id: Uuid) -> QuorumConfiguration:
-    """Fixed voters are in every node's properties (kraft.version 0); otherwise the first voter is this node."""
-    if settings.quorum_voters:
+    """What a node knows of its quorum before it has heard of it: the fixed voters are in its properties (kraft.version
+    0); a node that joins others knows nothing; otherwise the first voter is this node."""
+    if settings.quorum_voters or not settings.is_controller:
         return QuorumConfiguration(0, None)
-    endpoints = tuple(
-        VoterEndpoint(endpoint.name, endpoint.host or "localhost", endpoint.port)
-        for endpoint in settings.controller_endpoints
-    )
-    return QuorumConfiguration(1, VoterSet.of([Voter(ReplicaKey(settings.node_id, directory_id), endpoints)]))
+    if joins_others(settings):
+        return QuorumConfiguration(1, None)
+    voter = Voter(ReplicaKey(settings.node_id, directory_id), quorum_endpoints(settings))
+    return QuorumConfiguration(1, VoterSet.of([voter]))
 
 
 def _check(formatted: Mapping[str, MetaProperties], node_id: int, cluster_id: str | None) -> None:

@@ -19,12 +19,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ipaddress
 import itertools
 import logging
 import socket
 import struct
 from collections import deque
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final, cast
 
 from penstock import __version__
@@ -77,6 +79,11 @@ class Peers:
             peer = self._peers[key] = Peer(self, host, port, channel)
         return peer
 
+    def local_host(self) -> str | None:
+        """The address other nodes see this machine by: that of any connection, loopback only if there is no other."""
+        hosts = [host for peer in self._peers.values() if (host := peer.local_host)]
+        return next((host for host in hosts if not is_loopback(host)), hosts[0] if hosts else None)
+
     def forget(self, peer: Peer) -> None:
         key = (peer.host, peer.port, peer.channel)
         if self._peers.get(key) is peer:
@@ -113,10 +120,12 @@ class Peer:
         self._connecting: asyncio.Task[None] | None = None
         self._waiting: deque[_Pending] = deque()  # for a connection
         self._sent: deque[_Pending] = deque()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_at = 0.0
         self._backoff_s = 0.0
         self._not_before = 0.0
         self._closed = False
+        self.on_lost: Callable[[], None] | None = None  # called when a connection ends, also an idle one
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
@@ -279,6 +288,8 @@ class Peer:
         if self._stream is stream:
             reason = str(error) if error is not None else "it was closed at the other end"
             self._lose(PeerFailed(f"lost the connection to {self}: {reason}"))
+            if self.on_lost is not None:
+                self.on_lost()
 
     def _lose(self, failure: PeerFailed) -> None:
         stream, self._stream = self._stream, None
@@ -298,9 +309,10 @@ class Peer:
 
     def _watch(self, deadline: float) -> None:
         if self._timer is not None:
-            if self._timer.when() <= deadline:
+            if self._timer_at <= deadline:
                 return
             self._timer.cancel()
+        self._timer_at = deadline
         self._timer = self._loop.call_at(deadline, self._look_for_overdue)
 
     def _look_for_overdue(self) -> None:
@@ -396,6 +408,16 @@ class _Stream(asyncio.BufferedProtocol):
         elif position and left:
             view[:left] = view[position:end]  # a view knows about overlaps
         self._filled = left
+
+
+@lru_cache(maxsize=1024)
+def is_loopback(host: str) -> bool:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
 
 
 def _is_refused(error: OSError) -> bool:

@@ -5,14 +5,20 @@ Whoever asks while a new block is on its way waits for it, so that a block is as
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from penstock.model.errors import KafkaError
+from penstock.broker.peers import PeerFailed
+from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
 if TYPE_CHECKING:
     from penstock.broker.node import Node
+
+logger = logging.getLogger("penstock.producers")
+
+TIMEOUT_S: Final = 10.0
 
 Taker = Callable[[int | KafkaError], None]
 
@@ -37,13 +43,15 @@ class ProducerIds:
         request = AllocateProducerIdsRequest(
             broker_id=self._node.settings.node_id, broker_epoch=self._node.broker_epoch
         )
-        self._node.quorum.submit(lambda controller: controller.allocate_producer_ids(request), self._allocated)
+        self._node.controller.send(request, self._allocated, timeout=TIMEOUT_S)
 
-    def _allocated(self, outcome: AllocateProducerIdsResponse | KafkaError) -> None:
+    def _allocated(self, outcome: AllocateProducerIdsResponse | PeerFailed) -> None:
         waiting, self._waiting = self._waiting, []
-        if isinstance(outcome, KafkaError):
+        if isinstance(outcome, PeerFailed) or outcome.error_code:
+            # Clients try again; an epoch that is out of date is renewed meanwhile.
+            logger.warning("no producer ids from the controller: %s", outcome)
             for taker in waiting:
-                taker(outcome)
+                taker(KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The controller gave no producer ids yet."))
             return
         self._next = outcome.producer_id_start
         self._end = outcome.producer_id_start + outcome.producer_id_len

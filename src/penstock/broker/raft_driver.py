@@ -119,7 +119,8 @@ class RaftDriver:
         self._after_sync: Callable[[], None] | None = None
         self._working: asyncio.Future[Any] | None = None  # an election or a snapshot, off the loop
         self._deadline: int | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_at = 0
         self._append_is_news = False
         self._no_room_until = 0.0
 
@@ -364,12 +365,12 @@ class RaftDriver:
         self._deadline = deadline
         if deadline is None:
             return
-        when = deadline / 1000
         if self._timer is not None:
-            if self._timer.when() <= when:
+            if self._timer_at <= deadline:
                 return
             self._timer.cancel()
-        self._timer = self._loop.call_at(when, self._look_at_clock)
+        self._timer_at = deadline
+        self._timer = self._loop.call_at(deadline / 1000, self._look_at_clock)
 
     def _look_at_clock(self) -> None:
         self._timer = None

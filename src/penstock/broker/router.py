@@ -45,10 +45,12 @@ class Route(NamedTuple):
 
 
 class Router:
-    """The APIs that one listener serves."""
+    """The APIs that one kind of listener serves."""
 
-    def __init__(self, node: Node, modules: Iterable[ModuleType]) -> None:
+    def __init__(self, node: Node, modules: Iterable[ModuleType], *, forwards: bool = True) -> None:
+        """`forwards`: whether those who ask here are clients, whose business with the controller is passed on to it."""
         self._node = node
+        self.forwards = forwards
         self.routes: dict[int, Route] = {}
         for module in modules:
             key: ApiKey = module.API_KEY
@@ -76,6 +78,12 @@ class Router:
             and fetch_plain.handle(self._node, connection, frame, version, correlation_id)
         ):
             return
+        self.handle_message(connection, view, start, end)
+
+    def handle_message(self, connection: Connection, view: memoryview, start: int, end: int) -> None:
+        """The general way, which is the only one where no records are served."""
+        frame = view[start:end]
+        api_key, version, correlation_id = _read_start(frame)
         route = self.routes.get(api_key)
         if route is None or not route.min_version <= version <= route.max_version:
             self._refuse(connection, api_key, version, correlation_id)
@@ -91,7 +99,16 @@ class Router:
             connection.abort()
             return
         request = Request(
-            connection, api_key, version, correlation_id, header.client_id, ANONYMOUS, self._node.authorizer
+            connection,
+            api_key,
+            version,
+            correlation_id,
+            header.client_id,
+            ANONYMOUS,
+            self._node.authorizer,
+            self,
+            frame,
+            connection.peer_host,
         )
         try:
             response = route.handle(self._node, request, message)
@@ -108,7 +125,7 @@ class Router:
 
     def _refuse(self, connection: Connection, api_key: int, version: int, correlation_id: int) -> None:
         if api_key == ApiKey.API_VERSIONS:
-            response = api_versions.respond(self._node, 0)
+            response = api_versions.respond(self._node, self, 0)
             response.error_code = ErrorCode.UNSUPPORTED_VERSION
             parts: list[Any] = []
             response_parts(ApiKey.API_VERSIONS, 0, correlation_id, response, parts)

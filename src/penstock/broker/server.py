@@ -93,6 +93,7 @@ class Listener:
         self._kept_buffers: dict[Connection, int] = {}  # by last use; their sizes
         self._kept_bytes = 0
         self.port = 0
+        self.on_closed: Callable[[Connection], None] | None = None  # told of every connection that ends
         self._server: asyncio.Server | None = None
 
     async def open(self, host: str, port: int, *, backlog: int) -> None:
@@ -153,6 +154,8 @@ class Listener:
         if connection in self.connections:
             self.connections.remove(connection)
             self.limits.closed(connection.peer_host)
+            if self.on_closed is not None:
+                self.on_closed(connection)
 
     def close_idle(self, idle_max_seconds: float) -> None:
         oldest = self.loop_time() - idle_max_seconds

@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> int:
 
         stop_with_parent(options.lifeline)
 
-    from penstock.broker.node import run
+    from penstock.broker.process import run
 
     try:
         run(settings)

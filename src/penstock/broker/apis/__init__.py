@@ -1,7 +1,9 @@
 """The APIs a broker listener serves: one module each, opening with the versions it serves."""
 
 from penstock.broker.apis import (
+    add_raft_voter,
     alter_configs,
+    alter_partition_reassignments,
     api_versions,
     create_partitions,
     create_topics,
@@ -13,15 +15,19 @@ from penstock.broker.apis import (
     describe_producers,
     describe_quorum,
     describe_topic_partitions,
+    elect_leaders,
     fetch,
     find_coordinator,
     incremental_alter_configs,
     init_producer_id,
     list_config_resources,
     list_offsets,
+    list_partition_reassignments,
     metadata,
     offset_for_leader_epoch,
     produce,
+    remove_raft_voter,
+    unregister_broker,
     update_features,
 )
 
@@ -29,5 +35,6 @@ BROKER_APIS = (
     produce, fetch, list_offsets, metadata, find_coordinator, api_versions, create_topics, delete_topics,
     delete_records, init_producer_id, offset_for_leader_epoch, describe_configs, alter_configs, describe_log_dirs,
     create_partitions, incremental_alter_configs, describe_quorum, update_features, describe_cluster,
-    describe_producers, list_config_resources, describe_topic_partitions,
+    describe_producers, list_config_resources, describe_topic_partitions, elect_leaders,
+    alter_partition_reassignments, list_partition_reassignments, unregister_broker, add_raft_voter, remove_raft_voter,
 )  # fmt: skip

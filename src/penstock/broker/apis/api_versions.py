@@ -22,6 +22,7 @@ from penstock.protocol.messages.api_versions import (
 
 if TYPE_CHECKING:
     from penstock.broker.node import Node
+    from penstock.broker.router import Router
 
 API_KEY = ApiKey.API_VERSIONS
 VERSIONS = (0, 4)
@@ -34,10 +35,10 @@ def handle(node: Node, request: Request, message: ApiVersionsRequest) -> ApiVers
         _software(message.client_software_name) and _software(message.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    return respond(node, request.version)
+    return respond(node, request.router, request.version)
 
 
-def respond(node: Node, version: int) -> ApiVersionsResponse:
+def respond(node: Node, router: Router, version: int) -> ApiVersionsResponse:
     image = node.image
     return ApiVersionsResponse(
         api_keys=[
@@ -46,7 +47,7 @@ def respond(node: Node, version: int) -> ApiVersionsResponse:
                 min_version=route.advertised_min,
                 max_version=route.max_version,
             )
-            for route in node.router.routes.values()
+            for route in router.routes.values()
         ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=low, max_version=high)

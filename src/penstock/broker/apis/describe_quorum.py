@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.quorum import QuorumDescription
+from penstock.broker.forwarding import pass_on
+from penstock.broker.quorum import QuorumDescription, ReplicaStatus, not_controller
 from penstock.broker.request import Request
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import METADATA_TOPIC, ZERO_UUID
@@ -32,9 +33,11 @@ VERSIONS = (0, 2)
 DIRECTORIES_SINCE = 2
 
 
-def handle(node: Node, request: Request, message: DescribeQuorumRequest) -> DescribeQuorumResponse:
+def handle(node: Node, request: Request, message: DescribeQuorumRequest) -> DescribeQuorumResponse | None:
     if not request.may(Operation.DESCRIBE, CLUSTER):
         return DescribeQuorumResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if pass_on(node, request, lambda error: DescribeQuorumResponse(error_code=error.code, error_message=error.message)):
+        return None
     quorum = node.quorum.describe()
     response = DescribeQuorumResponse()
     with_directories = request.version >= DIRECTORIES_SINCE
@@ -49,31 +52,40 @@ def handle(node: Node, request: Request, message: DescribeQuorumRequest) -> Desc
     for topic in message.topics:
         result = DescribeQuorumResponseTopicData(topic_name=topic.topic_name)
         for partition in topic.partitions:
-            if topic.topic_name == METADATA_TOPIC and partition.partition_index == 0:
-                result.partitions.append(_describe(quorum, node.clock.now_ms(), with_directories))
+            if topic.topic_name != METADATA_TOPIC or partition.partition_index != 0:
+                described = _refused(partition.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            elif not node.quorum.is_active:
+                described = _refused(0, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             else:
-                result.partitions.append(
-                    DescribeQuorumResponsePartitionData(
-                        partition_index=partition.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                    )
-                )
+                described = _describe(quorum, with_directories)
+            result.partitions.append(described)
         response.topics.append(result)
+    if not node.quorum.is_active:
+        # To a broker that passes the request on: it is another node that knows.
+        request.refuse(request.park(), not_controller(), response)
+        return None
     return response
 
 
-def _describe(quorum: QuorumDescription, now_ms: int, with_directories: bool) -> DescribeQuorumResponsePartitionData:
+def _refused(index: int, error: ErrorCode) -> DescribeQuorumResponsePartitionData:
+    return DescribeQuorumResponsePartitionData(partition_index=index, error_code=error)
+
+
+def _describe(quorum: QuorumDescription, with_directories: bool) -> DescribeQuorumResponsePartitionData:
     return DescribeQuorumResponsePartitionData(
         leader_id=quorum.leader_id,
         leader_epoch=quorum.leader_epoch,
         high_watermark=quorum.high_watermark,
-        current_voters=[
-            ReplicaState(
-                replica_id=voter.key.node_id,
-                replica_directory_id=voter.key.directory_id if with_directories else ZERO_UUID,
-                log_end_offset=quorum.log_end_offset,
-                last_fetch_timestamp=now_ms,
-                last_caught_up_timestamp=now_ms,
-            )
-            for voter in quorum.voters
-        ],
+        current_voters=[_replica(each, with_directories) for each in quorum.voter_status],
+        observers=[_replica(each, with_directories) for each in quorum.observer_status],
+    )
+
+
+def _replica(status: ReplicaStatus, with_directories: bool) -> ReplicaState:
+    return ReplicaState(
+        replica_id=status.key.node_id,
+        replica_directory_id=status.key.directory_id if with_directories else ZERO_UUID,
+        log_end_offset=status.log_end_offset,
+        last_fetch_timestamp=status.last_fetch_ms,
+        last_caught_up_timestamp=status.last_caught_up_ms,
     )

@@ -1,0 +1,30 @@
+"""AllocateProducerIds: a block of producer ids for a broker to hand out. Version 0."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.forwarding import forward
+from penstock.broker.request import Request
+from penstock.model.errors import ErrorCode
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from penstock.security.authorizer import CLUSTER, Operation
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.ALLOCATE_PRODUCER_IDS
+VERSIONS = (0, 0)
+
+
+def handle(node: Node, request: Request, message: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse | None:
+    if not request.may(Operation.CLUSTER_ACTION, CLUSTER):
+        return AllocateProducerIdsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    forward(
+        node,
+        request,
+        lambda controller: controller.allocate_producer_ids(message),
+        lambda error: AllocateProducerIdsResponse(error_code=error.code),
+    )
+    return None

@@ -1,0 +1,20 @@
+"""BeginQuorumEpoch: a new leader makes itself known. Versions 0-1: 1 adds directory ids and endpoints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.quorum_messages import answer_by_quorum
+from penstock.broker.request import Request
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.declaration import Message
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.BEGIN_QUORUM_EPOCH
+VERSIONS = (0, 1)
+
+
+def handle(node: Node, request: Request, message: Message) -> Message | None:
+    return answer_by_quorum(node, request, message)

@@ -1,0 +1,36 @@
+"""BrokerHeartbeat: a broker is alive, and would like to be used, or to stop. Versions 0-2: 1 adds lost log directories,
+2 cordoned ones.
+
+The connection it comes on is remembered: when it ends, the broker may have ended with it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.forwarding import forward
+from penstock.broker.request import Request
+from penstock.model.errors import ErrorCode
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from penstock.security.authorizer import CLUSTER, Operation
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.BROKER_HEARTBEAT
+VERSIONS = (0, 2)
+
+
+def handle(node: Node, request: Request, message: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse | None:
+    if not request.may(Operation.CLUSTER_ACTION, CLUSTER):
+        return BrokerHeartbeatResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    upkeep = node.controller_upkeep
+    forward(
+        node,
+        request,
+        lambda controller: controller.broker_heartbeat(message, upkeep.now_ms()),
+        lambda error: BrokerHeartbeatResponse(error_code=error.code),
+    )
+    upkeep.heard_of(message.broker_id, message.broker_epoch, request.connection)
+    return None

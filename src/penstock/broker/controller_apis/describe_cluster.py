@@ -1,0 +1,47 @@
+"""DescribeCluster, of controllers: the nodes of the quorum, as far as they have registered. Versions 0-2: 1 adds which
+kind of nodes is meant, 2 fenced brokers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.request import Request
+from penstock.model.errors import ErrorCode
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from penstock.security.authorizer import CLUSTER, CLUSTER_OPERATIONS, Operation
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.DESCRIBE_CLUSTER
+VERSIONS = (0, 2)
+
+CONTROLLERS = 2
+
+
+def handle(node: Node, request: Request, message: DescribeClusterRequest) -> DescribeClusterResponse:
+    response = DescribeClusterResponse(
+        cluster_id=node.cluster_id, controller_id=node.quorum.controller_id, endpoint_type=CONTROLLERS
+    )
+    if message.endpoint_type != CONTROLLERS and request.version >= 1:
+        response.error_code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
+        response.error_message = "this listener answers for controllers only"
+        return response
+    listener = request.connection.listener.name
+    registered = node.image.controllers
+    for voter in node.quorum.voters:
+        controller = registered.get(voter.key.node_id)
+        endpoints = {endpoint.listener: (endpoint.host, endpoint.port) for endpoint in voter.endpoints}
+        if controller is not None:
+            endpoints |= {name: (each.host, each.port) for name, each in controller.endpoints.items()}
+        if listener in endpoints:
+            host, port = endpoints[listener]
+            response.brokers.append(DescribeClusterBroker(broker_id=voter.key.node_id, host=host, port=port))
+    if message.include_cluster_authorized_operations and request.may(Operation.DESCRIBE, CLUSTER):
+        response.cluster_authorized_operations = request.allowed_of(CLUSTER_OPERATIONS, CLUSTER)
+    return response

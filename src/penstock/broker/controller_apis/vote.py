@@ -1,0 +1,20 @@
+"""Vote: a node asks to be elected, or (from version 2 on) whether it would be. Versions 0-2: 1 adds directory ids."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.quorum_messages import answer_by_quorum
+from penstock.broker.request import Request
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.declaration import Message
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.VOTE
+VERSIONS = (0, 2)
+
+
+def handle(node: Node, request: Request, message: Message) -> Message | None:
+    return answer_by_quorum(node, request, message)
