@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import subprocess
 import sys
@@ -47,7 +48,7 @@ def echo() -> Iterator[int]:
 
 
 def test_a_cut_holds_everything_back_until_it_is_joined(network: Network, echo: int) -> None:
-    link = network.link(lambda: echo)
+    link = network.link(echo)
     with socket.create_connection(("127.0.0.1", link.port), timeout=10) as connection:
         connection.sendall(b"one")
         assert connection.recv(10) == b"one"
@@ -62,7 +63,7 @@ def test_a_cut_holds_everything_back_until_it_is_joined(network: Network, echo: 
 
 
 def test_a_cut_for_one_process_leaves_the_others_alone(network: Network, echo: int) -> None:
-    link = network.link(lambda: echo)
+    link = network.link(echo)
     program = f"import socket; s = socket.create_connection(('127.0.0.1', {link.port})); s.sendall(b'x'); s.recv(1)"
     with subprocess.Popen([sys.executable, "-c", f"input(); {program}"], stdin=subprocess.PIPE) as other:
         network.cut(link, other.pid)
@@ -81,15 +82,15 @@ def test_a_cut_for_one_process_leaves_the_others_alone(network: Network, echo: i
 def test_a_target_that_is_away_ends_the_connection(network: Network) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         nobody = taken.getsockname()[1]
-    link = network.link(lambda: nobody)
-    with socket.create_connection(("127.0.0.1", link.port), timeout=10) as connection:
-        with contextlib.suppress(ConnectionResetError):
-            assert connection.recv(10) == b""
+    link = network.link(nobody)
+    with (
+        socket.create_connection(("127.0.0.1", link.port), timeout=10) as connection,
+        contextlib.suppress(ConnectionResetError),
+    ):
+        assert connection.recv(10) == b""
 
 
 def test_ports_have_owners() -> None:
-    import os
-
     with socket.create_server(("127.0.0.1", 0)) as server:
         assert owner_of_port(server.getsockname()[1]) == os.getpid()
     assert owner_of_port(1) == EVERYBODY
