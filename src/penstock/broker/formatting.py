@@ -147,7 +147,7 @@ def format_quorum(
 def quorum_endpoints(settings: NodeSettings) -> tuple[VoterEndpoint, ...]:
     return tuple(
         VoterEndpoint(endpoint.name, "localhost" if endpoint.wildcard else endpoint.host, endpoint.port)
-        for endpoint in settings.controller_endpoints
+        for endpoint in settings.advertised_controller_endpoints
     )
 
 

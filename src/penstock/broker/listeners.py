@@ -112,7 +112,7 @@ class Listeners:
         ]
 
     def quorum_endpoints(self) -> tuple[VoterEndpoint, ...]:
-        """Where the other nodes of the quorum find this one: as its voters are listed, or as it binds."""
+        """Where the others find this one: as it advertises, as its voters are listed, or as it binds."""
         settings = self._node.settings
         if not settings.is_controller:
             return ()
@@ -123,7 +123,7 @@ class Listeners:
                 listed.get(settings.node_id, socket.gethostname()) if endpoint.wildcard else endpoint.host,
                 self._port(endpoint, self.of_controllers),
             )
-            for endpoint in settings.controller_endpoints
+            for endpoint in settings.advertised_controller_endpoints
         )
 
     @staticmethod

@@ -152,6 +152,13 @@ class NetworkSettings:
         return tuple(endpoint for endpoint in advertised if endpoint.name not in names)
 
     @cached_property
+    def advertised_controller_endpoints(self) -> tuple[Endpoint, ...]:
+        """Where other nodes find this controller: as advertised, or else as it binds."""
+        advertised = parse_listeners("advertised.listeners", self.advertised_listeners, self.protocol_map)
+        by_name = {endpoint.name: endpoint for endpoint in advertised}
+        return tuple(by_name.get(endpoint.name, endpoint) for endpoint in self.controller_endpoints)
+
+    @cached_property
     def inter_broker_listener(self) -> str:
         if self.inter_broker_listener_name:
             return self.inter_broker_listener_name.upper()
