@@ -121,6 +121,19 @@ def cut_leader_off(scene: Scene) -> None:
     scene.whole()
 
 
+def cut_controller_off(scene: Scene) -> None:
+    controller = scene.cluster.active_controller()
+    scene.cluster.isolate(controller)
+    try:
+        scene.cluster.wait_until(
+            lambda: scene.cluster.active_controller().node_id != controller.node_id, "another active controller"
+        )
+        scene.progress()
+    finally:
+        scene.cluster.rejoin(controller)
+    scene.whole()
+
+
 def kill_all_brokers(scene: Scene) -> None:
     for broker in scene.cluster.brokers:
         broker.kill()
@@ -143,6 +156,7 @@ FAULTS: dict[str, Callable[[Scene], None]] = {
         pause_controller,
         empty_disk,
         cut_leader_off,
+        cut_controller_off,
         kill_all_brokers,
     )
 }

@@ -7,8 +7,8 @@
         ...
         cluster.wait_for_isr("orders")              # every replica in sync again
 
-With `proxied=True` the nodes talk to each other through links that can be cut: `cluster.isolate(broker)` parts a broker
-from all other nodes, and leaves clients their way to it; `cluster.rejoin(broker)` ends that.
+With `proxied=True` the nodes talk to each other through links that can be cut: `cluster.isolate(node)` parts a broker
+or a controller from all other nodes, and leaves clients their way to it; `cluster.rejoin(node)` ends that.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from penstock.client.admin import Admin
 from penstock.client.admin.topics import TopicDescription
 from penstock.client.errors import ClientError
 from penstock.local.cluster import LocalCluster, plan_cluster
-from penstock.local.node import NodeFailed
+from penstock.local.node import CONTROLLER_LISTENER, NodeFailed
 from penstock.local.ports import free_ports, is_free
 from penstock.local.supervisor import stop_in_order
 from penstock.model.errors import KafkaError
 from penstock.testing.nodes import RunningNode
-from penstock.testing.proxy import Link, Network, start_network
+from penstock.testing.proxy import EVERYBODY, Link, Network, start_network
 
 _POLL_SECONDS = 0.02
 _PORT_ATTEMPTS = 5
@@ -124,35 +124,32 @@ class RunningCluster:
                 raise TimeoutError(f"{what}: not within {timeout:g} s{last}")
             time.sleep(_POLL_SECONDS)
 
-    def isolate(self, broker: RunningNode) -> None:
-        """Part a broker from every other node, both ways; its clients still reach it."""
+    def isolate(self, node: RunningNode) -> None:
+        """Part a node from every other, both ways; clients still reach a broker."""
         assert self._wires is not None, "start the cluster with proxied=True"
-        self._wires.cut(broker)
+        self._wires.cut(node)
 
-    def rejoin(self, broker: RunningNode) -> None:
+    def rejoin(self, node: RunningNode) -> None:
         assert self._wires is not None
-        self._wires.join(broker)
+        self._wires.join(node)
 
 
 class Wires:
-    """The links between nodes: one to the replication listener of each broker, and from each broker to each controller.
+    """The links between nodes: one to the replication listener of each broker, one to each controller.
 
-    A broker finds the controllers by its own properties, so its links to them are its own. It finds the other brokers
-    by what they registered, which is the same for all: there its connections are told by their process.
+    A node's addresses are the same for all others, so links tell who comes by the process it is.
     """
 
     def __init__(self, network: Network, cluster: LocalCluster) -> None:
         self._network = network
-        self._to_broker: dict[int, Link] = {}
-        self._to_controllers: dict[int, list[Link]] = {}
+        self._links: dict[int, Link] = {}
         self._cut_pids: dict[int, int] = {}
-        replication_ports = free_ports(len(cluster.brokers))
-        for broker, port in zip(cluster.brokers, replication_ports, strict=True):
-            link = self._to_broker[broker.node_id] = network.link(lambda port=port: port)  # type: ignore[misc]
-            ways = self._to_controllers[broker.node_id] = [
-                network.link(lambda port=controller.port: port)  # type: ignore[misc]
-                for controller in cluster.controllers
-            ]
+        for controller in cluster.controllers:
+            link = self._links[controller.node_id] = network.link(controller.port)
+            controller.properties["advertised.listeners"] = f"{CONTROLLER_LISTENER}://{link.address}"
+        voters = ",".join(f"{node.node_id}@{self._links[node.node_id].address}" for node in cluster.controllers)
+        for broker, port in zip(cluster.brokers, free_ports(len(cluster.brokers)), strict=True):
+            link = self._links[broker.node_id] = network.link(port)
             clients = f"PLAINTEXT://{broker.address}"
             broker.properties |= {
                 "listeners": f"{clients},{_REPLICATION_LISTENER}://{broker.host}:{port}",
@@ -161,28 +158,19 @@ class Wires:
                 "listener.security.protocol.map": (
                     f"PLAINTEXT:PLAINTEXT,{_REPLICATION_LISTENER}:PLAINTEXT,CONTROLLER:PLAINTEXT"
                 ),
-                "controller.quorum.voters": ",".join(
-                    f"{controller.node_id}@{way.address}"
-                    for controller, way in zip(cluster.controllers, ways, strict=True)
-                ),
             }
+        for node in cluster.nodes:
+            node.properties["controller.quorum.voters"] = voters
 
-    def cut(self, broker: RunningNode) -> None:
-        self._cut_pids[broker.node_id] = broker.pid
-        self._network.cut(self._to_broker[broker.node_id])
-        for link in self._to_controllers[broker.node_id]:
-            self._network.cut(link)
-        for other, link in self._to_broker.items():
-            if other != broker.node_id:
-                self._network.cut(link, broker.pid)
+    def cut(self, node: RunningNode) -> None:
+        self._cut_pids[node.node_id] = node.pid
+        for other, link in self._links.items():
+            self._network.cut(link, EVERYBODY if other == node.node_id else node.pid)
 
-    def join(self, broker: RunningNode) -> None:
-        pid = self._cut_pids.pop(broker.node_id)
-        self._network.join(self._to_broker[broker.node_id])
-        for link in self._to_controllers[broker.node_id]:
-            self._network.join(link)
-        for link in self._to_broker.values():
-            self._network.join(link, pid)
+    def join(self, node: RunningNode) -> None:
+        pid = self._cut_pids.pop(node.node_id)
+        for other, link in self._links.items():
+            self._network.join(link, EVERYBODY if other == node.node_id else pid)
 
 
 @contextlib.contextmanager

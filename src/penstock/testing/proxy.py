@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -24,7 +24,7 @@ EVERYBODY = -1
 class Link:
     """One proxied address. Made by `Network.link`."""
 
-    def __init__(self, host: str, target: Callable[[], int]) -> None:
+    def __init__(self, host: str, target: int) -> None:
         self.host = host
         self.port = 0
         self._target = target
@@ -68,7 +68,7 @@ class Link:
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         owner = owner_of_port(writer.get_extra_info("peername")[1])
         await self._joined(owner)
-        to_reader, to_writer = await asyncio.open_connection(self.host, self._target())
+        to_reader, to_writer = await asyncio.open_connection(self.host, self._target)
         pumps = [
             asyncio.ensure_future(self._pump(owner, reader, to_writer)),
             asyncio.ensure_future(self._pump(owner, to_reader, writer)),
@@ -102,8 +102,8 @@ class Network:
         self._thread = threading.Thread(target=self._loop.run_forever, name="network", daemon=True)
         self._links: list[Link] = []
 
-    def link(self, target: Callable[[], int]) -> Link:
-        """A new address that leads to the port `target` gives at the time of each connection."""
+    def link(self, target: int) -> Link:
+        """A new address that leads to a port."""
 
         async def make() -> Link:
             made = Link(self._host, target)

@@ -78,5 +78,10 @@ class JavaClient(ProcessClient):
 
 
 def dump_log_segments(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = ["java", *QUICK_START, "-cp", class_path(), "org.apache.kafka.tools.DumpLogSegments", *arguments]
+    return run_tool("DumpLogSegments", *arguments)
+
+
+def run_tool(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """One of Kafka's commands, by its class in org.apache.kafka.tools."""
+    command = ["java", *QUICK_START, "-cp", class_path(), f"org.apache.kafka.tools.{name}", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
