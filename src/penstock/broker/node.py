@@ -261,6 +261,7 @@ class Node:
         if self.settings.is_broker:
             self.assignment.committed(delta)
             self.lifecycle.committed()
+        self._make_known()
 
     def _controller_changed(self) -> None:
         """Another node leads the quorum, or this one began or ceased to be the active controller."""
@@ -270,6 +271,9 @@ class Node:
         self.controller.controller_changed()
         if self.settings.is_broker:
             self.lifecycle.controller_changed()
+        self._make_known()
+
+    def _make_known(self) -> None:
         if self.settings.is_controller and not self.is_alone:
             self._presence.check()
 
