@@ -55,7 +55,11 @@ class NetworkSettings:
         Type.INT, 104_857_600, at_least(1), "The largest request accepted; a longer frame closes the connection."
     )
     socket_listen_backlog_size: int = setting(
-        Type.INT, 50, at_least(1), "Connections that may wait to be accepted (the system may allow fewer)."
+        Type.INT,
+        1024,
+        at_least(1),
+        "Connections that may wait to be accepted (the system may allow fewer); Kafka's 50 is soon full when many "
+        "clients reconnect at once.",
     )
     max_connections: int = setting(
         Type.INT,
