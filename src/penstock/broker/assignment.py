@@ -11,8 +11,11 @@ import functools
 import logging
 from typing import TYPE_CHECKING
 
+from penstock.broker.fetcher import Fetchers
+from penstock.broker.follower_sessions import FollowerSessions
 from penstock.broker.isr import InSyncProposals
 from penstock.broker.replica import Replica, Surroundings
+from penstock.broker.throttle import ReplicationThrottles
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import ResourceType
 from penstock.metadata.partition import Partition
@@ -32,6 +35,14 @@ class Assignment:
     def __init__(self, node: Node) -> None:
         self._node = node
         self.proposals = InSyncProposals(node)
+        self.fetchers = Fetchers(node)
+        self.throttles = ReplicationThrottles(node)
+        self.followers = FollowerSessions(
+            node.loop,
+            node.wakeups,
+            lambda: int.from_bytes(node.randomness.bytes(4), "big") & 0x7FFFFFFF,
+            tells_commits_at_once=node.settings.replica_selector_class is not None,
+        )
         self._is_loaded = False
         # What the metadata says before this process has registered is about the one before it.
         self._is_registered = False
@@ -50,12 +61,14 @@ class Assignment:
         if registration is None or registration.epoch != self._node.broker_epoch or self._is_registered:
             return
         self._is_registered = True
+        self._set_throttles()
         for topic in self._node.image.topics:
             self._open_partitions(topic.name)
         self.proposals.start()
 
     def close(self) -> None:
         """Stop taking part."""
+        self.fetchers.close()
         self.proposals.close()
 
     def committed(self, delta: MetadataDelta) -> None:
@@ -68,14 +81,17 @@ class Assignment:
         for topic in delta.removed_topics.values():
             for replica in node.replicas.of_topic(topic.name):
                 if replica.topic_id == topic.topic_id:
-                    node.storage.delete_replica(replica)
+                    self._let_go(replica)
             if topic.name in self._incomplete:
                 self._incomplete.discard(topic.name)
                 for index in topic.partitions:
                     node.storage.delete_unopened(TopicPartition(topic.name, index))
+        for broker_id in delta.changed_brokers:
+            self.fetchers.broker_changed(broker_id)
         for name in delta.changed_topics.values():
             self._open_partitions(name)
         if any(resource.type == ResourceType.BROKER for resource in delta.changed_configs):
+            self._set_throttles()
             for replica in node.replicas:
                 self._update_settings(replica)
         for resource in delta.changed_configs:
@@ -83,6 +99,12 @@ class Assignment:
                 for replica in node.replicas.of_topic(resource.name):
                     self._update_settings(replica)
         node.wakeups.run()
+
+    def _set_throttles(self) -> None:
+        settings = self._node.settings
+        self.throttles.set_rates(
+            settings.leader_replication_throttled_rate, settings.follower_replication_throttled_rate
+        )
 
     @functools.cached_property
     def surroundings(self) -> Surroundings:
@@ -116,9 +138,11 @@ class Assignment:
             return
         settings = self._topic_settings(name)
         for index, partition in topic.partitions.items():
-            if node.settings.node_id not in partition.replicas:
-                continue
             replica = node.replicas.get(name, index)
+            if node.settings.node_id not in partition.replicas:
+                if replica is not None and self._is_registered:
+                    self._let_go(replica)
+                continue
             if replica is None:
                 try:
                     replica = node.storage.open_replica(TopicPartition(name, index), topic.topic_id, settings)
@@ -134,10 +158,19 @@ class Assignment:
         """Lead or follow, as the metadata says."""
         if partition is replica.partition:
             return
+        former = replica.leader
         if partition.leader == self._node.settings.node_id:
+            self.fetchers.forget(replica)
             replica.lead(partition)
-        else:
-            replica.follow(partition)
+            if former is None or replica.leader is not former:
+                self.followers.expect(replica)
+        elif replica.follow(partition):
+            self.fetchers.follow(replica)
+
+    def _let_go(self, replica: Replica) -> None:
+        """Not ours any more: deleted with its topic, or moved to other brokers."""
+        self.fetchers.forget(replica)
+        self._node.storage.delete_replica(replica)
 
     def _try_again_later(self, name: str, error: KafkaError) -> None:
         logger.error("%s; trying again every %g s", error.message, RETRY_SECONDS)

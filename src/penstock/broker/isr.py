@@ -94,8 +94,7 @@ class InSyncProposals:
         request = AlterPartitionRequest(
             broker_id=self._node.settings.node_id, broker_epoch=self._node.broker_epoch, topics=list(topics.values())
         )
-        channel = self._node.controller
-        channel.send(request, lambda answer: self._answered(proposals, answer), timeout=TIMEOUT_SECONDS)
+        self._node.controller.send(request, lambda answer: self._answered(proposals, answer), timeout=TIMEOUT_SECONDS)
 
     def _answered(self, proposals: dict[tuple[bytes, int], tuple[Replica, Proposal]], answer: object) -> None:
         unanswered = dict(proposals)

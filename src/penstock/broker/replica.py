@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.io.clock import Clock
+from penstock.io.files import Buffer
 from penstock.log.log import Appended, Log, Slice
 from penstock.metadata.partition import NO_LEADER, Partition
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition, Uuid
-from penstock.records.batch import LENGTH_OVERHEAD, BatchHeader
+from penstock.records.batch import LENGTH_OVERHEAD, BatchHeader, read_header
 from penstock.replication.follower import FollowerState
 from penstock.replication.partition import LeaderState, Proposal, Registered
 from penstock.security.authorizer import topic_resource
@@ -47,6 +48,10 @@ class Watcher(Protocol):
 
     def appended(self, size: int) -> None:
         """There are `size` bytes more to fetch."""
+        ...
+
+    def committed(self) -> None:
+        """The high watermark moved."""
         ...
 
     def changed(self) -> None:
@@ -201,6 +206,11 @@ class Replica:
         return self.leader.high_watermark if self.leader is not None else self.follower.high_watermark
 
     @property
+    def leader_epoch(self) -> int:
+        """Of the leader that this replica is, or follows."""
+        return self.leader.leader_epoch if self.leader is not None else self.follower.leader_epoch
+
+    @property
     def last_stable_offset(self) -> int:
         return self.log.last_stable_offset(self.high_watermark)
 
@@ -218,7 +228,7 @@ class Replica:
         """Fence by the epoch a client believes in, whether this replica leads or follows."""
         if current_leader_epoch == NO_EPOCH:
             return
-        known = self.follower.leader_epoch if self.leader is None else self.leader.leader_epoch
+        known = self.leader_epoch
         if current_leader_epoch < known:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
         if current_leader_epoch > known:
@@ -289,6 +299,81 @@ class Replica:
             and self.log.settings.message_timestamp_type == "CreateTime"  # else they are stamped
         )
 
+    # -- copying from a leader --------------------------------------------------------------------------------------
+
+    @property
+    def must_flush_first(self) -> bool:
+        """Whether the log's end may not be told yet: it is not on the disk, and on this topic that is what counts."""
+        log = self.log
+        return self._flush_after == 0 and log.recovery_point < log.log_end_offset
+
+    def append_replicated(self, records: Buffer, leader_epoch: int) -> None:
+        """Batches as the leader of that epoch sent them; KafkaError if they are damaged or do not follow."""
+        log = self.log
+        view = memoryview(records)
+        if log.log_end_offset == log.log_start_offset:
+            # The leader's first batch may begin below its log start, which lies within it.
+            first = read_header(view)
+            if first.base_offset < log.log_end_offset <= first.last_offset:
+                log.truncate_fully_and_start_at(first.base_offset)
+        log.append_as_follower(view, self._surroundings.clock.now_ms(), max_leader_epoch=leader_epoch)
+        if 0 < self._flush_after <= log.log_end_offset - 1 - log.recovery_point:
+            self._flusher.request(self)  # with 0 it is flushed before the next fetch anyway
+
+    def learned(self, high_watermark: int, log_start: int) -> None:
+        """What the leader says is committed, and where its log begins."""
+        log = self.log
+        if self.follower.learned(high_watermark, log.log_end_offset):
+            self._high_watermark_moved(MUCH)
+        if log_start > log.log_start_offset:
+            log.advance_log_start(min(log_start, log.log_end_offset))
+            self.wake_all()
+
+    def truncate_to_epoch(self, epoch: int, end_offset: int) -> None:
+        """The leader's log has `epoch` end at `end_offset`, this one's goes on differently: cut what is different."""
+        log = self.log
+        cut = self.follower.truncation((epoch, end_offset), log.epochs, log.log_end_offset)
+        logger.info(
+            "%s: cut from %d to %d, the leader's epoch %d ends at %d",
+            self.topic_partition,
+            log.log_end_offset,
+            cut.offset,
+            epoch,
+            end_offset,
+        )
+        self._cut(cut.offset)
+
+    def move_into(self, leader_start: int, leader_end: int) -> None:
+        """The leader has no record at this log's end: follow where its own log ends, or where it begins now."""
+        log = self.log
+        if leader_end < log.log_end_offset:
+            logger.warning(
+                "%s: cut from %d to %d, the leader has no more", self.topic_partition, log.log_end_offset, leader_end
+            )
+            self._cut(leader_end)
+        elif leader_start > log.log_end_offset:
+            logger.warning(
+                "%s: the leader begins at %d, beyond %d: starting over there",
+                self.topic_partition,
+                leader_start,
+                log.log_end_offset,
+            )
+            log.truncate_fully_and_start_at(leader_start)
+            self.follower.high_watermark = leader_start
+            self.wake_all()
+
+    def _cut(self, offset: int) -> None:
+        if offset < self.follower.high_watermark:
+            logger.warning(
+                "%s: records from %d to %d were committed once and are given up: the leader does not have them",
+                self.topic_partition,
+                offset,
+                self.follower.high_watermark,
+            )
+        self.log.truncate_to(offset)
+        self.follower.truncated(self.log.log_end_offset)
+        self.wake_all()
+
     # -- what followers and the controller say ----------------------------------------------------------------------
 
     def fetched_by(self, broker_id: int, offset: int, log_start: int, broker_epoch: int, now_ms: int) -> None:
@@ -340,6 +425,8 @@ class Replica:
         if leader is not None and leader.waiting:
             for waiter in leader.take_satisfied():
                 waiter(ErrorCode.NONE)
+        for watcher in self.watchers:
+            watcher.committed()
         for waiting in self.waiting_fetches:
             if waiting.data_arrived(size):
                 self._wakeups.add(waiting)
@@ -359,6 +446,11 @@ class Replica:
     def low_watermark(self) -> int:
         """The smallest offset that a replica still has; beyond all where this one does not lead."""
         return 1 << 63 if self.leader is None else self.leader.low_watermark(self.log.log_start_offset)
+
+    def log_start_moved(self) -> None:
+        """Records were deleted at the front: readers may have to know, and followers must."""
+        self._tell_watchers()
+        self.wake_all()
 
     def _tell_watchers(self) -> None:
         for watcher in self.watchers:

@@ -310,31 +310,58 @@ class Log(ReadableLog):
         if first:
             self._set_active(segment)
 
-    def append_as_follower(self, data: Buffer, now_ms: int = -1) -> None:
-        """Append batches that have offsets and epochs already: replicated, or built by the metadata quorum."""
-        for batch, header in replicated_batches(memoryview(data), self._next_offset, self.topic_partition):
-            self._write_as_given(batch, header, now_ms)
-            if header.producer_id >= 0:
-                self._replay(batch, 0, header, now_ms if now_ms >= 0 else header.max_timestamp)
+    def append_as_follower(self, data: Buffer, now_ms: int = -1, *, max_leader_epoch: int | None = None) -> None:
+        """Append batches that have offsets and epochs already: replicated, or built by the metadata quorum. With
+        `max_leader_epoch`, those of a later epoch are left out, and what follows them."""
+        view = memoryview(data)
+        run: list[BatchHeader] = []
+        run_start = end = 0
+        for position, header in replicated_batches(view, self._next_offset, self.topic_partition):
+            if max_leader_epoch is not None and header.leader_epoch > max_leader_epoch:
+                break
+            if run and not self._fits(run[0], position - run_start, header, now_ms):
+                self._write_as_given(view[run_start:position], run, now_ms)
+                run, run_start = [], position
+            run.append(header)
+            end = position + header.size
+        if run:
+            self._write_as_given(view[run_start:end], run, now_ms)
 
-    def _write_as_given(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
-        size, last_offset = header.size, header.last_offset
-        if self._rule.demands(size, last_offset, header.max_timestamp, now_ms):
+    def _fits(self, first: BatchHeader, written_before: int, header: BatchHeader, now_ms: int) -> bool:
+        """Whether a batch may be written together with those before it: nothing changes between them."""
+        rule = self._rule
+        return (
+            header.leader_epoch == first.leader_epoch
+            and self._active.size > 0
+            and self._active.size + written_before + header.size <= rule.unquestioned_bytes
+            and header.last_offset <= rule.max_offset
+            and (header.max_timestamp if rule.by_timestamp else now_ms) <= rule.after_ms
+        )
+
+    def _write_as_given(self, data: memoryview, headers: list[BatchHeader], now_ms: int) -> None:
+        """One batch, or several that fit."""
+        first, last = headers[0], headers[-1]
+        if self._rule.demands(first.size, first.last_offset, first.max_timestamp, now_ms):
             # Where the log ends, even if this batch begins later: between segments recovery takes a gap for a loss.
             # Only an offset too far away for a segment that begins there needs one of its own.
-            near = last_offset - self._next_offset <= MAX_RELATIVE_OFFSET
-            self._roll(self._next_offset if near else header.base_offset, now_ms)
+            near = first.last_offset - self._next_offset <= MAX_RELATIVE_OFFSET
+            self._roll(self._next_offset if near else first.base_offset, now_ms)
         segment = self._active
-        first = segment.size == 0
+        was_empty = segment.size == 0
+        position = segment.size
         try:
-            segment.append(batch, size, last_offset, header.max_timestamp)
+            segment.append_given(data, headers)
         except OSError as error:
             raise self._storage_error("cannot be written", error) from error
-        self._next_offset = last_offset + 1
-        if header.leader_epoch >= 0 and header.leader_epoch != self._latest_epoch:
-            self.assign_epoch(header.leader_epoch, header.base_offset)
-        if first:
+        self._next_offset = last.last_offset + 1
+        if first.leader_epoch >= 0 and first.leader_epoch != self._latest_epoch:
+            self.assign_epoch(first.leader_epoch, first.base_offset)
+        if was_empty:
             self._set_active(segment)
+        for header in headers:
+            if header.producer_id >= 0:
+                self._replay(data, position, header, now_ms if now_ms >= 0 else header.max_timestamp)
+            position += header.size
 
     def _replay(self, batch: Buffer, position: int, header: BatchHeader, now_ms: int) -> None:
         aborted = len(self._active.transactions)
@@ -523,6 +550,9 @@ class Log(ReadableLog):
         batch and no segment's name says would be forgotten by a crash.
         """
         if offset >= self._next_offset:
+            # A leader that was succeeded before it appended anything has left its epoch at the end.
+            self._epochs_changed |= self.epochs.truncate_from_end(self._next_offset)
+            self._latest_epoch = self.epochs.latest
             return
         if offset <= self.log_start_offset:
             self.truncate_fully_and_start_at(offset)

@@ -12,17 +12,18 @@ from penstock.records.batch import BatchHeader, CorruptBatch, check_crc, iterate
 
 def replicated_batches(
     view: memoryview, next_offset: int, topic_partition: TopicPartition
-) -> list[tuple[memoryview, BatchHeader]]:
-    """The batches in `view`, which must be whole, good and in order, from `next_offset` on; gaps are allowed."""
+) -> list[tuple[int, BatchHeader]]:
+    """The batches in `view` and where they are. They must be whole, good and in order, from `next_offset` on; gaps are
+    allowed."""
     end = 0
-    batches: list[tuple[memoryview, BatchHeader]] = []
+    batches: list[tuple[int, BatchHeader]] = []
     for position, header in iterate_headers(view):
         check_crc(view, position, header)
         if header.base_offset < next_offset or header.last_offset_delta < 0:
             raise CorruptBatch(f"{topic_partition}: offset {header.base_offset} where at least {next_offset} was due")
         next_offset = header.next_offset
         end = position + header.size
-        batches.append((view[position:end], header))
+        batches.append((position, header))
     if end != len(view):
         raise CorruptBatch(f"{topic_partition}: {len(view) - end} bytes after the last whole batch")
     return batches

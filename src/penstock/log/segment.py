@@ -234,6 +234,30 @@ class Segment:
         self.size = position
         return next_offset
 
+    def append_given(self, data: Buffer, headers: Sequence[BatchHeader]) -> None:
+        """Write batches that lie one behind the other in `data`, and have their offsets, at once. OSError leaves the
+        segment as it was."""
+        file = self.file
+        if file is None or self._torn or not self._loaded_timestamps:
+            file = self._prepare_to_write()
+        try:
+            file.pwrite(data, self.size)
+        except OSError:
+            self._cut_torn_write(file)
+            raise
+        for header in headers:
+            last_offset = header.last_offset
+            if header.max_timestamp > self._max_timestamp:
+                self._max_timestamp = header.max_timestamp
+                self._max_timestamp_offset = last_offset
+            if self.size == 0:
+                self._first_timestamp = header.max_timestamp
+            if self.since_index_entry > self.index_interval:
+                self.add_index_entry(self.size, last_offset, self._max_timestamp, self._max_timestamp_offset)
+                self.since_index_entry = 0
+            self.since_index_entry += header.size
+            self.size += header.size
+
     def add_index_entry(self, position: int, last_offset: int, max_timestamp: int, max_timestamp_offset: int) -> None:
         """For the batch at `position`; timestamps are the largest so far."""
         self.index.append(last_offset, position)

@@ -13,11 +13,11 @@ controller.performance.always.log.threshold.ms controller.performance.sample.per
 controller.quota.window.num controller.quota.window.size.seconds controller.socket.timeout.ms cordoned.log.dirs
 create.topic.policy.class.name delete.records.purgatory.purge.interval.requests early.start.listeners
 fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable
-follower.replication.throttled.rate group.consumer.assignment.interval.ms group.consumer.assignor.offload.enable
+group.consumer.assignment.interval.ms group.consumer.assignor.offload.enable
 group.consumer.max.assignment.interval.ms group.consumer.min.assignment.interval.ms
 group.coordinator.append.linger.ms group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes
 group.coordinator.threads internal.metadata.delete.delay.millis internal.metadata.max.batch.size.in.bytes
-kafka.metrics.polling.interval.secs kafka.metrics.reporters leader.replication.throttled.rate
+kafka.metrics.polling.interval.secs kafka.metrics.reporters
 log.dir.failure.timeout.ms log.initial.task.delay.ms max.connection.creation.rate metric.reporters
 metrics.num.samples metrics.recording.level metrics.sample.window.ms num.io.threads num.network.threads
 num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads num.replica.fetchers principal.builder.class

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.settings.definition import Type, at_least, setting
+from penstock.settings.definition import LONG_MAX, Scope, Type, at_least, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +45,20 @@ class ReplicationSettings:
         None,
         "How a consumer's preferred replica is chosen; org.apache.kafka.common.replica.RackAwareReplicaSelector lets "
         "consumers read from a replica in their own rack.",
+    )
+    leader_replication_throttled_rate: int = setting(
+        Type.LONG,
+        LONG_MAX,
+        at_least(0),
+        "Bytes a second that this broker sends to followers of throttled replicas that are not in sync.",
+        scope=Scope.PER_BROKER,
+    )
+    follower_replication_throttled_rate: int = setting(
+        Type.LONG,
+        LONG_MAX,
+        at_least(0),
+        "Bytes a second that this broker fetches for throttled replicas.",
+        scope=Scope.PER_BROKER,
     )
     auto_leader_rebalance_enable: bool = setting(
         Type.BOOLEAN, True, None, "Whether leadership moves back to preferred replicas by itself."

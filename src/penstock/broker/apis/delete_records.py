@@ -1,12 +1,16 @@
 """DeleteRecords: move a partition's start forward; what is before it is gone.
 
-Versions 0-2. Offset -1 means the high watermark.
+Versions 0-2. Offset -1 means the high watermark. Answered once no replica that is up has the records any more, each
+partition with the low watermark that was reached; or when the time is over.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from penstock.broker.leader_hints import not_here
+from penstock.broker.replica import Replica
 from penstock.broker.request import Request
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.apis import ApiKey
@@ -25,32 +29,41 @@ API_KEY = ApiKey.DELETE_RECORDS
 VERSIONS = (0, 2)
 
 HIGH_WATERMARK = -1
+ANY_EPOCH = -1
 
 
-def handle(node: Node, request: Request, message: DeleteRecordsRequest) -> DeleteRecordsResponse:
+def handle(node: Node, request: Request, message: DeleteRecordsRequest) -> DeleteRecordsResponse | None:
     response = DeleteRecordsResponse()
+    pending: dict[int, tuple[Replica, DeleteRecordsPartitionResult, int]] = {}
     for topic in message.topics:
         allowed = request.may(Operation.DELETE, topic_resource(topic.name))
         result = DeleteRecordsTopicResult(name=topic.name)
         for partition in topic.partitions:
             index = partition.partition_index
+            answer = DeleteRecordsPartitionResult(partition_index=index)
             try:
                 if not allowed:
                     raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                low_watermark = _delete(node, topic.name, index, partition.offset)
-                answer = DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark)
+                replica, offset = _delete(node, topic.name, index, partition.offset)
+                answer.low_watermark = replica.low_watermark
+                if answer.low_watermark < offset:
+                    pending[id(answer)] = (replica, answer, offset)
             except KafkaError as error:
-                answer = DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=error.code)
+                _refuse(answer, error.code)
             result.partitions.append(answer)
         response.topics.append(result)
-    return response
+    if not pending:
+        return response
+    _wait(node, pending, message.timeout_ms / 1000, request.park(), response)
+    return None
 
 
-def _delete(node: Node, topic: str, index: int, offset: int) -> int:
+def _delete(node: Node, topic: str, index: int, offset: int) -> tuple[Replica, int]:
+    """Delete here; which replica that was, and up to where."""
     replica = node.replicas.get(topic, index)
     if replica is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    leader = replica.leader_of(-1)
+        raise not_here(node, topic, index)
+    leader = replica.leader_of(ANY_EPOCH)
     log = replica.log
     if "delete" not in log.settings.cleanup_policy:
         raise KafkaError(
@@ -62,5 +75,45 @@ def _delete(node: Node, topic: str, index: int, offset: int) -> int:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
     if offset > log.log_start_offset:
         log.advance_log_start(offset)
+        replica.log_start_moved()
         node.storage.log_start_moved(replica)
-    return log.log_start_offset
+    return replica, offset
+
+
+def _wait(
+    node: Node,
+    pending: dict[int, tuple[Replica, DeleteRecordsPartitionResult, int]],
+    seconds: float,
+    answer: Callable[[DeleteRecordsResponse], None],
+    response: DeleteRecordsResponse,
+) -> None:
+    """Until the followers have followed."""
+
+    def expire() -> None:
+        for _, partition, _ in pending.values():
+            _refuse(partition, ErrorCode.REQUEST_TIMED_OUT)
+        pending.clear()
+        answer(response)
+
+    deadline = node.loop.call_later(max(0, seconds), expire)
+
+    def done(key: int) -> None:
+        found = pending.pop(key, None)
+        if found is None:
+            return  # too late
+        replica, partition, _ = found
+        if replica.leader is None:
+            _refuse(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        else:
+            partition.low_watermark = replica.low_watermark
+        if not pending:
+            deadline.cancel()
+            answer(response)
+
+    for key, (replica, _, offset) in list(pending.items()):
+        replica.wait_for_delete(offset, lambda key=key: done(key))  # type: ignore[misc]
+
+
+def _refuse(answer: DeleteRecordsPartitionResult, code: ErrorCode) -> None:
+    answer.low_watermark = -1
+    answer.error_code = code

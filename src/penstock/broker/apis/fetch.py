@@ -1,6 +1,10 @@
 """Fetch: long poll over many partitions, with incremental sessions.
 
-Versions 4-18: 7 adds sessions, 9 fencing by leader epoch, 12 divergence by epoch, 13 topic ids.
+Versions 4-18: 7 adds sessions, 9 fencing by leader epoch, 11 reading from followers, 12 divergence by epoch, 13 topic
+ids, 15 the epoch of a follower, 16 the current leader in errors.
+
+Followers are served elsewhere (`follower_fetch.py`); this is for consumers, who read below the high watermark. Where
+racks are taken into account, the leader sends a consumer to a replica in its own rack (KIP-392).
 
 The reply holds at least one whole batch from the first partition that has data, whatever the limits say, so that a
 consumer with a small buffer still makes progress. A partition in error answers the request at once. Otherwise the
@@ -13,21 +17,28 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from penstock.broker import follower_fetch
 from penstock.broker.fetch_sessions import FetchContext, PartitionKey, SessionPartition
+from penstock.broker.leader_hints import hint, not_here
 from penstock.broker.replica import Replica
+from penstock.broker.replica_selector import closest_replica
 from penstock.broker.request import Request
-from penstock.io.files import Buffer
+from penstock.log.log import Log
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
-from penstock.security.authorizer import Operation, topic_resource
+from penstock.replication.epochs import UNDEFINED_OFFSET
+from penstock.security.authorizer import Operation
 
 if TYPE_CHECKING:
     from penstock.broker.node import Node
@@ -36,11 +47,18 @@ API_KEY = ApiKey.FETCH
 VERSIONS = (4, 18)
 
 READ_COMMITTED = 1
+DEBUGGING_CONSUMER = -2  # reads any replica, to its end
+FOLLOWERS_SINCE = 11
+LEADER_HINTS_SINCE = 16
+RACK_AWARE = ("org.apache.kafka.common.replica.RackAwareReplicaSelector", "RackAwareReplicaSelector")
 
 logger = logging.getLogger("penstock.fetch")
 
 
 def handle(node: Node, request: Request, message: FetchRequest) -> FetchResponse | None:
+    broker_id, broker_epoch = follower_fetch.follower_of(request, message)
+    if broker_id >= 0:
+        return follower_fetch.handle(node, request, message, broker_id, broker_epoch)
     try:
         context = node.fetch_sessions.open(message, request.version, node.clock.now_ms())
     except KafkaError as error:
@@ -52,8 +70,8 @@ class Fetch:
     """One fetch request, from its arrival to its answer."""
 
     __slots__ = (
-        "_answer", "_bytes_missing", "_committed", "_context", "_deadline", "_is_done", "_is_reading", "_message",
-        "_node", "_request", "_waits_with",
+        "_answer", "_bytes_missing", "_committed", "_context", "_deadline", "_is_debugging", "_is_done", "_is_reading",
+        "_may_read_followers", "_message", "_node", "_request", "_waits_with",
     )  # fmt: skip
 
     def __init__(self, node: Node, request: Request, message: FetchRequest, context: FetchContext) -> None:
@@ -62,6 +80,8 @@ class Fetch:
         self._message = message
         self._context = context
         self._committed = message.isolation_level == READ_COMMITTED
+        self._is_debugging = message.replica_id == DEBUGGING_CONSUMER
+        self._may_read_followers = self._is_debugging or request.version >= FOLLOWERS_SINCE
         self._bytes_missing = 0
         self._is_done = False
         self._is_reading = False
@@ -103,81 +123,85 @@ class Fetch:
         asked = wanted.request
         try:
             replica = self._replica(wanted)
-            leader = replica.leader_of(asked.current_leader_epoch)
             log = replica.log
             offset = asked.fetch_offset
-            diverging: EpochEndOffset | None = None
-            records: Buffer = b""
-            aborted = None
-            if asked.last_fetched_epoch >= 0:
-                epoch, end = log.epochs.end_offset_for(asked.last_fetched_epoch, log.log_end_offset)
-                if epoch < asked.last_fetched_epoch or end < offset:
-                    diverging = EpochEndOffset(epoch=epoch, end_offset=end)
-            if diverging is None:
-                max_bytes = min(asked.partition_max_bytes, left)
-                found = replica.read(
-                    offset,
-                    max_bytes,
-                    committed=self._committed,
-                    at_least_one=at_least_one,
-                    cached_only=cached_only,
-                )
-                if found is None:
-                    return None
-                records = found.data
-                if self._committed:
-                    aborted = [
-                        AbortedTransaction(producer_id=transaction.producer_id, first_offset=transaction.first_offset)
-                        for transaction in log.aborted_transactions(offset, replica.last_stable_offset)
-                    ]
-            return PartitionData(
+            high_watermark = replica.high_watermark
+            data = PartitionData(
                 partition_index=asked.partition,
-                high_watermark=leader.high_watermark,
-                last_stable_offset=replica.last_stable_offset,
+                high_watermark=high_watermark,
+                last_stable_offset=log.last_stable_offset(high_watermark),
                 log_start_offset=log.log_start_offset,
-                diverging_epoch=diverging,
-                aborted_transactions=aborted,
-                records=records,
+                diverging_epoch=_divergence(asked, log),
+                aborted_transactions=None,
+                records=b"",
             )
+            if data.diverging_epoch is not None:
+                return data
+            preferred = self._preferred_replica(replica, offset)
+            if preferred is not None:
+                data.preferred_read_replica = preferred
+                return data
+            limit = data.last_stable_offset if self._committed else high_watermark
+            found = log.read(
+                offset,
+                min(asked.partition_max_bytes, left),
+                log.log_end_offset if self._is_debugging else limit,
+                at_least_one=at_least_one,
+                cached_only=cached_only,
+            )
+            if found is None:
+                return None
+            data.records = found.data
+            if self._committed:
+                data.aborted_transactions = [
+                    AbortedTransaction(producer_id=transaction.producer_id, first_offset=transaction.first_offset)
+                    for transaction in log.aborted_transactions(offset, data.last_stable_offset)
+                ]
+            return data
         except KafkaError as error:
             if error.code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR):
                 logger.error("fetch from %r partition %d: %s", wanted.topic, asked.partition, error)
-            return PartitionData(
-                partition_index=asked.partition,
-                error_code=error.code,
-                high_watermark=-1,
-                last_stable_offset=-1,
-                log_start_offset=-1,
-                records=b"",
-            )
+            return follower_fetch.refusal(asked.partition, error.code)
 
     def _replica(self, wanted: SessionPartition) -> Replica:
         replicas = self._node.replicas
         topic = wanted.topic
-        index = wanted.request.partition
+        asked = wanted.request
         if isinstance(topic, str):
-            replica = replicas.get(topic, index)
+            replica = replicas.get(topic, asked.partition)
             if replica is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                raise not_here(self._node, topic, asked.partition)
         else:
-            replica = replicas.get_by_id(topic, index)
+            replica = replicas.get_by_id(topic, asked.partition)
             if replica is None:
-                raise KafkaError(self._lost_topic_error(wanted))
+                raise self._lost_topic_error(wanted)
             wanted.name = replica.topic_partition.topic
-        if not self._request.may(Operation.READ, topic_resource(replica.topic_partition.topic)):
+        if not self._request.may(Operation.READ, replica.resource):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if self._may_read_followers:
+            replica.check_epoch(asked.current_leader_epoch)
+        else:
+            replica.leader_of(asked.current_leader_epoch)
         return replica
 
-    def _lost_topic_error(self, wanted: SessionPartition) -> ErrorCode:
-        """A topic id that is not here: never was, was recreated under its name, or is gone."""
+    def _lost_topic_error(self, wanted: SessionPartition) -> KafkaError:
+        """A topic id that is not here: never was, is elsewhere, was recreated under its name, or is gone."""
         assert isinstance(wanted.topic, bytes)
-        if self._node.image.topics.name_of(wanted.topic) is not None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if wanted.name is None:
-            return ErrorCode.UNKNOWN_TOPIC_ID
-        if self._node.image.topics.by_name(wanted.name) is not None:
-            return ErrorCode.INCONSISTENT_TOPIC_ID
-        return ErrorCode.UNKNOWN_TOPIC_ID
+        topics = self._node.image.topics
+        name = topics.name_of(wanted.topic)
+        if name is not None:
+            wanted.name = name
+            return not_here(self._node, name, wanted.request.partition)
+        if wanted.name is not None and topics.by_name(wanted.name) is not None:
+            return KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+
+    def _preferred_replica(self, replica: Replica, offset: int) -> int | None:
+        """A replica in the consumer's own rack that can serve it, unless that is this one."""
+        rack = self._message.rack_id
+        if not rack or replica.leader is None or self._node.settings.replica_selector_class not in RACK_AWARE:
+            return None
+        return closest_replica(replica.leader, offset, rack, self._node.image.brokers)
 
     def _is_enough(self, results: list[PartitionData]) -> bool:
         message = self._message
@@ -185,7 +209,7 @@ class Fetch:
             return True
         found = 0
         for data in results:
-            if data.error_code or data.diverging_epoch is not None:
+            if data.error_code or data.diverging_epoch is not None or data.preferred_read_replica >= 0:
                 return True
             found += len(data.records or b"")
         self._bytes_missing = message.min_bytes - found
@@ -280,6 +304,33 @@ class Fetch:
                 by_topic[wanted.topic] = topic
                 response.responses.append(topic)
             topic.partitions.append(data)
+            if data.error_code and self._request.version >= LEADER_HINTS_SINCE:
+                self._add_hint(response, wanted, data)
         if session is not None:
             session.rotate(with_data)
         return response
+
+    def _add_hint(self, response: FetchResponse, wanted: SessionPartition, data: PartitionData) -> None:
+        name = wanted.topic if isinstance(wanted.topic, str) else wanted.name
+        if name is None:
+            return
+        found = hint(self._node, self._request.connection, name, data.partition_index, data.error_code)
+        if found is None:
+            return
+        data.current_leader = LeaderIdAndEpoch(leader_id=found.leader_id, leader_epoch=found.leader_epoch)
+        if all(endpoint.node_id != found.leader_id for endpoint in response.node_endpoints):
+            response.node_endpoints.append(
+                NodeEndpoint(node_id=found.leader_id, host=found.host, port=found.port, rack=found.rack)
+            )
+
+
+def _divergence(asked: FetchPartition, log: Log) -> EpochEndOffset | None:
+    """Where the client's history parts from this log, if it says what it has read and it does."""
+    if asked.last_fetched_epoch < 0:
+        return None
+    epoch, end = log.epochs.end_offset_for(asked.last_fetched_epoch, log.log_end_offset)
+    if end == UNDEFINED_OFFSET or asked.fetch_offset < log.log_start_offset:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    if epoch < asked.last_fetched_epoch or end < asked.fetch_offset:
+        return EpochEndOffset(epoch=epoch, end_offset=end)
+    return None

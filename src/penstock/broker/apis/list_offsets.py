@@ -2,12 +2,16 @@
 
 Versions 1-11: 2 adds isolation levels, 4 leader epochs, 7 the record with the largest timestamp, 8 and above the
 bounds of tiered storage, which here is never used.
+
+Only the leader answers, except to a debugging client. Right after an election it may not know yet how far the records
+that its predecessor told of reach; until it does, the latest offset is not available rather than seem to go back.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.broker.leader_hints import not_here
 from penstock.broker.replica import Replica
 from penstock.broker.request import Request
 from penstock.model.errors import ErrorCode, KafkaError
@@ -45,7 +49,9 @@ SPECIAL_SINCE = {
 }
 
 LEADER_EPOCHS_SINCE = 4
+NOT_AVAILABLE_SINCE = 5
 READ_COMMITTED = 1
+DEBUGGING_CONSUMER = -2
 
 
 def handle(node: Node, request: Request, message: ListOffsetsRequest) -> ListOffsetsResponse:
@@ -68,9 +74,8 @@ def handle(node: Node, request: Request, message: ListOffsetsRequest) -> ListOff
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 replica = node.replicas.get(topic.name, index)
                 if replica is None:
-                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                committed = message.isolation_level == READ_COMMITTED
-                answer = _look_up(replica, partition, committed, request.version)
+                    raise not_here(node, topic.name, index)
+                answer = _look_up(replica, partition, message, request.version)
             except KafkaError as error:
                 answer = ListOffsetsPartitionResponse(error_code=error.code)
             answer.partition_index = index
@@ -82,23 +87,39 @@ def handle(node: Node, request: Request, message: ListOffsetsRequest) -> ListOff
 
 
 def _look_up(
-    replica: Replica, partition: ListOffsetsPartition, committed: bool, version: int
+    replica: Replica, partition: ListOffsetsPartition, message: ListOffsetsRequest, version: int
 ) -> ListOffsetsPartitionResponse:
-    leader = replica.leader_of(partition.current_leader_epoch)
     log = replica.log
     timestamp = partition.timestamp
+    if message.replica_id == DEBUGGING_CONSUMER:
+        replica.check_epoch(partition.current_leader_epoch)
+    else:
+        replica.leader_of(partition.current_leader_epoch)
     if timestamp < 0 and version < SPECIAL_SINCE.get(timestamp, 1 << 15):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    end = replica.last_stable_offset if committed else leader.high_watermark
+    if message.replica_id >= 0:
+        end, is_known = log.log_end_offset, True  # a follower's limit is the log's
+    else:
+        end = replica.last_stable_offset if message.isolation_level == READ_COMMITTED else replica.high_watermark
+        is_known = replica.leader is None or replica.leader.is_settled
+    not_available = KafkaError(
+        ErrorCode.OFFSET_NOT_AVAILABLE if version >= NOT_AVAILABLE_SINCE else ErrorCode.LEADER_NOT_AVAILABLE
+    )
     if timestamp == LATEST:
-        return ListOffsetsPartitionResponse(offset=end, leader_epoch=leader.leader_epoch)
+        if not is_known:
+            raise not_available
+        return ListOffsetsPartitionResponse(offset=end, leader_epoch=replica.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
         return ListOffsetsPartitionResponse(offset=start, leader_epoch=_epoch_at(replica, start))
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return ListOffsetsPartitionResponse()  # nothing is ever tiered
     found = log.offset_of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
-    if found is None or found.offset >= end:
+    if found is None:
+        return ListOffsetsPartitionResponse()
+    if found.offset >= end:
+        if not is_known:
+            raise not_available
         return ListOffsetsPartitionResponse()
     return ListOffsetsPartitionResponse(offset=found.offset, timestamp=found.timestamp, leader_epoch=found.leader_epoch)
 

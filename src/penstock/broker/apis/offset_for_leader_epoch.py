@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.broker.leader_hints import not_here
 from penstock.broker.request import Request
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.apis import ApiKey
@@ -47,7 +48,7 @@ def handle(node: Node, request: Request, message: OffsetForLeaderEpochRequest) -
 def _look_up(node: Node, topic: str, partition: OffsetForLeaderPartition) -> EpochEndOffset:
     replica = node.replicas.get(topic, partition.partition)
     if replica is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        raise not_here(node, topic, partition.partition)
     replica.leader_of(partition.current_leader_epoch)
     epoch, end_offset = replica.log.epochs.end_offset_for(partition.leader_epoch, replica.log.log_end_offset)
     return EpochEndOffset(leader_epoch=epoch, end_offset=end_offset)

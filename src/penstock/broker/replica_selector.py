@@ -1,0 +1,27 @@
+"""Which replica a consumer should read from: one in its own rack, where there is one (KIP-392)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.metadata.cluster import BrokerRegistration
+from penstock.replication.partition import LeaderState
+
+
+def closest_replica(
+    leader: LeaderState, offset: int, rack: str, brokers: Mapping[int, BrokerRegistration]
+) -> int | None:
+    """A follower in the rack that has the offset, the one furthest ahead; None if it is best to stay with the leader,
+    who is in the rack itself or nobody else is."""
+    here = brokers.get(leader.broker_id)
+    if here is not None and here.rack == rack:
+        return None
+    candidates = [
+        (follower.log_end, -broker_id)
+        for broker_id, follower in leader.followers.items()
+        if follower.log_start <= offset <= follower.log_end
+        and (broker := brokers.get(broker_id)) is not None
+        and broker.rack == rack
+        and not broker.fenced
+    ]
+    return -max(candidates)[1] if candidates else None
