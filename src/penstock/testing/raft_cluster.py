@@ -63,6 +63,23 @@ EVENTS: Final = (
 )
 
 
+# What happens to a quorum, and how often compared with the rest.
+FAULTS: Final = {
+    "crash": 10,
+    "lose_power": 10,
+    "doom": 12,
+    "cut": 14,
+    "bad_network": 6,
+    "jump": 5,
+    "pause": 6,
+    "slow_disk": 5,
+    "resign": 3,
+    "shut_down": 3,
+    "snapshot": 12,
+    "change_voters": 12,
+    "replace_disk": 4,
+}
+
 # A checker's verdict, or the state machine's own.
 FAILURES: Final = (Violation, QuorumBroken, AssertionError, ValueError)
 
@@ -137,7 +154,10 @@ class RaftCluster:
         refused_grace_ms=50,
     )
 
-    def __init__(self, seed: int, *, node_type: type[SimulatedNode] = SimulatedNode) -> None:
+    def __init__(
+        self, seed: int, *, node_type: type[SimulatedNode] = SimulatedNode, faults: Sequence[str] | None = None
+    ) -> None:
+        """`faults`: only these of `FAULTS`, and not those the seed would choose."""
         self.seed = seed
         self.random = Random(f"raft {seed}")
         self.time = 0
@@ -158,9 +178,8 @@ class RaftCluster:
         self._written: list[tuple[SimulatedNode, int, Batch]] = []
         self._payloads = 0
         self._faulty = True
-        self._faults: dict[Callable[[], None], int] = {}
         self._build(node_type)
-        self._choose_faults()
+        self._faults = self._choose_faults() if faults is None else dict.fromkeys(faults, 1)
 
     # -- the cluster -----------------------------------------------------------------------------------------------
 
@@ -549,32 +568,17 @@ class RaftCluster:
     def _later(self, action: Callable[[], None]) -> None:
         self.at(self.random.randint(100, 1500) * MILLISECOND, action)
 
-    def _choose_faults(self) -> None:
+    def _choose_faults(self) -> dict[str, int]:
         """Each seed has faults of its own that it likes, and some it does not know: what hides behind a mixture of
         everything may show when there is much of one thing."""
-        usual: list[tuple[Callable[[], None], int]] = [
-            (self._crash, 10),
-            (self._lose_power, 10),
-            (self._doom, 12),
-            (self._cut, 14),
-            (self._bad_network, 6),
-            (self._jump, 5),
-            (self._pause, 6),
-            (self._slow_disk, 5),
-            (self._resign, 3),
-            (self._shut_down, 3),
-            (self._snapshot, 12),
-            (self._change_voters, 12),
-            (self._replace_disk, 4),
-        ]
-        for fault, weight in usual:
-            self._faults[fault] = weight * self.random.choice([0, 1, 1, 2, 5])
-        self._faults[self._cut] += 1
+        chosen = {name: weight * self.random.choice([0, 1, 1, 2, 5]) for name, weight in FAULTS.items()}
+        return chosen if any(chosen.values()) else FAULTS
 
     def _fault(self) -> None:
         if not self._faulty:
             return
-        self.random.choices(list(self._faults), list(self._faults.values()))[0]()
+        (name,) = self.random.choices(list(self._faults), list(self._faults.values()))
+        getattr(self, f"_{name}")()
         self.at(self.random.randint(20, 250) * MILLISECOND, self._fault)
 
     # -- a run -----------------------------------------------------------------------------------------------------
@@ -640,8 +644,8 @@ class Outcome(NamedTuple):
     violation: str | None
 
 
-def play(seed: int, *, node_type: type[SimulatedNode] = SimulatedNode) -> Outcome:
-    cluster = RaftCluster(seed, node_type=node_type)
+def play(seed: int, *, node_type: type[SimulatedNode] = SimulatedNode, faults: Sequence[str] | None = None) -> Outcome:
+    cluster = RaftCluster(seed, node_type=node_type, faults=faults)
     violation: str | None = None
     try:
         cluster.play()

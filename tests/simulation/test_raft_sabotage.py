@@ -1,0 +1,221 @@
+"""Every checker of the simulated quorum catches someone: the quorum, broken on purpose, one law at a time.
+
+A variant is played with seed after seed until the checker named with it speaks. `faults` are those that bring it out; a
+variant that shows in any weather has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import pytest
+
+from penstock.raft import following, leading
+from penstock.raft.changes import Changes
+from penstock.raft.following import Following
+from penstock.raft.leading import Leading
+from penstock.raft.log_view import LogView, OffsetAndEpoch, Valid
+from penstock.raft.messages import FetchAnswer, Vote
+from penstock.raft.progress import Progress, ReplicaProgress
+from penstock.raft.quorum import Quorum
+from penstock.raft.quorum_state import ElectionState
+from penstock.raft.ready import Ready
+from penstock.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
+from penstock.raft.voters import Voter, VoterSet
+from penstock.raft.voting import Voting
+from penstock.testing.raft_cluster import RaftCluster, play
+from penstock.testing.raft_node import SimulatedNode
+
+Patch = pytest.MonkeyPatch
+
+
+class ForgetfulNode(SimulatedNode):
+    def persist(self, ready: Ready) -> None:
+        self.disk.election = ready.election
+
+
+def vote_without_sync(patch: Patch) -> type[SimulatedNode]:
+    """`quorum-state` is written, and not synced."""
+    return ForgetfulNode
+
+
+def vote_twice(patch: Patch) -> None:
+    """A vote is forgotten as soon as it is given."""
+    original = Voting._would_grant
+
+    def would_grant(self: Voting, request: Vote) -> bool:
+        role = self._quorum.role
+        if isinstance(role, Unattached | Prospective):
+            role.voted = None
+        return original(self, request)
+
+    patch.setattr(Voting, "_would_grant", would_grant)
+
+
+def lead_on_after_restart(patch: Patch) -> None:
+    """A leader that comes back goes on in its epoch, though it may have lost what it wrote in it."""
+    original = Quorum.restore
+
+    def restore(self: Quorum, election: ElectionState | None) -> None:
+        original(self, election)
+        if election is not None and isinstance(self.role, Resigned) and self.is_voter:
+            self.become_unattached(election.epoch + 1)
+            self.become_prospective()
+            assert isinstance(self.role, Prospective)
+            for node_id in self.history.voters.node_ids:
+                self.role.ballot.record(node_id, True)
+            self.role = Candidate(election.epoch, self.role.ballot, self.role.election_deadline)
+
+    patch.setattr(Quorum, "restore", restore)
+
+
+def vote_for_any_log(patch: Patch) -> None:
+    patch.setattr(Voting, "_up_to_date", lambda self, end: True)
+
+
+def no_pre_vote(patch: Patch) -> None:
+    """A node that hears nothing stands for election at once."""
+    patch.setattr(Voting, "poll_prospective", lambda self, role: self._quorum.become_candidate())
+
+
+def commit_by_counting(patch: Patch) -> None:
+    """What earlier leaders wrote counts as committed once a majority has it."""
+    original = Quorum.become_leader
+
+    def become_leader(self: Quorum) -> None:
+        original(self)
+        assert isinstance(self.role, Leader)
+        self.role.progress.epoch_start_offset = self.high_watermark
+
+    patch.setattr(Quorum, "become_leader", become_leader)
+
+
+def high_watermark_goes_back(patch: Patch) -> None:
+    """After a change of voters, what the new ones have counts, even if it is less."""
+
+    def advance(self: Progress) -> bool:
+        offsets = sorted((progress.end_offset or 0 for progress in self.voters.values()), reverse=True)
+        offset = offsets[len(offsets) // 2]
+        if offset <= self.epoch_start_offset or offset == self.high_watermark:
+            return False
+        self.high_watermark = offset
+        return True
+
+    patch.setattr(Progress, "advance", advance)
+    patch.setattr(Quorum, "commit", lambda self, offset: setattr(self, "high_watermark", offset))
+
+
+def count_unsynced_tail(patch: Patch) -> None:
+    """The leader counts itself by what it has written."""
+
+    def log_moved(self: Leading, role: Leader) -> None:
+        role.progress.synced(self._quorum.log.end_offset)
+        if role.progress.advance():
+            self.high_watermark_moved(role)
+        self._answer_parked(role)
+
+    patch.setattr(Leading, "log_moved", log_moved)
+
+
+def fetch_ahead_of_disk(patch: Patch) -> None:
+    patch.setattr(Following, "_is_synced", property(lambda self: True))
+
+
+def truncate_to_high_watermark(patch: Patch) -> None:
+    """And not by epoch (what KIP-101 ended in Kafka's replication)."""
+    original = Following._truncate
+
+    def truncate(self: Following, diverging: OffsetAndEpoch) -> None:
+        patch.setattr(following, "truncation_offset", lambda log, diverging: self._quorum.high_watermark)
+        original(self, diverging)
+
+    patch.setattr(Following, "_truncate", truncate)
+
+
+def any_offset_is_good(patch: Patch) -> None:
+    """A fetch from an offset the log has is answered, whoever wrote what is before it."""
+    original = leading.compare_fetch
+
+    def compare(log: LogView, offset: int, epoch: int) -> object:
+        return Valid() if max(1, log.start_offset) <= offset <= log.end_offset else original(log, offset, epoch)
+
+    patch.setattr(leading, "compare_fetch", compare)
+
+
+def commit_before_comparing(patch: Patch) -> None:
+    """A follower takes the leader's high watermark for its own log, also if that diverges."""
+    original = Following.fetch_answered
+
+    def fetch_answered(self: Following, answer: FetchAnswer) -> bool:
+        role = self._quorum.role
+        if isinstance(role, Follower) and answer.diverging is not None:
+            role.leader_high_watermark = answer.high_watermark
+            self._advance(role)
+            return True
+        return original(self, answer)
+
+    patch.setattr(Following, "fetch_answered", fetch_answered)
+
+
+def many_voter_changes_at_once(patch: Patch) -> None:
+    def committed_voters(self: Changes, role: Leader) -> VoterSet:
+        return self._quorum.history.voters
+
+    patch.setattr(Changes, "_committed_voters", committed_voters)
+
+
+def ignore_directories(patch: Patch) -> None:
+    """A node with an empty disk votes, and counts, as the voter it was."""
+    patch.setattr(Voting, "_is_meant", lambda self, voter: True)
+    patch.setattr(Voter, "is_voter", lambda self, key: self.key.node_id == key.node_id)
+    patch.setattr(ReplicaProgress, "matches", lambda self, key: self.key.node_id == key.node_id)
+
+
+def wait_for_ever(patch: Patch) -> None:
+    """A request that was lost is never given up."""
+    patch.setattr(RaftCluster, "settings", replace(RaftCluster.settings, request_timeout_ms=1_000_000))
+
+
+class Variant(NamedTuple):
+    sabotage: Callable[[Patch], type[SimulatedNode] | None]
+    # One of them has to speak, more than one may.
+    checkers: str
+    faults: Sequence[str] | None = None
+
+
+VARIANTS = [
+    Variant(vote_without_sync, "VotePersistedBeforeAnswered"),
+    Variant(vote_twice, "OneLeaderPerEpoch"),
+    Variant(lead_on_after_restart, "OneLeaderPerEpoch"),
+    Variant(vote_for_any_log, "CommittedSurvives"),
+    Variant(no_pre_vote, "CandidatesAskFirst"),
+    Variant(commit_by_counting, "MonotonicHighWatermark"),
+    Variant(high_watermark_goes_back, "MonotonicHighWatermark"),
+    Variant(count_unsynced_tail, "CommittedOnDisks"),
+    Variant(fetch_ahead_of_disk, "CommittedOnDisks"),
+    Variant(truncate_to_high_watermark, "CommittedSurvives"),
+    Variant(any_offset_is_good, "LogMatching"),
+    Variant(commit_before_comparing, "NoDivergingCommittedPrefix"),
+    Variant(
+        many_voter_changes_at_once,
+        "CommittedSurvives OneLeaderPerEpoch NoDivergingCommittedPrefix",
+        ("cut", "change_voters"),
+    ),
+    Variant(ignore_directories, "CommittedSurvives", ("replace_disk", "crash", "cut")),
+    Variant(wait_for_ever, "EventualProgress", ("bad_network", "cut")),
+]
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.sabotage.__name__)
+def test_what_is_broken_is_caught(variant: Variant, monkeypatch: Patch) -> None:
+    node_type = variant.sabotage(monkeypatch) or SimulatedNode
+    others: list[str] = []
+    for seed in range(200):
+        violation = play(seed, node_type=node_type, faults=variant.faults).violation
+        if violation is not None and violation.partition(":")[0] in variant.checkers.split():
+            return
+        if violation is not None:
+            others.append(f"seed {seed}: {violation}")
+    pytest.fail(f"{variant.checkers} saw nothing; others: {others}")
