@@ -134,7 +134,7 @@ def test_what_cannot_be_is_one_line(up: StartUp, tmp_path: Path) -> None:
     for other, said in (
         (up(), f"data is in use by another penstock up (process {running.process.pid})"),
         (up(data=tmp_path / "other", port=running.port), f"127.0.0.1:{running.port} is in use"),
-        (up("--brokers", "3", data=tmp_path / "other"), "not available yet"),
+        (up("--brokers", "3"), f"data is in use by another penstock up (process {running.process.pid})"),
         (up("-o", "num.partitions=none", data=tmp_path / "broken"), "node 1 did not start: "),
         (up(data=Path("/proc/nowhere")), "No such file or directory"),
     ):

@@ -53,8 +53,6 @@ def up(
     from penstock.local.cluster import BadLayout, plan_cluster
     from penstock.local.supervisor import Supervisor
 
-    if brokers > 1:
-        fail("clusters of several brokers are not available yet; --brokers must be 1")
     properties = parse_pairs("--override", override or ())
     with _exclusive(data):
         if port + brokers - 1 > 65535:

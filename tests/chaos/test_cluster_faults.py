@@ -1,0 +1,71 @@
+"""Clusters of real processes that are hurt under load.
+
+Afterwards every acknowledged record is there, once and in order, every replica has the same bytes, and all are in sync.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from chaos.faults import FAULTS, PROPERTIES, Scene
+from chaos.replicas import same_bytes
+from chaos.workload import Writer, check, read_all
+from penstock.testing.clusters import RunningCluster, start_cluster
+
+PARTITIONS = 3
+TOPIC = "events"
+
+
+def campaign(cluster: RunningCluster, faults: list[str], seed: int) -> None:
+    cluster.create_topic(TOPIC, PARTITIONS, 3, {"min.insync.replicas": "2"})
+    writer = Writer(
+        cluster.bootstrap,
+        TOPIC,
+        PARTITIONS,
+        # A request to a leader that is silent, or cut off from its followers, is given up soon.
+        {"enable.idempotence": True, "acks": "all", "message.timeout.ms": 120_000, "request.timeout.ms": 3000},
+        records_a_second=3000,
+    )
+    writer.start()
+    scene = Scene(cluster, writer, TOPIC, random.Random(seed))
+    scene.progress()
+    for fault in faults:
+        began = time.monotonic()
+        FAULTS[fault](scene)
+        print(f"{fault}: {time.monotonic() - began:.1f} s, {len(writer.acknowledged)} acknowledged")
+    scene.progress()
+    writer.stop()
+    assert not writer.failures
+    cluster.wait_for_isr(TOPIC)
+    cluster.wait_until(lambda: same_bytes(cluster, TOPIC, PARTITIONS), "replicas of the same length")
+    found = read_all(cluster.bootstrap, TOPIC, PARTITIONS, timeout=300)
+    check(writer, found, exactly_once=True)
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        ["kill_leader", "kill_controller", "stop_leader", "empty_disk"],
+        ["pause_leader", "cut_leader_off", "kill_all_brokers"],
+    ],
+    ids=["crashes", "silence"],
+)
+def test_three_brokers(tmp_path: Path, faults: list[str]) -> None:
+    with start_cluster(tmp_path, brokers=3, properties=PROPERTIES, proxied="cut_leader_off" in faults) as cluster:
+        campaign(cluster, faults, seed=1)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("brokers", [3, 5])
+@pytest.mark.parametrize("seed", range(3))
+def test_many_faults(tmp_path: Path, brokers: int, seed: int) -> None:
+    rng = random.Random(seed)
+    faults = [fault for _ in range(4) for fault in rng.sample(sorted(FAULTS), len(FAULTS))]
+    print(f"seed {seed}: {', '.join(faults)}")
+    with start_cluster(tmp_path, brokers=brokers, properties=PROPERTIES, proxied=True) as cluster:
+        campaign(cluster, faults, seed)

@@ -1,0 +1,184 @@
+"""Three brokers and three controllers that behave as one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+
+from penstock.client.admin import Admin
+from penstock.testing.clusters import RunningCluster, start_cluster
+from penstock.testing.nodes import RunningNode
+
+PROPERTIES = {
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    "replica.lag.time.max.ms": "3000",
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    with start_cluster(tmp_path_factory.mktemp("cluster"), brokers=3, properties=PROPERTIES) as cluster:
+        yield cluster
+
+
+@pytest.fixture(autouse=True)
+def _everything_runs(cluster: RunningCluster) -> Iterator[None]:
+    yield
+    for node in (*cluster.controllers, *cluster.brokers):
+        if not node.running:
+            node.begin_start()
+    for node in (*cluster.controllers, *cluster.brokers):
+        node.wait_ready()
+
+
+def write(bootstrap: str, topic: str, values: list[str], settings: dict[str, object] | None = None) -> None:
+    """To partition 0, all acknowledged."""
+    refused: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            refused.append(error)
+
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, **(settings or {})})
+    for value in values:
+        producer.produce(topic, value, partition=0, on_delivery=delivered)
+    assert producer.flush(60) == 0
+    assert not refused
+
+
+def read(bootstrap: str, topic: str, count: int) -> list[str]:
+    """The first so many values of partition 0."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "g", "enable.auto.commit": False, "auto.offset.reset": "error"}
+    )
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        found: list[str] = []
+        deadline = time.monotonic() + 60
+        while len(found) < count:
+            assert time.monotonic() < deadline, f"{len(found)} of {count}"
+            for message in consumer.consume(count - len(found), timeout=1):
+                assert message.error() is None, message.error()
+                found.append(message.value().decode())
+        return found
+    finally:
+        consumer.close()
+
+
+def in_sync(cluster: RunningCluster, topic: str) -> set[int]:
+    return set(cluster.describe(topic).partitions[0].isr)
+
+
+def test_every_broker_tells_of_the_whole_cluster(cluster: RunningCluster, unique_topic: Callable[[str], str]) -> None:
+    topic = unique_topic("known")
+    cluster.create_topic(topic, 6)
+    seen = []
+    for broker in cluster.brokers:
+        with Admin(broker.bootstrap) as admin:
+            described = admin.cluster.describe()
+            seen.append((described.cluster_id, described.brokers, admin.topics.describe([topic])))
+            assert described.under_replicated == described.offline == ()
+            assert described.quorum is not None
+            assert {voter.node_id for voter in described.quorum.voters} == {10_001, 10_002, 10_003}
+            assert described.quorum.leader_id in (10_001, 10_002, 10_003)
+            assert {observer.node_id for observer in described.quorum.observers} == {1, 2, 3}
+    assert seen[0] == seen[1] == seen[2]
+    _, brokers, (description,) = seen[0]
+    assert [broker.broker_id for broker in brokers] == [1, 2, 3]
+    assert description.replication_factor == 3
+    assert sorted(partition.leader or 0 for partition in description.partitions) == [1, 1, 2, 2, 3, 3]
+
+
+def test_any_broker_takes_changes(cluster: RunningCluster, unique_topic: Callable[[str], str]) -> None:
+    """Brokers pass on to the active controller what is its to do."""
+    for broker in cluster.brokers:
+        topic = unique_topic("passed-on")
+        with Admin(broker.bootstrap) as admin:
+            admin.topics.create(topic, partitions=1)
+            cluster.wait_for_isr(topic)
+            admin.topics.delete(topic)
+
+
+@pytest.mark.parametrize("survivor", [1, 2, 3])
+def test_one_of_three_brokers_is_enough(
+    cluster: RunningCluster, unique_topic: Callable[[str], str], survivor: int
+) -> None:
+    topic = unique_topic("stubborn")
+    cluster.create_topic(topic, 1, 3, {"min.insync.replicas": "1"})
+    write(cluster.bootstrap, topic, ["before"])
+    others = [broker for broker in cluster.brokers if broker.node_id != survivor]
+    for broker in others:
+        broker.kill()
+    write(cluster.bootstrap, topic, ["meanwhile"])
+    assert read(cluster.bootstrap, topic, 2) == ["before", "meanwhile"]
+    assert in_sync(cluster, topic) == {survivor}
+    for broker in others:
+        broker.start()
+    cluster.wait_for_isr(topic)
+    write(cluster.bootstrap, topic, ["after"])
+    assert read(cluster.bootstrap, topic, 3) == ["before", "meanwhile", "after"]
+
+
+def test_too_few_replicas_refuse_what_they_could_lose(
+    cluster: RunningCluster, unique_topic: Callable[[str], str]
+) -> None:
+    topic = unique_topic("careful")
+    cluster.create_topic(topic, 1, 3, {"min.insync.replicas": "2"})
+    first, second = cluster.brokers[:2]
+    first.kill()
+    write(cluster.bootstrap, topic, ["two are enough"])
+    second.kill()
+    cluster.wait_until(lambda: in_sync(cluster, topic) == {3}, "an ISR of one")
+    errors: list[KafkaError | None] = []
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "retries": 0})
+    producer.produce(topic, "one is not", partition=0, on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(60) == 0
+    assert errors[0] is not None
+    assert errors[0].code() in (KafkaError.NOT_ENOUGH_REPLICAS, KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    first.start()
+    second.start()
+    cluster.wait_for_isr(topic)
+    write(cluster.bootstrap, topic, ["again"])
+    assert read(cluster.bootstrap, topic, 2) == ["two are enough", "again"]
+
+
+def test_a_stopped_broker_hands_its_leaderships_over(
+    cluster: RunningCluster, unique_topic: Callable[[str], str]
+) -> None:
+    topic = unique_topic("handed-over")
+    cluster.create_topic(topic, 3)
+    leader = cluster.leader_of(topic, 0)
+    assert leader.stop() == 0
+    described = cluster.describe(topic)
+    assert all(partition.leader not in (None, leader.node_id) for partition in described.partitions)
+    leader.start()
+    cluster.wait_for_isr(topic)
+
+
+def test_metadata_survives_the_active_controller(cluster: RunningCluster, unique_topic: Callable[[str], str]) -> None:
+    before = cluster.active_controller()
+    before.kill()
+    topic = unique_topic("elsewhere")
+    cluster.create_topic(topic, 2)
+    assert cluster.active_controller().node_id != before.node_id
+    before.start()
+
+
+def test_a_restarted_cluster_is_the_same(cluster: RunningCluster, unique_topic: Callable[[str], str]) -> None:
+    topic = unique_topic("kept")
+    cluster.create_topic(topic, 1)
+    write(cluster.bootstrap, topic, ["a", "b"])
+    nodes: list[RunningNode] = [*cluster.brokers, *cluster.controllers]
+    for node in nodes:
+        assert node.stop() == 0
+    for node in nodes:
+        node.begin_start()
+    for node in nodes:
+        node.wait_ready()
+    cluster.wait_for_isr(topic)
+    write(cluster.bootstrap, topic, ["c"])
+    assert read(cluster.bootstrap, topic, 3) == ["a", "b", "c"]
