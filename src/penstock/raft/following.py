@@ -101,7 +101,10 @@ class Following:
     def refused(self, to: Destination) -> None:
         """Nobody listens where the leader did. The pre-vote tells whether the others think so too."""
         quorum, role = self._quorum, self._quorum.role
-        if isinstance(role, Follower) and to.node_id == role.leader_id and quorum.settings.refused_grace_ms:
+        if not isinstance(role, Follower) or not quorum.settings.refused_grace_ms:
+            return
+        leader = quorum.destination(role.leader_id, role.leader_endpoints)
+        if leader is not None and (leader.host, leader.port) == (to.host, to.port):
             grace = quorum.random_below(quorum.settings.refused_grace_ms)
             role.fetch_deadline = min(role.fetch_deadline, quorum.now + grace)
 
