@@ -33,6 +33,7 @@ class MetadataSnapshots:
         on_log_trimmed: Callable[[], None],
     ) -> None:
         self._store = store
+        self._write = store.write_snapshot if settings.is_controller else store.sync_and_write_snapshot
         self._settings = settings
         self._loop = loop
         self._now_ms = now_ms
@@ -69,7 +70,7 @@ class MetadataSnapshots:
         now_ms = self._now_ms()
         self._bytes_since = 0
         self._last_ms = now_ms
-        self._writing = self._loop.run_in_executor(self._executor, self._store.write_snapshot, image, quorum, now_ms)
+        self._writing = self._loop.run_in_executor(self._executor, self._write, image, quorum, now_ms)
         self._writing.add_done_callback(lambda future: self._written(future, high_watermark))
         return self._writing
 

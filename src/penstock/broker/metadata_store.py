@@ -223,6 +223,14 @@ class MetadataStore:
         self._files.sync_directory(self.directory)
         return identity, position
 
+    def sync_and_write_snapshot(
+        self, image: MetadataImage, quorum: QuorumConfiguration, now_ms: int
+    ) -> tuple[SnapshotId, int]:
+        """For an observer, which does not sync its log otherwise: what is behind a snapshot is not checked at the next
+        start, and must not be torn. Runs on a worker thread."""
+        self.log.flush()
+        return self.write_snapshot(image, quorum, now_ms)
+
     def snapshot_written(self, identity: SnapshotId, size: int) -> None:
         """From now on it can be fetched by others."""
         self._sizes[_key(identity)] = size

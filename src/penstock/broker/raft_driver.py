@@ -377,10 +377,12 @@ class RaftDriver:
         deadline = self._deadline
         if deadline is None or self.is_failed or self._is_closed:
             return
-        if self._now() < deadline:
+        # The timer's word counts, however a fraction of a millisecond is rounded, or it would be set again for ever.
+        reached = max(self._now(), self._timer_at)
+        if reached < deadline:
             self._set_deadline(deadline)
         else:
-            self._input(self.raft.tick)
+            self._input(lambda now: self.raft.tick(max(now, reached)))
 
     # -- syncing ---------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,211 @@
+"""A whole cluster on virtual time: controllers and brokers, each on a machine of its own with a disk that forgets.
+
+    async def story(loop):
+        world = ClusterWorld(loop, seed, controllers=3, brokers=2)
+        await world.start_all()
+        async with world.client("broker-1") as client:
+            await client.create_topic("t")
+        world.crash(world.active_controller())
+        ...
+        await world.settled()
+
+Everything is decided by the seed, so a failure is replayed by running its seed again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+from broker_world import Client, Lost
+from penstock.broker.node import Node
+from penstock.metadata.image import MetadataImage
+from penstock.settings.node import NodeSettings
+from penstock.testing.simulated_clock import SimulatedClock, SimulatedRandomness
+from penstock.testing.simulated_disk import SimulatedDisk
+from penstock.testing.simulated_loop import SimulatedLoop
+from penstock.testing.simulated_mount import Mount
+from penstock.testing.simulated_processes import SimulatedProcesses
+
+PORT = 9092
+CONTROLLER_PORT = 9093
+DATA = "/var/penstock"
+CLUSTER_ID = "c2ltdWxhdGVkLWNsdXN0ZQ"
+
+
+class Machine:
+    """One host, its disk, and the node that runs on it, if one does."""
+
+    def __init__(self, world: ClusterWorld, name: str, properties: dict[str, str]) -> None:
+        self.world = world
+        self.name = name
+        self.clock = SimulatedClock(elapsed=world.loop.time)
+        self.disk = SimulatedDisk(clock=self.clock)
+        self.properties = properties
+        self.starts = 0
+        self.node: Node | None = None  # from the moment it was made
+        self.runs = False
+        self.is_ready = False
+        self._stopping: asyncio.Event | None = None
+        self._program: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """It may wait for others before it is ready."""
+        self.starts += 1
+        self.runs = True
+        self._stopping = asyncio.Event()
+        mount = Mount(self.disk)
+        self._program = self.world.loop.start(self.name, self._run(self._stopping, mount))
+
+    async def _run(self, stopping: asyncio.Event, files: Mount) -> None:
+        world = self.world
+        seed = f"{world.seed}/{self.name}/{self.starts}"
+        self.node = node = Node(
+            NodeSettings.from_properties(self.properties),
+            loop=world.loop,
+            files=files,
+            clock=self.clock,
+            randomness=SimulatedRandomness(seed),
+            processes=SimulatedProcesses(self.disk, random.Random(seed)),
+        )
+        starting = asyncio.ensure_future(node.start())
+        stop = asyncio.ensure_future(stopping.wait())
+        await asyncio.wait([starting, stop, node.failure], return_when=asyncio.FIRST_COMPLETED)
+        if starting.done() and not node.failure.done():
+            if (error := starting.exception()) is not None:
+                world.failures.append(f"{self.name} cannot start: {error!r}")
+                return
+            self.is_ready = True
+            await asyncio.wait([stop, node.failure], return_when=asyncio.FIRST_COMPLETED)
+        if node.failure.done():
+            world.failures.append(f"{self.name}: {node.failure.result()}")
+            starting.cancel()
+            stop.cancel()
+            await node.abandon()
+        elif starting.done():
+            await node.stop()
+        else:
+            starting.cancel()
+            await node.abandon()
+
+    async def stop(self) -> None:
+        assert self._stopping is not None and self._program is not None
+        self._stopping.set()
+        await self._program
+        self._gone()
+        self.world.loop.kill(self.name)
+
+    def crash(self) -> None:
+        self._gone()
+        self.world.loop.kill(self.name)
+        self.disk.crash()
+
+    def power_loss(self) -> None:
+        self._gone()
+        self.world.loop.power_off(self.name)
+        self.disk.power_loss(self.world.chance)
+        self.world.loop.network.power_on(self.name)
+
+    def _gone(self) -> None:
+        self.node = None
+        self.runs = self.is_ready = False
+
+    @property
+    def image(self) -> MetadataImage:
+        assert self.node is not None
+        return self.node.image
+
+
+class ClusterWorld:
+    def __init__(
+        self,
+        loop: SimulatedLoop,
+        seed: int | str,
+        *,
+        controllers: int = 3,
+        brokers: int = 2,
+        properties: dict[str, str] | None = None,
+    ) -> None:
+        self.loop = loop
+        self.seed = seed
+        self.chance = random.Random(f"{seed}/world")
+        self.failures: list[str] = []
+        voters = ",".join(
+            f"{100 + number}@controller-{number}:{CONTROLLER_PORT}" for number in range(1, controllers + 1)
+        )
+        shared = {
+            "log.dirs": DATA,
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": voters,
+            "penstock.cluster.id": CLUSTER_ID,
+            **(properties or {}),
+        }
+        self.machines: dict[str, Machine] = {}
+        for number in range(1, controllers + 1):
+            name = f"controller-{number}"
+            own = {
+                "process.roles": "controller",
+                "node.id": str(100 + number),
+                "listeners": f"CONTROLLER://{name}:{CONTROLLER_PORT}",
+            }
+            self.machines[name] = Machine(self, name, {**shared, **own})
+        for number in range(1, brokers + 1):
+            name = f"broker-{number}"
+            own = {"process.roles": "broker", "node.id": str(number), "listeners": f"PLAINTEXT://{name}:{PORT}"}
+            self.machines[name] = Machine(self, name, {**shared, **own})
+
+    @property
+    def controllers(self) -> list[Machine]:
+        return [machine for name, machine in self.machines.items() if name.startswith("controller")]
+
+    @property
+    def brokers(self) -> list[Machine]:
+        return [machine for name, machine in self.machines.items() if name.startswith("broker")]
+
+    async def start_all(self) -> None:
+        for machine in self.machines.values():
+            if not machine.runs:
+                machine.start()
+        await self.until(lambda: all(machine.is_ready for machine in self.machines.values()), "all nodes are ready")
+
+    def active_controller(self) -> Machine | None:
+        for machine in self.controllers:
+            if machine.node is not None and hasattr(machine.node, "quorum") and machine.node.quorum.is_active:
+                return machine
+        return None
+
+    async def until(self, condition: Callable[[], object], what: str, patience_s: float = 120.0) -> None:
+        deadline = self.loop.time() + patience_s
+        while not condition():
+            assert not self.failures, self.failures
+            assert self.loop.time() < deadline, f"seed {self.seed}: not within {patience_s:g} s: {what}"
+            await asyncio.sleep(0.05)
+
+    async def settled(self) -> MetadataImage:
+        """The image, once every running node has the same."""
+
+        def alike() -> bool:
+            images = [machine.image for machine in self.machines.values() if machine.is_ready]
+            return len({(image.offset, image.epoch) for image in images}) == 1
+
+        await self.until(alike, "all nodes have replayed the same metadata")
+        images = [machine.image for machine in self.machines.values() if machine.is_ready]
+        for image in images:
+            assert image.same_content(images[0]), f"seed {self.seed}: images differ at offset {image.offset}"
+        return images[0]
+
+    @asynccontextmanager
+    async def client(self, name: str, *, patience: float = 30.0) -> AsyncIterator[Client]:
+        try:
+            async with asyncio.timeout(patience):
+                reader, writer = await asyncio.open_connection(name, PORT)
+        except OSError as error:
+            raise Lost from error
+        try:
+            yield Client(reader, writer, patience)
+        finally:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()

@@ -1,0 +1,238 @@
+"""Whole clusters under faults: the metadata that was answered for stays, and every node comes to the same image."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from broker_world import Lost, quietly
+from cluster_world import ClusterWorld
+from penstock.model.errors import ErrorCode
+from penstock.testing.simulated_loop import SimulatedLoop, simulate
+
+SEEDS = range(int(os.environ.get("PENSTOCK_SIM_FIRST", "0")), int(os.environ.get("PENSTOCK_SIM_SEEDS", "6")))
+SMALL = {
+    "metadata.log.max.record.bytes.between.snapshots": "2000",
+    "metadata.max.retention.bytes": "6000",
+    "internal.metadata.log.segment.bytes": "1500",
+}
+
+
+def in_world(story: Callable[[ClusterWorld], Awaitable[None]], seed: int | str = 0, **options: object) -> None:
+    async def program(loop: SimulatedLoop) -> None:
+        world = ClusterWorld(loop, seed, **options)  # type: ignore[arg-type]
+        await story(world)
+        assert not world.failures, world.failures
+
+    simulate(program, seed)
+
+
+async def create(world: ClusterWorld, broker: str, name: str) -> bool | None:
+    """Whether it was created; None if nobody said."""
+    try:
+        async with world.client(broker, patience=20) as client:
+            error = await client.create_topic(name)
+    except Lost:
+        return None
+    if error is ErrorCode.REQUEST_TIMED_OUT:
+        return None
+    # Asked twice on the way, as the controller changed: somebody has created it.
+    return error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+
+
+def test_a_cluster_comes_up_and_answers_alike_everywhere() -> None:
+    async def story(world: ClusterWorld) -> None:
+        await world.start_all()
+        assert await create(world, "broker-1", "orders")
+        image = await world.settled()
+        assert [topic.name for topic in image.topics] == ["orders"]
+        assert sorted(image.brokers) == [1, 2] and not any(broker.fenced for broker in image.brokers.values())
+        assert sorted(image.controllers) == [101, 102, 103]
+        async with world.client("broker-2") as client:
+            assert list(await client.topics()) == ["orders"]
+            assert await client.producer_id() is not None
+
+    in_world(story)
+
+
+def test_topics_are_created_while_active_controllers_die() -> None:
+    async def story(world: ClusterWorld) -> None:
+        await world.start_all()
+        created: list[str] = []
+        for number in range(4):
+            victim = world.active_controller()
+            assert victim is not None
+            asked = asyncio.ensure_future(create(world, "broker-1", f"topic-{number}"))
+            await asyncio.sleep(world.chance.choice((0.0, 0.001, 0.005)))
+            victim.crash()
+            if await asked:
+                created.append(f"topic-{number}")
+            await world.until(world.active_controller, "another controller is active")
+            victim.start()
+            await world.until(lambda: victim.is_ready, "the former controller is back")
+        assert len(created) >= 2
+        image = await world.settled()
+        assert set(created) <= {topic.name for topic in image.topics}
+
+    in_world(story, seed=3)
+
+
+def test_a_node_that_was_away_for_long_catches_up_with_a_snapshot() -> None:
+    async def story(world: ClusterWorld) -> None:
+        await world.start_all()
+        away = next(machine for machine in world.controllers if machine is not world.active_controller())
+        observer = world.machines["broker-2"]
+        away.crash()
+        observer.crash()
+        for number in range(60):
+            assert await create(world, "broker-1", f"topic-{number}")
+        active = world.active_controller()
+        assert active is not None and active.node is not None
+        assert active.image.offset > 100
+        away.start()
+        observer.start()
+        await world.until(lambda: away.is_ready and observer.is_ready, "both are back")
+        image = await world.settled()
+        assert len(image.topics) == 60
+        for machine in (away, observer):
+            names = machine.disk.list("/var/penstock/__cluster_metadata-0")
+            begins = min(int(name[:20]) for name in names if name.endswith(".log"))
+            assert begins > 20, f"{machine.name} fetched the log from {begins} on, and no snapshot"
+
+    in_world(story, properties=SMALL)
+
+
+def test_a_broker_that_dies_is_fenced_at_once_and_unfenced_when_it_is_back() -> None:
+    async def story(world: ClusterWorld) -> None:
+        await world.start_all()
+        await world.settled()
+        victim, other = world.machines["broker-2"], world.machines["broker-1"]
+        before = other.image.brokers[2]
+        victim.crash()
+        begin = world.loop.time()
+        await world.until(lambda: other.image.brokers[2].fenced, "it is fenced")
+        assert world.loop.time() - begin < 2.0  # and not after the session timeout of 9 s
+        victim.start()
+        await world.until(lambda: victim.is_ready, "it is back")
+        after = (await world.settled()).brokers[2]
+        assert not after.fenced and after.epoch > before.epoch
+
+    in_world(story)
+
+
+def test_a_broker_that_cannot_be_heard_is_fenced_after_its_session() -> None:
+    async def story(world: ClusterWorld) -> None:
+        await world.start_all()
+        await world.settled()
+        world.loop.network.isolate("broker-2")
+        begin = world.loop.time()
+        other = world.machines["broker-1"]
+        await world.until(lambda: other.image.brokers[2].fenced, "it is fenced")
+        assert 5.0 < world.loop.time() - begin < 20.0
+        world.loop.network.heal()
+        await world.until(lambda: not other.image.brokers[2].fenced, "it is unfenced")
+
+    in_world(story)
+
+
+def test_a_broker_that_stops_says_so() -> None:
+    async def story(world: ClusterWorld) -> None:
+        await world.start_all()
+        assert await create(world, "broker-1", "orders")
+        await world.settled()
+        begin = world.loop.time()
+        await world.machines["broker-2"].stop()
+        assert world.loop.time() - begin < 3.0
+        await world.until(lambda: world.machines["broker-1"].image.brokers[2].fenced, "it is fenced")
+
+    in_world(story)
+
+
+def test_the_active_controller_hands_over_when_it_stops() -> None:
+    async def story(world: ClusterWorld) -> None:
+        await world.start_all()
+        await world.settled()
+        active = world.active_controller()
+        assert active is not None
+        begin = world.loop.time()
+        await active.stop()
+        await world.until(world.active_controller, "another takes over")
+        assert world.loop.time() - begin < 1.5
+        assert await create(world, "broker-1", "orders")
+
+    in_world(story)
+
+
+def test_a_cut_off_leader_gives_up_and_follows_when_the_cut_heals() -> None:
+    async def story(world: ClusterWorld) -> None:
+        await world.start_all()
+        await world.settled()
+        old = world.active_controller()
+        assert old is not None and old.node is not None
+        world.loop.network.isolate(old.name)
+        others = [machine for machine in world.controllers if machine is not old]
+
+        def replaced() -> bool:
+            return any(machine.node is not None and machine.node.quorum.is_active for machine in others)
+
+        await world.until(replaced, "the others elect a leader")
+        await world.until(lambda: old.node is not None and not old.node.quorum.is_active, "the old one gives up")
+        assert await create(world, "broker-1", "orders")
+        world.loop.network.heal()
+        image = await world.settled()
+        assert [topic.name for topic in image.topics] == ["orders"]
+
+    in_world(story)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_faults_lose_nothing_that_was_answered(seed: int) -> None:
+    """Replay one with PENSTOCK_SIM_FIRST=n PENSTOCK_SIM_SEEDS=n+1."""
+    quietly()
+
+    async def story(world: ClusterWorld) -> None:
+        chance = random.Random(f"{seed}/story")
+        await world.start_all()
+        answered: set[str] = set()
+        refused: set[str] = set()
+        asked: list[asyncio.Future[None]] = []
+
+        async def ask(name: str) -> None:
+            outcome = await create(world, chance.choice(["broker-1", "broker-2"]), name)
+            if outcome:
+                answered.add(name)
+            elif outcome is False:
+                refused.add(name)
+
+        for number in range(25):
+            asked.append(asyncio.ensure_future(ask(f"topic-{number}")))
+            await asyncio.sleep(chance.choice((0.0, 0.05, 0.5, 2.0)))
+            fault = chance.random()
+            down = [machine for machine in world.machines.values() if not machine.runs]
+            if fault < 0.25 and len(down) < 2:
+                active = world.active_controller()
+                machine = chance.choice([active or world.controllers[0], *world.machines.values()])
+                if machine.runs:
+                    chance.choice([machine.crash, machine.power_loss])()
+            elif fault < 0.5 and down:
+                chance.choice(down).start()
+            elif fault < 0.6:
+                world.loop.network.isolate(chance.choice(list(world.machines)))
+            elif fault < 0.75:
+                world.loop.network.heal()
+        world.loop.network.heal()
+        for machine in world.machines.values():
+            if not machine.runs:
+                machine.start()
+        await world.until(lambda: all(each.is_ready for each in world.machines.values()), "all nodes are ready")
+        await asyncio.gather(*asked)
+        assert await create(world, "broker-1", "last")
+        image = await world.settled()
+        found = {topic.name for topic in image.topics}
+        assert answered <= found, f"lost: {answered - found}"
+
+    in_world(story, seed=seed, properties=SMALL)
