@@ -43,7 +43,7 @@ AnyAnswer = TypeVar("AnyAnswer", bound=Answer)
 
 
 def directory(node_id: int) -> bytes:
-    return bytes([node_id]) * 16
+    return bytes([node_id % 256]) * 16
 
 
 def key(node_id: int) -> ReplicaKey:

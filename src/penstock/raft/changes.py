@@ -209,7 +209,7 @@ class Changes:
 
     # -- kraft.version ---------------------------------------------------------------------------------------------
 
-    def upgrade(self, kraft_version: int, *, validate_only: bool) -> None:
+    def check_upgrade(self, kraft_version: int) -> None:
         """From fixed voters to those in the log. Raises KafkaError; nothing to do is no error."""
         quorum = self._quorum
         role = quorum.role
@@ -231,6 +231,9 @@ class Changes:
                 f"kraft.version {kraft_version} is not supported by, or nothing is known of, the voters "
                 f"{sorted({*unknown, *unable})}.",
             )
-        if not validate_only:
-            role.described_voters = None
-            quorum.append_control([KRaftVersionRecord(kraft_version=kraft_version), described.to_record()])
+
+    def upgrade(self, kraft_version: int) -> None:
+        role = self._quorum.role
+        if isinstance(role, Leader) and role.described_voters is not None:
+            described, role.described_voters = role.described_voters, None
+            self._quorum.append_control([KRaftVersionRecord(kraft_version=kraft_version), described.to_record()])

@@ -228,7 +228,10 @@ class Raft:
 
     def upgrade_kraft_version(self, now: int, kraft_version: int, *, validate_only: bool = False) -> Ready:
         """Raises KafkaError if that cannot be. Effective when appended, true when committed, as everything else."""
-        return self._step(now, lambda: self._changes.upgrade(kraft_version, validate_only=validate_only))
+        self._changes.check_upgrade(kraft_version)
+        if validate_only or kraft_version == self.kraft_version:
+            return self.tick(now)
+        return self._step(now, lambda: self._changes.upgrade(kraft_version))
 
     def resign(self, now: int, epoch: int) -> Ready:
         """The controller does not want to lead `epoch` any longer."""
