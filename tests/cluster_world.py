@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 from broker_world import Client, Lost
+from penstock.broker.formatting import format_quorum
 from penstock.broker.node import Node
 from penstock.metadata.image import MetadataImage
 from penstock.settings.node import NodeSettings
@@ -127,7 +128,9 @@ class ClusterWorld:
         controllers: int = 3,
         brokers: int = 2,
         properties: dict[str, str] | None = None,
+        dynamic: bool = False,
     ) -> None:
+        """`dynamic`: the voters are in the log (kraft.version 1), and not in the properties."""
         self.loop = loop
         self.seed = seed
         self.chance = random.Random(f"{seed}/world")
@@ -135,26 +138,39 @@ class ClusterWorld:
         voters = ",".join(
             f"{100 + number}@controller-{number}:{CONTROLLER_PORT}" for number in range(1, controllers + 1)
         )
-        shared = {
+        servers = ",".join(f"controller-{number}:{CONTROLLER_PORT}" for number in range(1, controllers + 1))
+        self.shared = shared = {
             "log.dirs": DATA,
             "controller.listener.names": "CONTROLLER",
-            "controller.quorum.voters": voters,
-            "penstock.cluster.id": CLUSTER_ID,
+            **({"controller.quorum.bootstrap.servers": servers} if dynamic else {"controller.quorum.voters": voters}),
+            **({} if dynamic else {"penstock.cluster.id": CLUSTER_ID}),
             **(properties or {}),
         }
         self.machines: dict[str, Machine] = {}
         for number in range(1, controllers + 1):
-            name = f"controller-{number}"
-            own = {
-                "process.roles": "controller",
-                "node.id": str(100 + number),
-                "listeners": f"CONTROLLER://{name}:{CONTROLLER_PORT}",
-            }
-            self.machines[name] = Machine(self, name, {**shared, **own})
+            self.add_controller(number)
+        if dynamic:
+            randomness = SimulatedRandomness(f"{seed}/format")
+            format_quorum(
+                [(Mount(each.disk), NodeSettings.from_properties(each.properties)) for each in self.controllers],
+                lambda: randomness.bytes(16),
+                self.machines["controller-1"].clock.now_ms(),
+                CLUSTER_ID,
+            )
         for number in range(1, brokers + 1):
             name = f"broker-{number}"
             own = {"process.roles": "broker", "node.id": str(number), "listeners": f"PLAINTEXT://{name}:{PORT}"}
             self.machines[name] = Machine(self, name, {**shared, **own})
+
+    def add_controller(self, number: int) -> Machine:
+        name = f"controller-{number}"
+        own = {
+            "process.roles": "controller",
+            "node.id": str(100 + number),
+            "listeners": f"CONTROLLER://{name}:{CONTROLLER_PORT}",
+        }
+        machine = self.machines[name] = Machine(self, name, {**self.shared, **own})
+        return machine
 
     @property
     def controllers(self) -> list[Machine]:

@@ -10,8 +10,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from broker_world import Lost, quietly
-from cluster_world import ClusterWorld
+from cluster_world import CLUSTER_ID, CONTROLLER_PORT, DATA, ClusterWorld
 from penstock.model.errors import ErrorCode
+from penstock.protocol.messages import add_raft_voter
+from penstock.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from penstock.testing.simulated_loop import SimulatedLoop, simulate
 
 SEEDS = range(int(os.environ.get("PENSTOCK_SIM_FIRST", "0")), int(os.environ.get("PENSTOCK_SIM_SEEDS", "6")))
@@ -72,8 +74,7 @@ def test_topics_are_created_while_active_controllers_die() -> None:
             if await asked:
                 created.append(f"topic-{number}")
             await world.until(world.active_controller, "another controller is active")
-            victim.start()
-            await world.until(lambda: victim.is_ready, "the former controller is back")
+            await world.start_all()
         assert len(created) >= 2
         image = await world.settled()
         assert set(created) <= {topic.name for topic in image.topics}
@@ -187,6 +188,56 @@ def test_a_cut_off_leader_gives_up_and_follows_when_the_cut_heals() -> None:
         assert [topic.name for topic in image.topics] == ["orders"]
 
     in_world(story)
+
+
+def test_voters_in_the_log_can_be_changed_while_the_cluster_runs() -> None:
+    async def story(world: ClusterWorld) -> None:
+        await world.start_all()
+        assert await create(world, "broker-1", "before")
+        new = world.add_controller(4)
+        await world.start_all()
+        await world.settled()
+        assert new.node is not None
+        joined = new.node.identity.directories[DATA]
+
+        def voters() -> set[int]:
+            active = world.active_controller()
+            return set(active.node.quorum.voters.node_ids) if active is not None and active.node is not None else set()
+
+        assert voters() == {101, 102, 103}
+        async with world.client("broker-1") as client:
+            endpoint = add_raft_voter.Listener(name="CONTROLLER", host="controller-4", port=CONTROLLER_PORT)
+            answer = await client.ask(
+                add_raft_voter.AddRaftVoterRequest(
+                    cluster_id=CLUSTER_ID, voter_id=104, voter_directory_id=joined, listeners=[endpoint]
+                )
+            )
+            assert ErrorCode(answer.error_code) is ErrorCode.NONE, answer.error_message
+            assert voters() == {101, 102, 103, 104}
+            leaving = world.active_controller()
+            assert leaving is not None and leaving.node is not None
+            node_id, directory = leaving.node.settings.node_id, leaving.node.identity.directories[DATA]
+            answer = await client.ask(
+                RemoveRaftVoterRequest(cluster_id=CLUSTER_ID, voter_id=node_id, voter_directory_id=directory)
+            )
+            assert ErrorCode(answer.error_code) is ErrorCode.NONE, answer.error_message
+        await world.until(lambda: world.active_controller() not in (None, leaving), "another takes over")
+        assert voters() == {101, 102, 103, 104} - {node_id}
+        leaving.crash()
+        assert await create(world, "broker-1", "after")
+        image = await world.settled()
+        assert [topic.name for topic in image.topics] == ["before", "after"]
+
+    in_world(story, dynamic=True)
+
+
+def test_a_new_broker_learns_from_the_quorum_which_cluster_it_is_in() -> None:
+    async def story(world: ClusterWorld) -> None:
+        await world.start_all()
+        for machine in world.machines.values():
+            assert machine.node is not None and machine.node.cluster_id == CLUSTER_ID
+
+    in_world(story, dynamic=True)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

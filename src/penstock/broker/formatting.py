@@ -114,8 +114,13 @@ def joins_others(settings: NodeSettings) -> bool:
     """A controller that looks for its quorum elsewhere than at itself is not the first of it."""
     if settings.quorum_voters or not settings.is_controller:
         return False
-    own = {endpoint.port for endpoint in settings.controller_endpoints}
-    return any(port not in own for _, port in settings.quorum_bootstrap_servers)
+    servers = settings.quorum_bootstrap_servers
+    own = [
+        endpoint
+        for endpoint in settings.controller_endpoints
+        if any(endpoint.port == port and (endpoint.wildcard or endpoint.host == host) for host, port in servers)
+    ]
+    return len(servers) > 1 or (len(servers) == 1 and not own)
 
 
 def format_quorum(
