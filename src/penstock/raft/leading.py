@@ -174,9 +174,10 @@ class Leading:
         if role.resign_requested or quorum.shutting_down or is_alone:
             quorum.become_resigned()
             return
-        self._answer_parked(role)
-        role.progress.forget_idle_observers(quorum.now)
+        if any(fetch.deadline <= quorum.now for fetch in role.parked):
+            self._answer_parked(role)
         if role.begin_epoch_at <= quorum.now:
+            role.progress.forget_idle_observers(quorum.now)
             self._begin_epoch(role)
 
     def _begin_epoch(self, role: Leader) -> None:
