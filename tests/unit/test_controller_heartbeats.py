@@ -20,8 +20,13 @@ def test_a_session_ends_when_nothing_is_heard() -> None:
     assert heartbeats.overdue(SESSION - 1) == []
     assert heartbeats.session_alive(1, SESSION - 1) and not heartbeats.session_alive(1, SESSION)
     assert heartbeats.overdue(SESSION) == [(1, 10)]
-    assert heartbeats.overdue(SESSION) == []  # told once
-    assert heartbeats.next_deadline_ms == 5000 + SESSION
+    assert not heartbeats.session_alive(1, SESSION)
+    assert heartbeats.overdue(SESSION) == []  # told once,
+    assert heartbeats.overdue(2 * SESSION) == [(2, 20), (1, 10)]  # and again if nothing came of it
+    heartbeats.fenced(1)
+    assert heartbeats.overdue(3 * SESSION) == [(2, 20)]
+    heartbeats.heartbeat(2, 20, 100, 3 * SESSION)
+    assert heartbeats.session_alive(2, 3 * SESSION)
     heartbeats.forget(2)
     assert heartbeats.next_deadline_ms is None
 

@@ -103,6 +103,16 @@ def test_a_session_keeps_others_from_registering() -> None:
     assert heartbeats.next_deadline_ms is None  # the session of the one before is over
 
 
+def test_a_fenced_broker_is_not_watched_until_it_is_heard_of() -> None:
+    world = World(brokers=2)
+    world.heartbeat(2)
+    heartbeats = world.controller.heartbeats
+    world.fence(2)
+    assert heartbeats.next_deadline_ms is None
+    world.heartbeat(2, want_fence=True)
+    assert heartbeats.session_alive(2, 0)
+
+
 # -- stopping ----------------------------------------------------------------------------------------------------------
 
 

@@ -282,3 +282,12 @@ def test_deletion_can_be_disabled() -> None:
     world.create("a")
     assert [code for _, _, code in delete(world, ("a", ZERO_UUID))] == [ErrorCode.TOPIC_DELETION_DISABLED]
     assert len(world.image.topics) == 1
+
+
+def test_partitions_added_during_a_reassignment_have_the_replicas_it_ends_with() -> None:
+    world = World(brokers=4)
+    world.assign("orders", (1, 2))
+    world.reassign("orders", (3, 4))
+    request = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="orders", count=3, assignments=None)])
+    world.do(world.controller.create_partitions(request))
+    assert [len(world.partition("orders", index).replicas) for index in range(3)] == [4, 2, 2]

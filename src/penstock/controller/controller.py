@@ -104,6 +104,8 @@ class Controller:
             if before is None or after is None or before.epoch != after.epoch:
                 self.heartbeats.forget(broker_id)
                 self._registered_at[broker_id] = offset
+            elif after.fenced and not before.fenced:
+                self.heartbeats.fenced(broker_id)
         return delta
 
     def reset(self, image: MetadataImage) -> None:

@@ -32,6 +32,8 @@ class _Contact:
     last_ms: int
     # When the connection was lost that the broker was last heard of on.
     lost_ms: int | None = None
+    # Whether it was told that the session is over; from `last_ms` on, then.
+    is_over: bool = False
 
 
 class Heartbeats:
@@ -70,13 +72,20 @@ class Heartbeats:
     def contact_lost(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
         """The connection was lost that this incarnation of a broker sent its heartbeats on."""
         contact = self._contacts.get(broker_id)
-        if contact is not None and contact.broker_epoch == broker_epoch and contact.lost_ms is None:
+        if (
+            contact is not None
+            and contact.broker_epoch == broker_epoch
+            and contact.lost_ms is None
+            and not contact.is_over
+        ):
             contact.lost_ms = now_ms
 
     def session_alive(self, broker_id: int, now_ms: int) -> bool:
         """Whether a broker is thought to be running, so that another with the same id must be a mistake."""
         contact = self._contacts.get(broker_id)
-        return contact is not None and contact.lost_ms is None and now_ms < self._deadline_ms(contact)
+        if contact is None or contact.is_over or contact.lost_ms is not None:
+            return False
+        return now_ms < self._deadline_ms(contact)
 
     def forget(self, broker_id: int) -> None:
         """Its registration is gone, or is another's from now on."""
@@ -97,15 +106,21 @@ class Heartbeats:
         return min(map(self._deadline_ms, self._contacts.values()), default=None)
 
     def overdue(self, now_ms: int) -> list[BrokerSession]:
-        """The sessions that have ended, the longest overdue first. Each is told once."""
-        ended = [
-            (self._deadline_ms(contact), BrokerSession(broker_id, contact.broker_epoch))
-            for broker_id, contact in self._contacts.items()
-            if self._deadline_ms(contact) <= now_ms
-        ]
-        for _, session in ended:
-            del self._contacts[session.broker_id]
+        """The sessions that have ended, the longest overdue first.
+
+        Each is told again after another session's time, should the broker not have been fenced by then.
+        """
+        ended = []
+        for broker_id, contact in self._contacts.items():
+            deadline_ms = self._deadline_ms(contact)
+            if deadline_ms <= now_ms:
+                ended.append((deadline_ms, BrokerSession(broker_id, contact.broker_epoch)))
+                contact.last_ms, contact.lost_ms, contact.is_over = now_ms, None, True
         return [session for _, session in sorted(ended)]
+
+    def fenced(self, broker_id: int) -> None:
+        """It is not watched any more, until it is heard of."""
+        self._contacts.pop(broker_id, None)
 
     # -- controlled shutdown -------------------------------------------------------------------------------------------
 

@@ -252,7 +252,9 @@ class TopicHandlers:
         additional = wanted.count - existing
         if additional > room:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
-        replication_factor = len(topic.partitions[0].replicas)
+        first = topic.partitions[0]
+        # As it will be when a reassignment is over.
+        replication_factor = len(set(first.replicas) - set(first.removing_replicas))
         if wanted.assignments is None:
             partitions = self._place(additional, replication_factor)
         else:
