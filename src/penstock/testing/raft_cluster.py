@@ -25,7 +25,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from penstock.protocol.messages.control_records import KRaftVersionRecord, VotersRecord
-from penstock.raft.messages import AddVoter, Answer, RemoveVoter, Request, VoterChangeAnswer
+from penstock.raft.messages import Answer, Request, VoterChangeAnswer
 from penstock.raft.quorum import QuorumBroken
 from penstock.raft.ready import Destination, Ready, Send, TruncateTo
 from penstock.raft.roles import Leader, Resigned
@@ -33,11 +33,11 @@ from penstock.raft.settings import RaftSettings
 from penstock.raft.voters import NO_VOTERS, ReplicaKey, Voter, VoterEndpoint, VoterSet
 from penstock.testing.raft_checkers import CHECKERS, Checker, Committed, Violation
 from penstock.testing.raft_disk import Batch, Disk, Snapshot
-from penstock.testing.raft_node import LISTENER, Crashed, SimulatedNode
+from penstock.testing.raft_faults import Faults
+from penstock.testing.raft_network import MILLISECOND, SECOND, Clock, Network
+from penstock.testing.raft_node import LISTENER, ClientRequest, Crashed, SimulatedNode
 from penstock.testing.trace import Field, Trace
 
-MILLISECOND: Final = 1000
-SECOND: Final = 1000 * MILLISECOND
 FAULTS_LAST: Final = 6 * SECOND
 HEALED_LAST: Final = 30 * SECOND
 
@@ -63,23 +63,6 @@ EVENTS: Final = (
 )
 
 
-# What happens to a quorum, and how often compared with the rest.
-FAULTS: Final = {
-    "crash": 10,
-    "lose_power": 10,
-    "doom": 12,
-    "cut": 14,
-    "bad_network": 6,
-    "jump": 5,
-    "pause": 6,
-    "slow_disk": 5,
-    "resign": 3,
-    "shut_down": 3,
-    "snapshot": 12,
-    "change_voters": 12,
-    "replace_disk": 4,
-}
-
 # A checker's verdict, or the state machine's own.
 FAILURES: Final = (Violation, QuorumBroken, AssertionError, ValueError)
 
@@ -92,54 +75,6 @@ class Waiting(NamedTuple):
     request_id: int
     target: int
     request: Request
-
-
-class ClientRequest(NamedTuple):
-    number: int
-    request: Request
-
-
-class Clock:
-    """In milliseconds; may run too fast or too slow, and jump."""
-
-    def __init__(self, speed_percent: int, offset_ms: int) -> None:
-        self.speed_percent = speed_percent
-        self.offset_ms = offset_ms
-
-    def at(self, time: int) -> int:
-        return time * self.speed_percent // (100 * MILLISECOND) + self.offset_ms
-
-    def when(self, milliseconds: int) -> int:
-        """The first moment the clock shows this."""
-        return -(-(milliseconds - self.offset_ms) * 100 * MILLISECOND // self.speed_percent)
-
-
-class Network:
-    """Which way is open, and how bad the rest is."""
-
-    def __init__(self, random: Random) -> None:
-        self._random = random
-        self.blocked: set[tuple[int, int]] = set()
-        self.loss = 0.0
-        self.doubling = 0.0
-        self.slowness = 0.0
-
-    def heal(self) -> None:
-        self.blocked.clear()
-        self.loss = self.doubling = self.slowness = 0.0
-
-    def delays(self, source: int, target: int) -> list[int]:
-        """When the copies of a message arrive; none if it is lost."""
-        if (source, target) in self.blocked or self._random.random() < self.loss:
-            return []
-        copies = 2 if self._random.random() < self.doubling else 1
-        return [self._delay() for _ in range(copies)]
-
-    def _delay(self) -> int:
-        delay = self._random.randint(300, 5 * MILLISECOND)
-        if self._random.random() < self.slowness:
-            delay += self._random.randint(0, 400 * MILLISECOND)
-        return delay
 
 
 class RaftCluster:
@@ -170,16 +105,16 @@ class RaftCluster:
         self.checkers: list[Checker] = [checker(self.nodes, committed) for checker in CHECKERS]
         self._queue: list[tuple[int, int, int | None, Callable[[], None]]] = []
         self._sequence = 0
-        self._clocks: dict[int, Clock] = {}
+        self.clocks: dict[int, Clock] = {}
         self._wake_numbers: Counter[int] = Counter()
-        self._paused_until: dict[int, int] = {}
-        self._doomed: dict[int, tuple[str, bool]] = {}
-        self._slow_disks: set[int] = set()
+        self.paused_until: dict[int, int] = {}
+        self.doomed: dict[int, tuple[str, bool]] = {}
+        self.slow_disks: set[int] = set()
         self._written: list[tuple[SimulatedNode, int, Batch]] = []
         self._payloads = 0
-        self._faulty = True
+        self.faulty = True
         self._build(node_type)
-        self._faults = self._choose_faults() if faults is None else dict.fromkeys(faults, 1)
+        self._faults = Faults(self, faults)
 
     # -- the cluster -----------------------------------------------------------------------------------------------
 
@@ -217,7 +152,7 @@ class RaftCluster:
                 bootstrap=bootstrap,
                 can_become_voter=node_id <= voter_count + spare_count,
             )
-            self._clocks[node_id] = Clock(random.choice([97, 100, 100, 103]), random.randint(0, 100_000))
+            self.clocks[node_id] = Clock(random.choice([97, 100, 100, 103]), random.randint(0, 100_000))
 
     def note(self, *fields: Field) -> None:
         self.trace.add(*fields)
@@ -233,7 +168,7 @@ class RaftCluster:
         """Whether `stop` said so before the time was over."""
         while self._queue and self._queue[0][0] <= until:
             self.time, _, node_id, action = heapq.heappop(self._queue)
-            paused_until = self._paused_until.get(node_id, 0) if node_id is not None else 0
+            paused_until = self.paused_until.get(node_id, 0) if node_id is not None else 0
             if paused_until > self.time:
                 self.at(paused_until - self.time, action, node_id)
                 continue
@@ -249,7 +184,7 @@ class RaftCluster:
         return self.random.randrange(number)
 
     def clock(self, node: SimulatedNode) -> int:
-        return self._clocks[node.node_id].at(self.time)
+        return self.clocks[node.node_id].at(self.time)
 
     def wake(self, node: SimulatedNode, deadline: int | None) -> None:
         self._wake_numbers[node.node_id] += 1
@@ -262,7 +197,7 @@ class RaftCluster:
                 self.note("tick", node.node_id)
                 node.tick()
 
-        self.at(max(0, self._clocks[node.node_id].when(deadline) - self.time), tick, node.node_id)
+        self.at(max(0, self.clocks[node.node_id].when(deadline) - self.time), tick, node.node_id)
 
     def transmit(self, node: SimulatedNode, send: Send) -> None:
         for checker in self.checkers:
@@ -312,17 +247,17 @@ class RaftCluster:
             self.at(delay, arrive, waiting.source)
 
     def start_sync(self, node: SimulatedNode, done: Callable[[], None]) -> None:
-        longest = 300 * MILLISECOND if node.node_id in self._slow_disks else 8 * MILLISECOND
+        longest = 300 * MILLISECOND if node.node_id in self.slow_disks else 8 * MILLISECOND
         self.at(self.random.randint(500, longest), done, node.node_id)
 
     def may_crash(self, node: SimulatedNode, place: str) -> None:
-        doom = self._doomed.get(node.node_id)
+        doom = self.doomed.get(node.node_id)
         if doom is None or doom[0] != place:
             return
-        del self._doomed[node.node_id]
+        del self.doomed[node.node_id]
         self.events["crashes within a step"] += 1
         self.note("crash within a step", node.node_id, place)
-        self._end(node, power=doom[1])
+        self.end(node, power=doom[1])
         raise Crashed
 
     def observe(self, node: SimulatedNode, event: object) -> None:
@@ -362,12 +297,12 @@ class RaftCluster:
 
     # -- the client ------------------------------------------------------------------------------------------------
 
-    def _leaders(self) -> list[SimulatedNode]:
+    def leaders(self) -> list[SimulatedNode]:
         return [node for node in self.nodes.values() if node.raft is not None and node.raft.leading_epoch is not None]
 
     def _write(self) -> None:
         """To whoever thinks it leads: that may be two at a time."""
-        for node in self._leaders():
+        for node in self.leaders():
             self._payloads += 1
             assert node.raft is not None
             epoch = node.raft.epoch
@@ -376,7 +311,7 @@ class RaftCluster:
             if batch is not None:
                 self.note("write", node.node_id, batch.base_offset, epoch)
                 self._written.append((node, incarnation, batch))
-        if self._faulty:
+        if self.faulty:
             self.at(self.random.randint(10, 120) * MILLISECOND, self._write)
 
     def _acknowledge(self, node: SimulatedNode) -> None:
@@ -397,198 +332,38 @@ class RaftCluster:
                     kept.append((writer, incarnation, batch))
         self._written = kept
 
-    def _change_voters(self) -> None:
-        """Sometimes several at once, of which a leader must take one."""
-        for _ in range(self.random.choice([1, 1, 2, 3])):
-            leaders = self._leaders()
-            if leaders and self.kraft_version:
-                self._change_voter(self.random.choice(leaders))
-
-    def _change_voter(self, leader: SimulatedNode) -> None:
-        assert leader.raft is not None
-        voters = leader.raft.voters
-        stale = [voter.key for voter in voters if voter.key != self.nodes[voter.key.node_id].key]
-        outside = [node for node in self.nodes.values() if node.can_become_voter and not voters.is_voter(node.key)]
-        request: Request
-        if stale:
-            # While a voter is gone for good, nobody would take another one away.
-            request = RemoveVoter(cluster_id=None, voter=stale[0])
-        elif outside and self.random.random() < 0.5:
-            node = self.random.choice(outside)
-            request = AddVoter(cluster_id=None, voter=node.key, endpoints=(node.endpoint,))
-        elif len(voters) > 1:
-            request = RemoveVoter(cluster_id=None, voter=self.random.choice(voters.voters).key)
-        else:
-            return
-        self._payloads += 1
-        self.note("change voters", leader.node_id, type(request).__name__, request.voter.node_id)
-        leader.receive(ClientRequest(self._payloads, request), request)
-
     def _answer_client(self, token: ClientRequest, answer: Answer) -> None:
         assert isinstance(answer, VoterChangeAnswer)
-        self.note("voters changed", token.number, answer.error.name)
+        self.note("voters changed", type(token.request).__name__, answer.error.name)
 
-    # -- faults ----------------------------------------------------------------------------------------------------
+    # -- starts and ends -------------------------------------------------------------------------------------------
 
-    def _pick(self) -> SimulatedNode:
-        """Leaders more often than others: that is where it hurts."""
-        leaders = self._leaders()
-        if leaders and self.random.random() < 0.4:
-            return self.random.choice(leaders)
-        return self.random.choice(list(self.nodes.values()))
-
-    def _end(self, node: SimulatedNode, *, power: bool) -> None:
+    def end(self, node: SimulatedNode, *, power: bool) -> None:
         node.stop()
-        self._paused_until.pop(node.node_id, None)
+        self.paused_until.pop(node.node_id, None)
         if power:
             self.events["power losses"] += 1
             node.disk.lose_power(self.random)
         self.note("power loss" if power else "crash", node.node_id)
-        self.at(self.random.randint(20, 800) * MILLISECOND, lambda: self._start(node))
+        self.at(self.random.randint(20, 800) * MILLISECOND, lambda: self.start(node))
 
-    def _start(self, node: SimulatedNode) -> None:
+    def start(self, node: SimulatedNode) -> None:
         if node.is_running:
             return
-        self._doomed.pop(node.node_id, None)
+        self.doomed.pop(node.node_id, None)
         for checker in self.checkers:
             checker.restarted(node)
         self.note("start", node.node_id)
         node.start()
-
-    def _crash(self) -> None:
-        node = self._pick()
-        if node.is_running:
-            self.events["crashes"] += 1
-            self._end(node, power=False)
-
-    def _lose_power(self) -> None:
-        nodes = list(self.nodes.values()) if self.random.random() < 0.25 else [self._pick()]
-        for node in nodes:
-            if node.is_running:
-                self._end(node, power=True)
-
-    def _doom(self) -> None:
-        """The next step that gets there is not finished."""
-        node = self._pick()
-        if node.is_running:
-            place = self.random.choice(["after quorum-state", "after the log"])
-            self._doomed[node.node_id] = (place, self.random.random() < 0.5)
-
-    def _cut(self) -> None:
-        ids = list(self.nodes)
-        self.random.shuffle(ids)
-        size = self.random.randint(1, max(1, len(ids) // 2))
-        one, other = ids[:size], ids[size:]
-        ways = {(source, target) for source in one for target in other}
-        if self.random.random() < 0.5:
-            self.events["partitions"] += 1
-            ways |= {(target, source) for source, target in ways}
-        else:
-            self.events["one-way partitions"] += 1
-            if self.random.random() < 0.5:
-                ways = {(target, source) for source, target in ways}
-        self.network.blocked = ways
-        self.note("cut", repr(sorted(ways)))
-        self._later(lambda: self.network.blocked.clear())
-
-    def _bad_network(self) -> None:
-        network = self.network
-        network.loss, network.doubling, network.slowness = (self.random.random() * 0.3 for _ in range(3))
-        self.note("bad network")
-
-        def better() -> None:
-            network.loss = network.doubling = network.slowness = 0.0
-
-        self._later(better)
-
-    def _jump(self) -> None:
-        node = self._pick()
-        self.events["clock jumps"] += 1
-        jump = self.random.choice([-50, 100, 300, 600])
-        self.note("clock jump", node.node_id, jump)
-        self._clocks[node.node_id].offset_ms += jump
-        if node.is_running:
-            self.at(0, node.tick, node.node_id)
-
-    def _pause(self) -> None:
-        node = self._pick()
-        self.events["pauses"] += 1
-        self.note("pause", node.node_id)
-        self._paused_until[node.node_id] = self.time + self.random.randint(50, 900) * MILLISECOND
-
-    def _slow_disk(self) -> None:
-        node_id = self._pick().node_id
-        self.note("slow disk", node_id)
-        self._slow_disks.add(node_id)
-        self._later(lambda: self._slow_disks.discard(node_id))
-
-    def _resign(self) -> None:
-        for node in self._leaders():
-            assert node.raft is not None
-            epoch = node.raft.epoch
-            self.note("resign", node.node_id)
-            node.step(lambda raft, node=node, epoch=epoch: raft.resign(self.clock(node), epoch))  # type: ignore[misc]
-
-    def _shut_down(self) -> None:
-        node = self._pick()
-        if not node.is_running:
-            return
-        self.note("shut down", node.node_id)
-        node.step(lambda raft: raft.shutdown(self.clock(node)))
-        incarnation = node.incarnation
-
-        def end() -> None:
-            if node.is_running and node.incarnation == incarnation:
-                self._end(node, power=False)
-
-        self.at(100 * MILLISECOND, end)
-
-    def _snapshot(self) -> None:
-        node = self._pick()
-        if node.snapshot(trim=self.random.random() < 0.8):
-            self.note("snapshot", node.node_id)
-
-    def _replace_disk(self) -> None:
-        """An empty one, with a directory id of its own. Only where voters are known by that, once, and while the others
-        can do without: a quorum that agrees on at least three voters."""
-        node = self._pick()
-        running = [other.raft for other in self.nodes.values() if other.raft is not None]
-        voters = {raft.voters for raft in running}
-        idle = all(not isinstance(raft.role, Leader) or raft.role.change is None for raft in running)
-        if not self.kraft_version or self.events["disks replaced"] or len(running) < len(self.nodes) or not idle:
-            return
-        if len(voters) > 1 or len(voters.pop()) < 3:
-            return
-        self.events["disks replaced"] += 1
-        self.note("disk replaced", node.node_id)
-        self._end(node, power=False)
-        node.former_disks.append(node.disk)
-        node.disk = Disk(self.random.randbytes(16))
-
-    def _later(self, action: Callable[[], None]) -> None:
-        self.at(self.random.randint(100, 1500) * MILLISECOND, action)
-
-    def _choose_faults(self) -> dict[str, int]:
-        """Each seed has faults of its own that it likes, and some it does not know: what hides behind a mixture of
-        everything may show when there is much of one thing."""
-        chosen = {name: weight * self.random.choice([0, 1, 1, 2, 5]) for name, weight in FAULTS.items()}
-        return chosen if any(chosen.values()) else FAULTS
-
-    def _fault(self) -> None:
-        if not self._faulty:
-            return
-        (name,) = self.random.choices(list(self._faults), list(self._faults.values()))
-        getattr(self, f"_{name}")()
-        self.at(self.random.randint(20, 250) * MILLISECOND, self._fault)
 
     # -- a run -----------------------------------------------------------------------------------------------------
 
     def play(self) -> None:
         """The whole story. Raises Violation."""
         for node in self.nodes.values():
-            self.at(self.random.randint(0, 100) * MILLISECOND, lambda node=node: self._start(node))  # type: ignore[misc]
+            self.at(self.random.randint(0, 100) * MILLISECOND, lambda node=node: self.start(node))  # type: ignore[misc]
         self.at(200 * MILLISECOND, self._write)
-        self.at(500 * MILLISECOND, self._fault)
+        self.at(500 * MILLISECOND, self._faults.strike)
         self.run(FAULTS_LAST)
         self._heal()
         self._check_progress()
@@ -596,22 +371,22 @@ class RaftCluster:
             checker.ended()
 
     def _heal(self) -> None:
-        self._faulty = False
+        self.faulty = False
         self.note("heal")
         self.network.heal()
-        self._doomed.clear()
-        self._paused_until.clear()
-        self._slow_disks.clear()
+        self.doomed.clear()
+        self.paused_until.clear()
+        self.slow_disks.clear()
         for node in self.nodes.values():
             if not node.is_running:
-                self._start(node)
+                self.start(node)
 
     def _check_progress(self) -> None:
         """Somebody leads, and what it writes from now on is committed everywhere."""
         final: list[Batch] = []
 
         def write() -> None:
-            for node in self._leaders():
+            for node in self.leaders():
                 self._payloads += 1
                 batch = node.append(f"record {self._payloads}")
                 if batch is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from penstock.raft.log_view import OffsetAndEpoch
 from penstock.raft.messages import Answer, FetchAnswer, FetchSnapshotAnswer, Request
@@ -40,6 +40,12 @@ FETCH_BATCHES = 5
 
 class Crashed(Exception):
     """The process ended in the middle of a step."""
+
+
+class ClientRequest(NamedTuple):
+    """The token of a request that came from no node."""
+
+    request: Request
 
 
 class World(Protocol):
