@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import logging
 import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,6 +13,15 @@ import pytest
 
 if TYPE_CHECKING:
     from penstock.testing.nodes import RunningNode
+
+
+@pytest.fixture(autouse=True)
+def log_levels() -> Iterator[None]:
+    """Who crashes things on purpose may silence the loggers; the next test hears them again."""
+    levels = {name: logging.getLogger(name).level for name in ("penstock", "asyncio")}
+    yield
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
 
 
 @pytest.fixture(scope="session")

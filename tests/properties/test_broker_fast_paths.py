@@ -102,7 +102,7 @@ class Peer:
 
     def __init__(self, world: BrokerWorld) -> None:
         assert world.node is not None
-        self.connection = Connection(world.node.listeners[0])
+        self.connection = Connection(world.node.listeners.of_brokers[0])
         self.pipe = Pipe(world.loop, self.connection)
         self.connection.connection_made(self.pipe)
 

@@ -36,11 +36,21 @@ from penstock.protocol.messages import (
 from penstock.protocol.messages import (
     produce as produce_messages,
 )
+from penstock.protocol.messages.add_raft_voter import AddRaftVoterRequest
+from penstock.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
 from penstock.protocol.messages.describe_cluster import DescribeClusterRequest
+from penstock.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
 from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
 from penstock.protocol.messages.list_config_resources import ListConfigResourcesRequest
+from penstock.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from penstock.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from penstock.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from penstock.testing.nodes import RunningNode
 from wire import BROKER_RESOURCE, TOPIC_RESOURCE, Wire, batch, create_topic, produce, producer_id
 
@@ -296,6 +306,32 @@ REQUESTS: dict[ApiKey, Callable[[Asked, int], Message]] = {
     ),
     ApiKey.LIST_CONFIG_RESOURCES: lambda asked, version: ListConfigResourcesRequest(),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions_request,
+    ApiKey.ELECT_LEADERS: lambda asked, version: ElectLeadersRequest(
+        topic_partitions=[TopicPartitions(topic=asked.topic, partitions=[0])], timeout_ms=1000
+    ),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: lambda asked, version: AlterPartitionReassignmentsRequest(
+        timeout_ms=1000,
+        topics=[
+            ReassignableTopic(
+                name=asked.topic, partitions=[ReassignablePartition(partition_index=0, replicas=[asked.node_id])]
+            )
+        ],
+    ),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda asked, version: ListPartitionReassignmentsRequest(topics=None),
+    ApiKey.UNREGISTER_BROKER: lambda asked, version: UnregisterBrokerRequest(broker_id=999),
+    ApiKey.ADD_RAFT_VOTER: lambda asked, version: AddRaftVoterRequest(voter_id=999, timeout_ms=1000),
+    ApiKey.REMOVE_RAFT_VOTER: lambda asked, version: RemoveRaftVoterRequest(voter_id=999),
+}
+
+# What is asked of these is refused, for reasons of its own.
+REFUSED = {
+    ApiKey.DELETE_TOPICS,
+    ApiKey.UPDATE_FEATURES,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.ELECT_LEADERS,
+    ApiKey.UNREGISTER_BROKER,
+    ApiKey.ADD_RAFT_VOTER,
+    ApiKey.REMOVE_RAFT_VOTER,
 }
 
 
@@ -337,7 +373,7 @@ def test_a_real_request_is_answered(
     assert ErrorCode.UNKNOWN_SERVER_ERROR not in errors
     if key is ApiKey.FIND_COORDINATOR:
         assert errors and set(errors) <= {ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE}
-    elif key not in (ApiKey.DELETE_TOPICS, ApiKey.UPDATE_FEATURES, ApiKey.CREATE_PARTITIONS):
+    elif key not in REFUSED:
         assert ErrorCode.NONE in errors or not errors
     assert "Traceback" not in complaints()
 
