@@ -19,6 +19,7 @@ from penstock.broker.assignment import Assignment
 from penstock.broker.controller_channel import ControllerChannel
 from penstock.broker.controller_presence import ControllerPresence
 from penstock.broker.controller_upkeep import ControllerUpkeep
+from penstock.broker.departed import DepartedBrokers
 from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.flusher import Flusher
 from penstock.broker.formatting import NodeIdentity, format_or_load, needs_cluster_id
@@ -107,6 +108,7 @@ class Node:
         self.producer_ids = ProducerIds(self)
         self.lifecycle = BrokerLifecycle(self)
         self.topics_being_created: set[str] = set()
+        self.departed = DepartedBrokers(settings.node_id, loop.time, settings.broker_session_timeout_ms / 1000)
         self.unadvertised_listeners = frozenset(
             endpoint.name
             for endpoint in settings.broker_endpoints
@@ -259,6 +261,7 @@ class Node:
         if any(resource.type == ResourceType.BROKER for resource in delta.changed_configs):
             self._apply_dynamic_settings()
         if self.settings.is_broker:
+            self.departed.committed(delta, self.image)
             self.assignment.committed(delta)
             self.lifecycle.committed()
         self._make_known()

@@ -99,7 +99,7 @@ class QuorumSettings:
     )
     penstock_broker_reconnect_grace_ms: int = setting(
         Type.INT,
-        500,
+        200,
         at_least(0),
         "A broker whose connection to the controller was reset is fenced if it is not back within this time.",
     )

@@ -39,7 +39,9 @@ def handle(node: Node, request: Request, message: MetadataRequest) -> MetadataRe
     image = node.image
     response = MetadataResponse(cluster_id=node.cluster_id, controller_id=node.controller_id_for_clients())
     for broker in image.brokers.values():
-        endpoint = None if broker.fenced else reachable_at(node, request.connection, broker)
+        if broker.fenced and not node.departed.lately(broker.broker_id):
+            continue
+        endpoint = reachable_at(node, request.connection, broker)
         if endpoint is not None:
             response.brokers.append(
                 MetadataResponseBroker(
