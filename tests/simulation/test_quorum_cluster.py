@@ -14,6 +14,7 @@ from cluster_world import CLUSTER_ID, CONTROLLER_PORT, DATA, ClusterWorld
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages import add_raft_voter
 from penstock.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from penstock.testing.simulated_loop import SimulatedLoop, simulate
 
 SEEDS = range(int(os.environ.get("PENSTOCK_SIM_FIRST", "0")), int(os.environ.get("PENSTOCK_SIM_SEEDS", "6")))
@@ -229,6 +230,33 @@ def test_voters_in_the_log_can_be_changed_while_the_cluster_runs() -> None:
         assert [topic.name for topic in image.topics] == ["before", "after"]
 
     in_world(story, dynamic=True)
+
+
+def test_fixed_voters_become_voters_in_the_log() -> None:
+    async def story(world: ClusterWorld) -> None:
+        await world.start_all()
+
+        update = FeatureUpdateKey(feature="kraft.version", max_version_level=1, upgrade_type=1)
+        async with world.client("broker-1") as client:
+            # Not before every voter has told the leader its directory and what it supports.
+            answer = await client.ask(UpdateFeaturesRequest(feature_updates=[update]))
+            assert ErrorCode(answer.error_code) is ErrorCode.INVALID_UPDATE_VERSION
+            await asyncio.sleep(10)
+            answer = await client.ask(UpdateFeaturesRequest(feature_updates=[update]))
+            assert ErrorCode(answer.error_code) is ErrorCode.NONE, answer.error_message
+        await world.settled()
+        for machine in world.machines.values():
+            assert machine.node is not None and machine.node.quorum.features["kraft.version"] == 1
+        active = world.active_controller()
+        assert active is not None
+        active.power_loss()
+        await world.start_all()
+        assert await create(world, "broker-1", "after")
+        await world.settled()
+        for machine in world.machines.values():
+            assert machine.node is not None and machine.node.quorum.features["kraft.version"] == 1
+
+    in_world(story)
 
 
 def test_a_new_broker_learns_from_the_quorum_which_cluster_it_is_in() -> None:

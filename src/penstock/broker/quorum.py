@@ -247,6 +247,10 @@ class MetadataQuorum:
         return self._raft.voters
 
     @property
+    def kraft_version(self) -> int:
+        return self._raft.kraft_version
+
+    @property
     def log_end_offset(self) -> int:
         return self._store.end_offset
 
@@ -302,6 +306,18 @@ class MetadataQuorum:
     def request(self, request: Request, answer: Callable[[Any], None]) -> None:
         """A message of the quorum; `answer` gets its Answer."""
         self._driver.request(request, answer)
+
+    def upgrade_kraft_version(
+        self, kraft_version: int, *, validate_only: bool, done: Callable[[KafkaError | None], None]
+    ) -> None:
+        """From fixed voters to those in the log. `done` hears whether that could be begun; whatever is submitted then
+        is answered when it is committed."""
+
+        def begun(error: KafkaError | None) -> None:
+            self.controller.kraft_version = self._raft.kraft_version
+            done(error)
+
+        self._driver.upgrade_kraft_version(kraft_version, validate_only=validate_only, done=begun)
 
     # -- operations ----------------------------------------------------------------------------------------------------
 

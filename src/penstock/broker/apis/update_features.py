@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from penstock.broker.forwarding import forward
 from penstock.broker.request import Request
 from penstock.controller.features import refused
+from penstock.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.apis import ApiKey
-from penstock.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
 from penstock.security.authorizer import CLUSTER, Operation
 
 if TYPE_CHECKING:
@@ -20,12 +21,39 @@ VERSIONS = (0, 2)
 
 
 def handle(node: Node, request: Request, message: UpdateFeaturesRequest) -> UpdateFeaturesResponse | None:
+    def refusal(error: KafkaError) -> UpdateFeaturesResponse:
+        return refused(message, error)
+
     if not request.may(Operation.ALTER, CLUSTER):
-        return refused(message, KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
-    forward(
-        node,
-        request,
-        lambda controller: controller.update_features(message),
-        lambda error: refused(message, error),
-    )
+        return refusal(KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    kraft = next((update for update in message.feature_updates if update.feature == KRAFT_VERSION), None)
+    if (
+        kraft is None
+        or kraft.max_version_level <= node.quorum.kraft_version
+        or kraft.max_version_level not in SUPPORTED_FEATURES[KRAFT_VERSION]
+        or not node.quorum.is_active
+    ):
+        forward(node, request, lambda controller: controller.update_features(message), refusal)
+        return None
+    _upgrade_quorum(node, request, message, kraft)
     return None
+
+
+def _upgrade_quorum(node: Node, request: Request, message: UpdateFeaturesRequest, kraft: FeatureUpdateKey) -> None:
+    """The version of the quorum is its own affair; the controller has the rest, with that done."""
+    answer = request.park()
+    rest = message
+    if message.validate_only:
+        others = [update for update in message.feature_updates if update is not kraft]
+        rest = UpdateFeaturesRequest(timeout_ms=message.timeout_ms, feature_updates=others, validate_only=True)
+
+    def done(outcome: UpdateFeaturesResponse | KafkaError) -> None:
+        answer(refused(message, outcome) if isinstance(outcome, KafkaError) else outcome)
+
+    def begun(error: KafkaError | None) -> None:
+        if error is not None:
+            answer(refused(message, error))
+        else:
+            node.quorum.submit(lambda controller: controller.update_features(rest), done)
+
+    node.quorum.upgrade_kraft_version(kraft.max_version_level, validate_only=message.validate_only, done=begun)
