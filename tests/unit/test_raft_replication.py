@@ -429,7 +429,10 @@ def test_a_voter_of_another_cluster_is_not_believed() -> None:
     assert [send.to.node_id for send in table.take(Fetch)] != [2]
 
 
-def test_a_follower_with_fixed_voters_introduces_itself_once() -> None:
+@pytest.mark.parametrize(
+    "answer", [VoterChangeAnswer(leader=led_by(2, 1)), VoterChangeAnswer(error=ErrorCode.UNSUPPORTED_VERSION)]
+)
+def test_a_follower_with_fixed_voters_introduces_itself_once(answer: VoterChangeAnswer) -> None:
     table = Table(1, 2, 3, static=True, settings=with_settings(fetch_timeout_ms=100))
     fetch = table.follow(2, epoch=1)
     for _ in range(4):
@@ -440,5 +443,5 @@ def test_a_follower_with_fixed_voters_introduces_itself_once() -> None:
         fetch = table.take(Fetch)[-1]
     (update,) = updates
     assert isinstance(update.request, UpdateVoter) and update.request.voter == key(1)
-    table.answer(update, VoterChangeAnswer(leader=led_by(2, 1)))
+    table.answer(update, answer)
     assert table.role(Follower).has_updated_leader

@@ -70,6 +70,7 @@ from penstock.raft.messages import (
     Answer,
     BeginQuorumEpoch,
     BeginQuorumEpochAnswer,
+    Endpoints,
     EndQuorumEpoch,
     EndQuorumEpochAnswer,
     Fetch,
@@ -147,6 +148,11 @@ class Raft:
     @property
     def leader(self) -> LeaderAndEpoch:
         return self._quorum.leader_and_epoch
+
+    @property
+    def leader_endpoints(self) -> Endpoints:
+        """Where the leader listens, as far as that is known."""
+        return self._quorum.leader_endpoints
 
     @property
     def epoch(self) -> int:
@@ -366,13 +372,19 @@ class Raft:
         return answer.error is ErrorCode.NONE
 
     def _refused_outright(self, sent: InFlight, error: ErrorCode) -> bool:
+        """An old node does not know everything: it is not asked for that again."""
         quorum = self._quorum
-        old_node = error is ErrorCode.UNSUPPORTED_VERSION and isinstance(sent.request, Vote) and sent.request.pre_vote
-        if old_node and isinstance(quorum.role, Prospective):
-            # It does not know of pre-votes, so there can be none.
-            quorum.become_candidate()
-            return True
-        return False
+        if error is not ErrorCode.UNSUPPORTED_VERSION:
+            return False
+        match sent.request:
+            case Vote(pre_vote=True) if isinstance(quorum.role, Prospective):
+                # With one that cannot be asked there can be no pre-vote.
+                quorum.become_candidate()
+                return True
+            case UpdateVoter():
+                return self._following.update_answered(VoterChangeAnswer(error=error))
+            case _:
+                return False
 
     def _heard(
         self,

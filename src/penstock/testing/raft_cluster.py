@@ -60,6 +60,7 @@ EVENTS: Final = (
     "clock jumps",
     "pauses",
     "disks replaced",
+    "kraft.version upgrades",
 )
 
 
@@ -120,7 +121,7 @@ class RaftCluster:
 
     def _build(self, node_type: type[SimulatedNode]) -> None:
         random = self.random
-        voter_count = random.choice([1, 3, 3, 3, 5])
+        voter_count = random.choice([1, 3, 3, 3, 3, 5, 5, 7])
         spare_count = random.randint(0, 2)
         broker_count = random.randint(0, 1)
         self.kraft_version = random.choice([0, 1, 1])
@@ -363,7 +364,7 @@ class RaftCluster:
         for node in self.nodes.values():
             self.at(self.random.randint(0, 100) * MILLISECOND, lambda node=node: self.start(node))  # type: ignore[misc]
         self.at(200 * MILLISECOND, self._write)
-        self.at(500 * MILLISECOND, self._faults.strike)
+        self.at(self.random.randint(300, 1500) * MILLISECOND, self._faults.strike)
         self.run(FAULTS_LAST)
         self._heal()
         self._check_progress()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from penstock.model.errors import KafkaError
 from penstock.raft.messages import AddVoter, RemoveVoter, Request
 from penstock.raft.roles import Leader
 from penstock.testing.raft_disk import Disk
@@ -29,6 +30,7 @@ FAULTS: Final = {
     "snapshot": 12,
     "change_voters": 12,
     "replace_disk": 4,
+    "upgrade": 20,
 }
 
 
@@ -43,12 +45,14 @@ class Faults:
         """Sometimes several at once, of which a leader must take one."""
         for _ in range(self._random.choice([1, 1, 2, 3])):
             leaders = self._cluster.leaders()
-            if leaders and self._cluster.kraft_version:
+            if leaders:
                 self._change_voter(self._random.choice(leaders))
 
     def _change_voter(self, leader: SimulatedNode) -> None:
         assert leader.raft is not None
         voters = leader.raft.voters
+        if leader.raft.kraft_version == 0:
+            return
         stale = [voter.key for voter in voters if voter.key != self._cluster.nodes[voter.key.node_id].key]
         outside = [
             node for node in self._cluster.nodes.values() if node.can_become_voter and not voters.is_voter(node.key)
@@ -66,6 +70,19 @@ class Faults:
             return
         self._cluster.note("change voters", leader.node_id, type(request).__name__, request.voter.node_id)
         leader.receive(ClientRequest(request), request)
+
+    def upgrade(self) -> None:
+        """From fixed voters to those in the log, if all of them have introduced themselves."""
+        for leader in self._cluster.leaders():
+            if leader.raft is None or leader.raft.kraft_version >= 1:
+                continue
+            try:
+                leader.step(lambda raft, leader=leader: raft.upgrade_kraft_version(self._cluster.clock(leader), 1))  # type: ignore[misc]
+            except KafkaError as error:
+                self._cluster.note("no upgrade", leader.node_id, error.code.name)
+            else:
+                self._cluster.note("upgrade", leader.node_id)
+                self._cluster.events["kraft.version upgrades"] += 1
 
     def _pick(self) -> SimulatedNode:
         """Leaders more often than others: that is where it hurts."""
