@@ -19,7 +19,7 @@ from penstock.protocol.declaration import Message
 Response = TypeVar("Response")
 
 # Partitions changed in one batch where there can be any number of them: some milliseconds of work.
-MAX_CHANGES_PER_BATCH: Final = 500
+MAX_CHANGES_PER_BATCH: Final = 300
 # What one request of a user may ask for at once. It is refused as a whole beyond that.
 MAX_RECORDS_PER_REQUEST: Final = 10_000
 
