@@ -1,9 +1,9 @@
 """Brokers that were fenced a moment ago, which Metadata still lists.
 
-A broker that dies is fenced in a fraction of a second here, and its partitions have other leaders at once. Clients learn of
-both in one Metadata response, and librdkafka (2.10 and later) then stumbles: it takes the broker that is gone apart
-while it moves the broker's partitions to their new leaders, loses their new place, and asks again a second later. In
-Kafka a dead broker stays listed for the whole of its session. So it does here: listed, leading nothing, for as long.
+A broker that dies is fenced in a fraction of a second here, and its partitions have other leaders at once. Clients
+learn of both in one Metadata response, and librdkafka (2.10 and later) then stumbles: it takes the broker that is gone
+apart while it moves the broker's partitions to their new leaders, loses their new place, and asks again a second
+later. In Kafka a dead broker stays listed for the whole of its session. So it does here: listed, leading nothing.
 """
 
 from __future__ import annotations
