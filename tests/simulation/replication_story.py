@@ -1,0 +1,706 @@
+"""One partition, three to five replicas, the real controller: seeded stories of the pure machines alone.
+
+    outcome = play(seed)
+    assert outcome.violation is None
+
+Everything between the machines takes its time and may get lost: a follower's fetch, the leader's answer, a proposal to
+the controller, its answer, the news of metadata. Brokers are killed, stopped, lose their power or their disk, lag, and
+are fenced without reason. After every step the checkers look at all of it at once, which nobody in it can:
+
+- `OneLeaderPerEpoch`.
+- `MonotonicHighWatermark`: of each leader.
+- `CommittedIsInSync`: what a leader takes for committed is on every replica that could be elected next.
+- `CommittedStays`: what was below a leader's high watermark once, a consumer may have read: whoever leads has it.
+- `AcknowledgedStays`: the same for what a producer was told is safe.
+- `LogMatching`: two replicas have the same records below what both take for committed.
+
+What may be expected of a power loss is the durability table of the design: with `flush.messages=1` all of them at once;
+without, all but one replica of those in sync or eligible, and that one stays up until the others are back.
+
+    python tests/simulation/replication_story.py --seeds 1000
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+if __name__ == "__main__":
+    sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
+
+from controller_world import World
+from penstock.controller.elections import Election
+from penstock.metadata.partition import Partition
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.protocol.messages.alter_partition import BrokerState
+from penstock.replication.epochs import UNDEFINED_OFFSET, LeaderEpochs
+from penstock.replication.follower import FollowerState
+from penstock.replication.partition import LeaderState, Proposal
+
+TOPIC = "t"
+LAG_MAX_MS = 1000
+STEPS = 400
+SETTLING_ROUNDS = 200
+
+EVENTS = (
+    "appended", "committed", "acknowledged", "refused: not enough replicas", "elected", "elected again", "truncated",
+    "fetched", "fetch lost", "epoch fenced", "joined", "left", "proposal refused", "proposal lost", "killed", "stopped",
+    "power lost", "disk lost", "fenced for nothing", "unsafe",
+)  # fmt: skip
+
+
+class Violation(AssertionError):
+    pass
+
+
+class Entry(NamedTuple):
+    epoch: int
+    value: int
+
+
+class News(NamedTuple):
+    """The metadata at one moment."""
+
+    partition: Partition
+    registered: dict[int, int]  # epochs of those that may be in sync
+
+
+class Fetch(NamedTuple):
+    follower: int
+    incarnation: int
+    broker_epoch: int
+    leader: int
+    leader_epoch: int
+    offset: int
+    last_epoch: int
+
+
+class Answer(NamedTuple):
+    fetch: Fetch
+    code: ErrorCode
+    entries: tuple[Entry, ...] = ()
+    high_watermark: int = -1
+    diverging: tuple[int, int] | None = None
+
+
+class Replica:
+    """A broker with its log; `leader` or `follower` while it is up."""
+
+    leader_type = LeaderState
+    follower_type = FollowerState
+
+    def __init__(self, story: Story, broker_id: int) -> None:
+        self.story = story
+        self.id = broker_id
+        self.incarnation = 0
+        self.disk = 0
+        self.is_up = False
+        self.stopped_cleanly = True
+        self.is_damaged = False  # it lost records that it had acknowledged, and has not caught up again
+        self.broker_epoch = -1
+        self.log: list[Entry] = []
+        self.synced = 0
+        self.epochs = LeaderEpochs()
+        self.kept_high_watermark = 0
+        self.seen = -1  # how much news it has heard
+        self.leader: LeaderState | None = None
+        self.follower: FollowerState | None = None
+        self.has_fetch_in_flight = False
+
+    # -- the log ----------------------------------------------------------------------------------------------------
+
+    def append(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            if entry.epoch != self.epochs.latest:
+                self.epochs.assign(entry.epoch, len(self.log))
+            self.log.append(entry)
+
+    def cut(self, offset: int) -> None:
+        del self.log[offset:]
+        self.synced = min(self.synced, offset)
+        self.epochs.truncate_from_end(offset)
+
+    def flush(self) -> None:
+        self.synced = len(self.log)
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    def start(self, *, clean: bool) -> None:
+        self.incarnation += 1
+        self.is_up = True
+        story = self.story
+        self.broker_epoch = story.world.register(self.id, incarnation=self.incarnation, clean=clean, disk=self.disk)
+        story.announce()
+        self.epochs = LeaderEpochs()
+        for offset, entry in enumerate(self.log):
+            if entry.epoch != self.epochs.latest:
+                self.epochs.assign(entry.epoch, offset)
+        high_watermark = min(self.kept_high_watermark, len(self.log))
+        self.follower = self.follower_type(leader_id=-1, leader_epoch=-1, high_watermark=high_watermark)
+        self.leader = None
+        self.has_fetch_in_flight = False
+        self.seen = len(story.news) - 1
+        self.take_part()
+
+    def end(self) -> None:
+        self.kept_high_watermark = self.story.chance.randint(0, self.high_watermark)
+        self.is_up = False
+        if self.leader is not None:
+            for waiter in self.leader.take_all():
+                waiter(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.leader = self.follower = None
+
+    @property
+    def high_watermark(self) -> int:
+        state = self.leader or self.follower
+        return state.high_watermark if state is not None else 0
+
+    def registered(self, broker_id: int) -> int | None:
+        return self.story.news[self.seen].registered.get(broker_id)
+
+    def take_part(self) -> None:
+        """Act on the metadata as far as it is known here."""
+        partition = self.story.news[self.seen].partition
+        now_ms = self.story.now_ms
+        if partition.leader == self.id:
+            if self.leader is not None and self.leader.leader_epoch == partition.leader_epoch:
+                self.leader.update(
+                    partition_epoch=partition.partition_epoch,
+                    replicas=partition.replicas,
+                    isr=partition.isr,
+                    now_ms=now_ms,
+                )
+                self.answer_waiting()
+                return
+            former = self.leader
+            self.story.events["elected again" if former else "elected"] += 1
+            self.epochs.assign(partition.leader_epoch, len(self.log))
+            self.leader = self.leader_type(
+                broker_id=self.id,
+                leader_epoch=partition.leader_epoch,
+                partition_epoch=partition.partition_epoch,
+                replicas=partition.replicas,
+                isr=partition.isr,
+                log_end=len(self.log),
+                flushed=self.synced,
+                counts_flushed=self.story.flushes,
+                high_watermark=self.high_watermark,
+                min_insync_replicas=self.story.min_isr,
+                lag_max_ms=LAG_MAX_MS,
+                registered=self.registered,
+                now_ms=now_ms,
+            )
+            if former is not None:
+                self.leader.succeed(former)
+            self.follower = None
+            self.answer_waiting()
+        elif self.leader is not None or self.follows_another(partition):
+            self.begin_to_follow(partition)
+
+    def follows_another(self, partition: Partition) -> bool:
+        follower = self.follower
+        assert follower is not None
+        return (follower.leader_id, follower.leader_epoch) != (partition.leader, partition.leader_epoch)
+
+    def begin_to_follow(self, partition: Partition) -> None:
+        high_watermark = self.high_watermark
+        if self.leader is not None:
+            for waiter in self.leader.take_all():
+                waiter(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.leader = None
+        self.follower = self.follower_type(
+            leader_id=partition.leader, leader_epoch=partition.leader_epoch, high_watermark=high_watermark
+        )
+
+    def answer_waiting(self) -> None:
+        assert self.leader is not None
+        for waiter in self.leader.take_satisfied():
+            waiter(ErrorCode.NONE)
+        for waiter in self.leader.take_unsafe():
+            waiter(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
+    # -- leading ----------------------------------------------------------------------------------------------------
+
+    def produce(self, value: int, acknowledge: Callable[[], None]) -> None:
+        leader = self.leader
+        assert leader is not None
+        if not leader.has_enough_replicas:
+            self.story.events["refused: not enough replicas"] += 1
+            return
+        self.append([Entry(leader.leader_epoch, value)])
+        self.story.events["appended"] += 1
+        leader.appended(len(self.log), self.story.now_ms)
+
+        def waiter(code: ErrorCode) -> None:
+            if code is ErrorCode.NONE:
+                acknowledge()
+            elif code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND:
+                self.story.events["unsafe"] += 1
+
+        self.wait(len(self.log), waiter)
+        self.answer_waiting()
+
+    def wait(self, offset: int, waiter: Callable[[ErrorCode], None]) -> None:
+        assert self.leader is not None
+        self.leader.wait_for(offset, waiter)
+
+    def handle_fetch(self, fetch: Fetch) -> Answer:
+        leader = self.leader
+        known = leader.leader_epoch if leader else self.follower.leader_epoch if self.follower else -1
+        if fetch.leader_epoch != known or leader is None:
+            self.story.events["epoch fenced"] += 1
+            newer = fetch.leader_epoch > known
+            return Answer(fetch, ErrorCode.UNKNOWN_LEADER_EPOCH if newer else ErrorCode.FENCED_LEADER_EPOCH)
+        if fetch.last_epoch >= 0:
+            epoch, end = self.epochs.end_offset_for(fetch.last_epoch, len(self.log))
+            if end == UNDEFINED_OFFSET:
+                return Answer(fetch, ErrorCode.OFFSET_OUT_OF_RANGE)
+            if epoch < fetch.last_epoch or end < fetch.offset:
+                return Answer(fetch, ErrorCode.NONE, diverging=(epoch, end))
+        if fetch.offset > len(self.log):
+            return Answer(fetch, ErrorCode.OFFSET_OUT_OF_RANGE)
+        try:
+            leader.fetched(fetch.follower, fetch.offset, 0, fetch.broker_epoch, self.story.now_ms)
+        except KafkaError as error:
+            return Answer(fetch, error.code)
+        self.answer_waiting()
+        if (proposal := leader.expand(fetch.follower)) is not None:
+            self.propose(proposal)
+        count = self.story.chance.choice((1, 3, 100))
+        entries = tuple(self.log[fetch.offset : fetch.offset + count])
+        return Answer(fetch, ErrorCode.NONE, entries, leader.high_watermark)
+
+    def propose(self, proposal: Proposal) -> None:
+        story, incarnation = self.story, self.incarnation
+        story.send(
+            lambda: story.alter(self, incarnation, proposal),
+            "proposal lost",
+            lambda: story.propose_again(self, incarnation, proposal),
+        )
+
+    # -- following --------------------------------------------------------------------------------------------------
+
+    def fetch(self) -> None:
+        follower = self.follower
+        assert follower is not None
+        self.has_fetch_in_flight = True
+        self.story.events["fetched"] += 1
+        if self.story.flushes:
+            self.flush()  # what is acknowledged is on the disk
+        request = Fetch(
+            self.id,
+            self.incarnation,
+            self.broker_epoch,
+            follower.leader_id,
+            follower.leader_epoch,
+            len(self.log),
+            self.epochs.latest,
+        )
+        self.story.send(lambda: self.story.deliver(request), "fetch lost", lambda: self.lost(request))
+
+    def lost(self, fetch: Fetch) -> None:
+        if self.incarnation == fetch.incarnation:
+            self.has_fetch_in_flight = False
+
+    def handle_answer(self, answer: Answer) -> None:
+        fetch = answer.fetch
+        follower = self.follower
+        if self.incarnation != fetch.incarnation or not self.is_up:
+            return
+        self.has_fetch_in_flight = False
+        if follower is None or follower.leader_epoch != fetch.leader_epoch or fetch.offset != len(self.log):
+            return
+        if answer.code is not ErrorCode.NONE:
+            return
+        if answer.diverging is not None:
+            cut = follower.truncation(answer.diverging, self.epochs, len(self.log))
+            if cut.offset < len(self.log):
+                self.story.events["truncated"] += 1
+            self.cut(cut.offset)
+            follower.truncated(len(self.log))
+            return
+        self.append(list(answer.entries))
+        follower.learned(answer.high_watermark, len(self.log))
+
+
+class Outcome(NamedTuple):
+    violation: Violation | None
+    events: Counter[str]
+    trace: str
+
+
+class Story:
+    def __init__(self, seed: int, replica_type: type[Replica] = Replica) -> None:
+        self.chance = random.Random(f"{seed}/replication")
+        self.count = self.chance.choice((3, 3, 3, 4, 5))
+        self.min_isr = self.chance.choice((1, 2, 2, 2, 3))
+        self.flushes = self.chance.random() < 0.3
+        self.loses_power = self.flushes or self.chance.random() < 0.6
+        self.now_ms = 0
+        self.events: Counter[str] = Counter()
+        self.world = World(brokers=0, elr=True)
+        self.replicas = {broker_id: replica_type(self, broker_id) for broker_id in range(1, self.count + 1)}
+        self.news: list[News] = []
+        self.under_way: list[tuple[Callable[[], None], str, Callable[[], None]]] = []
+        self.next_value = 0
+        self.acknowledged: set[int] = set()
+        self.committed: dict[int, int] = {}  # offsets that were below a leader's high watermark, and their values
+        self._high_watermarks: dict[tuple[int, int], int] = {}
+        self._leader_of: dict[int, int] = {}
+        self._hash = hashlib.sha256()
+        for replica in self.replicas.values():
+            self.world.register(replica.id, incarnation=1)
+            self.world.unfence(replica.id)
+        self.world.assign(TOPIC, list(self.replicas), min_insync_replicas=str(self.min_isr))
+        self.announce()
+        for replica in self.replicas.values():
+            replica.start(clean=True)
+            self.world.unfence(replica.id)
+            self.announce()
+
+    # -- the world between ------------------------------------------------------------------------------------------
+
+    @property
+    def partition(self) -> Partition:
+        return self.world.partition(TOPIC)
+
+    def announce(self) -> None:
+        """The controller has committed something; brokers hear of it one by one."""
+        brokers = self.world.image.brokers
+        registered = {broker.broker_id: broker.epoch for broker in brokers.values() if broker.active}
+        news = News(self.partition, registered)
+        if not self.news or self.news[-1] != news:
+            self.news.append(news)
+
+    def send(self, deliver: Callable[[], None], event: str, lost: Callable[[], None] = lambda: None) -> None:
+        self.under_way.append((deliver, event, lost))
+
+    def deliver(self, fetch: Fetch) -> None:
+        leader = self.replicas.get(fetch.leader)
+        follower = self.replicas[fetch.follower]
+        if leader is None or not leader.is_up:
+            follower.lost(fetch)
+            return
+        answer = leader.handle_fetch(fetch)
+        self.send(lambda: follower.handle_answer(answer), "fetch lost", lambda: follower.lost(fetch))
+
+    def alter(self, replica: Replica, incarnation: int, proposal: Proposal) -> None:
+        """The controller gets a proposal."""
+        if replica.incarnation == incarnation and replica.is_up:
+            answer = self.world.alter(
+                TOPIC,
+                (),
+                broker_id=replica.id,
+                leader_epoch=proposal.leader_epoch,
+                partition_epoch=proposal.partition_epoch,
+                new_isr_with_epochs=[
+                    BrokerState(broker_id=broker_id, broker_epoch=epoch) for broker_id, epoch in proposal.isr
+                ],
+            )
+            self.announce()
+            code = ErrorCode(answer.error_code)
+            if code is ErrorCode.NONE:
+                self.events["joined"] += len(proposal.added)
+                self.events["left"] += len(proposal.removed)
+            else:
+                self.events["proposal refused"] += 1
+            self.send(
+                lambda: self.altered(replica, incarnation, proposal, code, answer.isr, answer.partition_epoch),
+                "proposal lost",
+                lambda: self.propose_again(replica, incarnation, proposal),
+            )
+
+    def altered(
+        self,
+        replica: Replica,
+        incarnation: int,
+        proposal: Proposal,
+        code: ErrorCode,
+        isr: list[int],
+        partition_epoch: int,
+    ) -> None:
+        leader = replica.leader
+        if replica.incarnation != incarnation or leader is None or leader.leader_epoch != proposal.leader_epoch:
+            return
+        if code is ErrorCode.NONE:
+            leader.accepted(proposal, isr, partition_epoch, self.now_ms)
+            replica.answer_waiting()
+        elif leader.refused(proposal, code):
+            self.propose_again(replica, incarnation, proposal)
+
+    def propose_again(self, replica: Replica, incarnation: int, proposal: Proposal) -> None:
+        if replica.incarnation == incarnation and replica.leader is not None and replica.leader.pending is proposal:
+            replica.propose(proposal)
+
+    # -- the story --------------------------------------------------------------------------------------------------
+
+    def tell(self, steps: int = STEPS) -> Outcome:
+        try:
+            for _ in range(steps):
+                self.now_ms += self.chance.choice((0, 1, 5, 20, 200))
+                self.step()
+                self.check()
+            self.settle()
+        except Violation as violation:
+            return Outcome(violation, self.events, self._hash.hexdigest())
+        return Outcome(None, self.events, self._hash.hexdigest())
+
+    def step(self) -> None:
+        what = self.chance.choices(
+            (self.message, self.hear, self.produce, self.fetch, self.flush, self.tick, self.misfortune, self.mend),
+            (10, 6, 6, 8, 2, 2, 0.7, 1.5),
+        )[0]
+        what()
+        self._hash.update(repr((what.__name__, self.now_ms, self.partition, len(self.under_way))).encode())
+
+    def message(self) -> None:
+        """Something under way arrives, in any order; or never."""
+        if self.under_way:
+            newest = self.chance.random() < 0.7  # so that the others take long
+            number = -1 if newest else self.chance.randrange(len(self.under_way))
+            deliver, event, lost = self.under_way.pop(number)
+            if self.chance.random() < 0.05:
+                self.events[event] += 1
+                lost()
+            else:
+                deliver()
+
+    def up(self) -> list[Replica]:
+        return [replica for replica in self.replicas.values() if replica.is_up]
+
+    def hear(self) -> None:
+        behind = [replica for replica in self.up() if replica.seen < len(self.news) - 1]
+        if behind:
+            replica = self.chance.choice(behind)
+            last = len(self.news) - 1
+            replica.seen = replica.seen + 1 if self.chance.random() < 0.7 else last  # several changes may come as one
+            replica.take_part()
+
+    def produce(self) -> None:
+        leaders = [replica for replica in self.up() if replica.leader is not None]
+        if leaders:
+            value = self.next_value
+            self.next_value += 1
+
+            def acknowledge() -> None:
+                self.events["acknowledged"] += 1
+                self.acknowledged.add(value)
+
+            self.chance.choice(leaders).produce(value, acknowledge)
+
+    def fetch(self) -> None:
+        idle = [
+            replica
+            for replica in self.up()
+            if replica.follower is not None and replica.follower.leader_id >= 0 and not replica.has_fetch_in_flight
+        ]
+        if idle:
+            self.chance.choice(idle).fetch()
+
+    def flush(self) -> None:
+        if not self.up():
+            return
+        replica = self.chance.choice(self.up())
+        replica.flush()
+        if replica.leader is not None:
+            replica.leader.flushed_to(replica.synced, self.now_ms)
+            replica.answer_waiting()
+
+    def tick(self) -> None:
+        for replica in self.up():
+            if replica.leader is not None:
+                replica.leader.tick(self.now_ms)
+                replica.answer_waiting()
+                proposal = replica.leader.shrink(self.now_ms)
+                if proposal is not None:
+                    replica.propose(proposal)
+
+    # -- misfortunes ------------------------------------------------------------------------------------------------
+
+    def must_stay(self, replica: Replica) -> bool:
+        """While others have lost records, the last one that has them all stays up, and is seen to be."""
+        if not any(each.is_damaged for each in self.replicas.values()):
+            return False
+        return not self.intact_besides(replica)
+
+    def intact_besides(self, replica: Replica) -> bool:
+        partition = self.partition
+        return any(
+            each.is_up and not each.is_damaged and each is not replica
+            for each in self.replicas.values()
+            if each.id in partition.isr or each.id in partition.elr
+        )
+
+    def misfortune(self) -> None:
+        if not self.up():
+            return
+        replica = self.chance.choice(self.up())
+        what = self.chance.random()
+        if self.must_stay(replica):
+            return
+        if what < 0.2:
+            self.fence(replica)
+            self.events["fenced for nothing"] += 1
+            if self.chance.random() < 0.3:
+                self.unfence(replica)
+        elif what < 0.45:
+            self.events["killed"] += 1
+            replica.end()
+            replica.stopped_cleanly = False
+        elif what < 0.6:
+            self.events["stopped"] += 1
+            replica.flush()
+            replica.end()
+            replica.stopped_cleanly = True
+        elif self.loses_power and (self.flushes or self.intact_besides(replica)):
+            replica.end()
+            replica.stopped_cleanly = False
+            if what < 0.75 and self.intact_besides(replica):
+                self.events["disk lost"] += 1
+                replica.disk += 1
+                replica.cut(0)
+                replica.is_damaged = True
+            else:
+                self.events["power lost"] += 1
+                replica.cut(self.chance.randint(replica.synced, len(replica.log)))
+                replica.is_damaged |= not self.flushes
+        if not replica.is_up:
+            then = self.chance.random()
+            if then < 0.5:
+                self.fence(replica)
+            elif then < 0.8:  # so quickly that nobody notices
+                replica.start(clean=replica.stopped_cleanly)
+                self.unfence(replica)
+
+    def unfence(self, replica: Replica) -> None:
+        if self.world.image.brokers[replica.id].fenced:
+            self.world.unfence(replica.id)
+            self.announce()
+
+    def fence(self, replica: Replica) -> None:
+        broker = self.world.image.brokers.get(replica.id)
+        if broker is not None and not broker.fenced:
+            self.world.fence(replica.id)
+            self.announce()
+
+    def mend(self) -> None:
+        replica = self.chance.choice(list(self.replicas.values()))
+        if not replica.is_up:
+            replica.start(clean=replica.stopped_cleanly)
+        elif self.world.image.brokers[replica.id].fenced:
+            self.unfence(replica)
+        elif self.chance.random() < 0.2:
+            self.world.elect(Election.PREFERRED, (TOPIC, 0))
+            self.announce()
+
+    def settle(self) -> None:
+        """Everybody is back, and nothing is lost any more: in the end all have everything."""
+        for _ in range(SETTLING_ROUNDS):
+            self.now_ms += 50
+            for replica in self.replicas.values():
+                if not replica.is_up:
+                    replica.start(clean=replica.stopped_cleanly)
+                self.unfence(replica)
+                while replica.seen < len(self.news) - 1:
+                    replica.seen += 1
+                    replica.take_part()
+                if self.flushes:
+                    replica.flush()
+                    if replica.leader is not None:
+                        replica.leader.flushed_to(replica.synced, self.now_ms)
+                        replica.answer_waiting()
+            arriving, self.under_way = self.under_way, []
+            for deliver, _, _ in arriving:
+                deliver()
+            self.tick()
+            self.check()
+            logs = [replica.log for replica in self.replicas.values()]
+            marks = {replica.high_watermark for replica in self.replicas.values()}
+            whole = len(self.partition.isr) == self.count and all(log == logs[0] for log in logs)
+            if whole and marks == {len(logs[0])}:
+                return
+            for _ in self.replicas:
+                self.fetch()
+        raise Violation(f"Convergence: {self.partition}, logs of {[len(log) for log in logs]}, committed {marks}")
+
+    # -- the checkers -----------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        for replica in self.replicas.values():
+            leader = replica.leader
+            if leader is None:
+                continue
+            former = self._leader_of.setdefault(leader.leader_epoch, replica.id)
+            if former != replica.id:
+                raise Violation(f"OneLeaderPerEpoch: {former} and {replica.id} in epoch {leader.leader_epoch}")
+            key = (replica.incarnation, leader.leader_epoch)
+            before = self._high_watermarks.get(key, 0)
+            if leader.high_watermark < before:
+                raise Violation(f"MonotonicHighWatermark: {replica.id} from {before} to {leader.high_watermark}")
+            self._high_watermarks[key] = leader.high_watermark
+            if leader.leader_epoch == self.partition.leader_epoch:
+                self.check_leader(replica, leader)
+        self.check_logs()
+
+    def check_leader(self, replica: Replica, leader: LeaderState) -> None:
+        log = replica.log
+        values = {entry.value for entry in log}
+        for offset, value in self.committed.items():
+            if offset >= len(log) or log[offset].value != value:
+                raise Violation(f"CommittedStays: {value} at {offset} is not in the log of leader {replica.id}")
+        lost = self.acknowledged - values
+        if lost:
+            raise Violation(f"AcknowledgedStays: {sorted(lost)[:5]} are not in the log of leader {replica.id}")
+        committed = log[: leader.high_watermark]
+        for broker_id in {*self.partition.isr, *self.partition.elr}:
+            member = self.replicas[broker_id]
+            if not member.is_damaged and member.log[: len(committed)] != committed:
+                raise Violation(
+                    f"CommittedIsInSync: leader {replica.id} takes {len(committed)} for committed, {broker_id} has "
+                    f"{len(member.log)}"
+                )
+        for offset in range(len(self.committed), leader.high_watermark):
+            self.events["committed"] += 1
+            self.committed[offset] = log[offset].value
+
+    def check_logs(self) -> None:
+        known = [replica for replica in self.replicas.values() if replica.is_up]
+        partition = self.partition
+        for replica in known:
+            if replica.is_damaged and replica.id in partition.isr:
+                replica.is_damaged = False
+        for one, other in itertools.combinations(known, 2):
+            end = min(one.high_watermark, other.high_watermark)
+            if one.log[:end] != other.log[:end]:
+                raise Violation(f"LogMatching: {one.id} and {other.id} differ below {end}")
+
+
+def play(seed: int, replica_type: type[Replica] = Replica) -> Outcome:
+    return Story(seed, replica_type).tell()
+
+
+def main(arguments: list[str]) -> int:
+    if arguments[:1] == ["--seed"]:
+        outcome = play(int(arguments[1]))
+        print(outcome.violation or "no violation", outcome.trace, dict(sorted(outcome.events.items())))
+        return 1 if outcome.violation else 0
+    total: Counter[str] = Counter()
+    for seed in range(int(arguments[1]) if arguments[:1] == ["--seeds"] else 100):
+        outcome = play(seed)
+        total.update(outcome.events)
+        if outcome.violation is not None:
+            print(f"{outcome.violation}\nagain: python {sys.argv[0]} --seed {seed}")
+            return 1
+    for name in EVENTS:
+        print(f"{total[name]:9} {name}")
+    return 0 if all(total[name] for name in EVENTS) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
