@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from replication_story import Answer, Entry, Fetch, Replica, play
+from replicated_partition import Answer, Entry, Fetch, Replica
+from replication_story import play
 
 from penstock.metadata.partition import Partition
 from penstock.model.errors import ErrorCode
