@@ -109,6 +109,10 @@ class Machine:
         self.disk.power_loss(self.world.chance)
         self.world.loop.network.power_on(self.name)
 
+    def lose_disk(self) -> None:
+        """A new one, with nothing on it."""
+        self.disk = SimulatedDisk(clock=self.clock)
+
     def _gone(self) -> None:
         self.node = None
         self.runs = self.is_ready = False

@@ -180,6 +180,8 @@ class Fetch:
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if self._may_read_followers:
             replica.check_epoch(asked.current_leader_epoch)
+            if replica.leader is None and asked.fetch_offset > replica.log.log_end_offset:
+                raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)  # not yet, and not here: the leader knows
         else:
             replica.leader_of(asked.current_leader_epoch)
         return replica
