@@ -141,10 +141,7 @@ class FollowerFetch:
             except KafkaError:
                 session.due[position] = None  # reading it says why
                 continue
-            if broker_id in leader.isr:
-                session.joining.pop(position, None)
-            else:
-                session.joining[position] = None
+            position.in_sync_changed(leader.isr)
 
     def _find(self, position: Position) -> tuple[Replica, LeaderState]:
         replicas = self._node.replicas

@@ -3,8 +3,9 @@
 A follower's session is not like a consumer's. It lives as long as the follower and may name thousands of partitions, of
 which a few have news at a time; so a session watches its replicas, and a request costs what has changed, not what is
 followed. A partition is *due* when there may be something to tell about it: it was named in the request, has grown, has
-another high watermark, start or leader. A follower that is not in sync yet is different: every fetch of it counts,
-named or not, since with one of them it may join.
+another high watermark, start or leader. A follower that is not in sync, or not any more, is different: every fetch of
+it counts, named or not, since with one of them it may join. (Where too few are in sync for anything to be written,
+nothing would ever make it name the partition.)
 
 Right after an election the new leader cannot commit anything until its followers turn to it. Their fetches may be
 waiting here already, for other partitions; they are answered at once, and for a short while waits are kept short, so
@@ -88,11 +89,23 @@ class Position:
         if session.tells_commits_at_once and session.waiting is not None:
             session.wakeups.add(session.waiting)
 
+    def in_sync_are(self, isr: frozenset[int]) -> None:
+        # One that has everything names nothing until there is more, and must be able to join all the same.
+        if self.session.broker_id not in isr:
+            self.session.joining[self] = None
+
     def changed(self) -> None:
         session = self.session
         session.due[self] = None
         if session.waiting is not None:
             session.wakeups.add(session.waiting)
+
+    def in_sync_changed(self, isr: frozenset[int]) -> None:
+        session = self.session
+        if session.broker_id in isr:
+            session.joining.pop(self, None)
+        else:
+            session.joining[self] = None
 
 
 class FollowerSession:

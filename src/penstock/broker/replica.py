@@ -58,6 +58,12 @@ class Watcher(Protocol):
         """There may be something else to tell: another leader, another start of the log."""
         ...
 
+    def in_sync_are(self, isr: frozenset[int]) -> None:
+        """Other replicas are in sync than before."""
+        ...
+
+    def in_sync_changed(self, isr: frozenset[int]) -> None: ...
+
 
 class Wakeups:
     """Waiting fetches whose time may have come."""
@@ -415,6 +421,8 @@ class Replica:
         leader = self.leader
         assert leader is not None
         self._note_plainness()
+        for watcher in self.watchers:
+            watcher.in_sync_changed(leader.isr)
         if moved:
             self._high_watermark_moved(MUCH)
         for waiter in leader.take_unsafe():
