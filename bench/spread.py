@@ -1,7 +1,9 @@
 """`python -m bench.spread`: many brokers with many partitions, as real processes.
 
 How long it takes until all partitions are led and in sync, how evenly replicas and leaders are spread over the brokers,
-and what a broker then costs. On a machine with few cores the brokers mostly wait for each other.
+and what a broker costs while nothing happens. Then a record goes to every partition; a broker is killed, until others
+lead what it led, and started, until all replicas are in sync again; and the active controller is killed, until another
+creates a topic. On a machine with few cores the brokers mostly wait for each other.
 """
 
 from __future__ import annotations
@@ -11,65 +13,147 @@ import os
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 
+from confluent_kafka import KafkaError, Message, Producer
 from rich.console import Console
 
 from bench.processes import cpu_seconds, resident_bytes
 from bench.subjects import keep_bytecode
 from penstock.client.admin import Admin
+from penstock.client.admin.topics import PartitionDescription
 from penstock.testing.clusters import RunningCluster, start_cluster
+from penstock.testing.nodes import RunningNode
 
 PARTITIONS_A_TOPIC = 500
 READY_S = 600.0
-IDLE_S = 10.0
+IDLE_S = 20.0
+VICTIM = 7
+
+
+class Spread:
+    def __init__(self, console: Console, cluster: RunningCluster, topics: list[str], replicas: int) -> None:
+        self._console = console
+        self._cluster = cluster
+        self._topics = topics
+        self._replicas = replicas
+        self._began = 0.0
+
+    def measure(self) -> None:
+        self._start_clock()
+        with self._cluster.admin(READY_S) as admin:
+            for topic in self._topics:
+                admin.topics.create(topic, partitions=PARTITIONS_A_TOPIC, replication_factor=self._replicas)
+        self._say("created")
+        self._wait(lambda each: each.leader is not None and not each.under_replicated)
+        self._say("all are led and in sync")
+        self._evenness()
+        self._cost()
+        self._write()
+        self._kill_broker(self._cluster.broker(VICTIM))
+        self._kill_controller()
+
+    def _start_clock(self) -> None:
+        self._began = time.perf_counter()
+
+    def _say(self, what: str) -> None:
+        self._console.print(f"{what} after {time.perf_counter() - self._began:.1f} s")
+
+    def _partitions(self) -> list[PartitionDescription]:
+        with self._cluster.admin(READY_S) as admin:
+            return [partition for topic in admin.topics.describe(self._topics) for partition in topic.partitions]
+
+    def _wait(self, holds: Callable[[PartitionDescription], bool]) -> None:
+        self._cluster.wait_until(lambda: all(map(holds, self._partitions())), "the partitions", READY_S)
+
+    def _evenness(self) -> None:
+        replicas: Counter[int] = Counter()
+        leaders: Counter[int] = Counter()
+        for partition in self._partitions():
+            replicas.update(partition.replicas)
+            leaders.update([partition.leader or 0])
+        for what, counts in (("replicas", replicas), ("leaders", leaders)):
+            self._console.print(f"{what} a broker: {min(counts.values()):,} to {max(counts.values()):,}")
+
+    def _cost(self) -> None:
+        brokers = [broker.pid for broker in self._cluster.brokers]
+        controllers = [controller.pid for controller in self._cluster.controllers]
+        before = {pid: cpu_seconds(pid) for pid in (*brokers, *controllers)}
+        began = time.perf_counter()
+        time.sleep(IDLE_S)
+        seconds = time.perf_counter() - began
+        for what, pids in (("broker", brokers), ("controller", controllers)):
+            cpu = [(cpu_seconds(pid) - before[pid]) / seconds * 100 for pid in pids]
+            memory = [resident_bytes(pid) / 1e6 for pid in pids]
+            files = [len(os.listdir(f"/proc/{pid}/fd")) for pid in pids]
+            self._console.print(
+                f"an idle {what}: {min(cpu):.1f} to {max(cpu):.1f}% of a core ({sum(cpu):.0f}% in all), "
+                f"{min(memory):.0f} to {max(memory):.0f} MB, up to {max(files):,} open files"
+            )
+
+    def _write(self) -> None:
+        """A record to each partition, acknowledged by all replicas."""
+        refused: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                refused.append(error)
+
+        producer = Producer({"bootstrap.servers": self._cluster.bootstrap, "acks": "all", "linger.ms": 100})
+        self._start_clock()
+        for topic in self._topics:
+            for index in range(PARTITIONS_A_TOPIC):
+                producer.produce(topic, b"x" * 100, partition=index, on_delivery=delivered)
+                producer.poll(0)
+        left = producer.flush(READY_S)
+        if left or refused:
+            raise RuntimeError(f"{left + len(refused)} records were not acknowledged: {refused[:3]}")
+        self._say("a record is in every partition, acks=all")
+
+    def _kill_broker(self, victim: RunningNode) -> None:
+        led = sum(partition.leader == victim.node_id for partition in self._partitions())
+        self._start_clock()
+        victim.kill()
+        self._wait(lambda each: each.leader not in (None, victim.node_id))
+        self._say(f"a broker killed: others lead its {led:,} partitions")
+        self._start_clock()
+        victim.start()
+        self._say("started again: ready")
+        self._wait(lambda each: not each.under_replicated)
+        self._say("started again: all replicas in sync")
+
+    def _kill_controller(self) -> None:
+        controller = self._cluster.active_controller()
+        self._start_clock()
+        controller.kill()
+        with self._cluster.admin(READY_S) as admin:
+            self._cluster.wait_until(lambda: _is_created(admin), "a new topic")
+        self._say("the active controller killed: another creates a topic")
+        controller.start()
+
+
+def _is_created(admin: Admin) -> bool:
+    admin.topics.create("spread-afterwards", partitions=1)
+    return True
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.spread", description=__doc__)
     parser.add_argument("--brokers", type=int, default=20, metavar="N", help="(default: 20)")
     parser.add_argument("--partitions", type=int, default=10_000, metavar="N", help="in all (default: 10,000)")
-    parser.add_argument("--replicas", type=int, default=1, metavar="N", help="of each partition (default: 1)")
+    parser.add_argument("--replicas", type=int, default=3, metavar="N", help="of each partition (default: 3)")
+    parser.add_argument("--directory", metavar="DIR", help="where the data goes (default: the system's temporary one)")
     arguments = parser.parse_args()
     console = Console()
-    with tempfile.TemporaryDirectory(prefix="penstock-spread-") as directory:
+    with tempfile.TemporaryDirectory(prefix="penstock-spread-", dir=arguments.directory) as directory:
         keep_bytecode(os.path.join(directory, "bytecode"))
         began = time.perf_counter()
         with start_cluster(
             os.path.join(directory, "cluster"), brokers=arguments.brokers, ready_timeout=READY_S
         ) as cluster:
             console.print(f"{arguments.brokers} brokers are ready after {time.perf_counter() - began:.1f} s")
-            began = time.perf_counter()
             topics = [f"spread-{number}" for number in range(arguments.partitions // PARTITIONS_A_TOPIC)]
-            with Admin(cluster.bootstrap, timeout=READY_S) as admin:
-                for topic in topics:
-                    admin.topics.create(topic, partitions=PARTITIONS_A_TOPIC, replication_factor=arguments.replicas)
-            console.print(f"{arguments.partitions:,} partitions are created after {time.perf_counter() - began:.1f} s")
-            for topic in topics:
-                cluster.wait_for_isr(topic, READY_S)
-            console.print(f"all are led and in sync after {time.perf_counter() - began:.1f} s")
-            _spread(console, cluster, topics)
-            _cost(console, cluster)
-
-
-def _spread(console: Console, cluster: RunningCluster, topics: list[str]) -> None:
-    replicas: Counter[int] = Counter()
-    leaders: Counter[int] = Counter()
-    with Admin(cluster.bootstrap, timeout=READY_S) as admin:
-        for topic in admin.topics.describe(topics):
-            for partition in topic.partitions:
-                replicas.update(partition.replicas)
-                leaders.update([partition.leader or 0])
-    for what, counts in (("replicas", replicas), ("leaders", leaders)):
-        console.print(f"{what} a broker: {min(counts.values()):,} to {max(counts.values()):,}")
-
-
-def _cost(console: Console, cluster: RunningCluster) -> None:
-    pids = [node.pid for node in (*cluster.brokers, *cluster.controllers)]
-    before, began = sum(map(cpu_seconds, pids)), time.perf_counter()
-    time.sleep(IDLE_S)
-    cpu = (sum(map(cpu_seconds, pids)) - before) / (time.perf_counter() - began) * 100
-    memory = max(resident_bytes(broker.pid) for broker in cluster.brokers) / 1e6
-    console.print(f"idle: {cpu:.1f}% of a core in all, up to {memory:.0f} MB a broker")
+            Spread(console, cluster, topics, arguments.replicas).measure()
 
 
 if __name__ == "__main__":
