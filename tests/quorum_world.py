@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from controller_world import node_settings, registration
 from penstock.broker.formatting import NodeIdentity, format_or_load
 from penstock.broker.peers import Peers
 from penstock.broker.quorum import MetadataQuorum, Operation
@@ -16,6 +15,7 @@ from penstock.testing.simulated_clock import SimulatedClock, SimulatedRandomness
 from penstock.testing.simulated_disk import SimulatedDisk
 from penstock.testing.simulated_loop import SimulatedLoop
 from penstock.testing.simulated_mount import Mount
+from penstock.testing.simulation.controller_world import node_settings, registration
 
 HOME = "/data"
 

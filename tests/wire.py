@@ -13,19 +13,17 @@ import contextlib
 import itertools
 import socket
 import struct
-import time
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, Protocol
 
 from penstock.model.errors import ErrorCode
-from penstock.model.ids import ZERO_UUID
 from penstock.protocol.apis import API, ApiSpec
 from penstock.protocol.codec import decode, decode_from
 from penstock.protocol.declaration import Message
 from penstock.protocol.frames import encode_request, response_header_version
 from penstock.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from penstock.protocol.messages.fetch import PartitionData
 from penstock.protocol.messages.header import ResponseHeader
 from penstock.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -36,19 +34,22 @@ from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
 from penstock.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
 from penstock.protocol.messages.produce import (
-    PartitionProduceData,
     PartitionProduceResponse,
-    ProduceRequest,
-    TopicProduceData,
 )
 from penstock.records.batch import BatchHeader, iterate_headers, pack_header_into, read_header, seal
-from penstock.records.builder import build_batch
-from penstock.records.record import Record, iterate_records
+from penstock.records.record import Record
+from penstock.testing.requests import (  # noqa: F401 - tests take all of them from here
+    batch,
+    fetch_request,
+    now_ms,
+    only_partition,
+    produce_request,
+    records,
+)
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 SET, DELETE, APPEND, SUBTRACT = range(4)
-MAX_RECORDS_SIZE = 64 << 20
 
 _SPECS: dict[type[Any], ApiSpec] = {spec.request: spec for spec in API.values()}
 
@@ -151,20 +152,6 @@ class Wire:
 # -- batches
 
 
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def batch(
-    *values: str | bytes | None, timestamp: int | None = None, key: bytes | None = None, **options: Any
-) -> bytearray:
-    """A batch of these values, of now; `options` are those of `build_batch`."""
-    when = now_ms() if timestamp is None else timestamp
-    return build_batch(
-        [(when, key, value.encode() if isinstance(value, str) else value, ()) for value in values], **options
-    )
-
-
 def changed(data: bytearray, **fields: int) -> bytearray:
     """The batch with other header fields, and a CRC that fits them."""
     pack_header_into(data, 0, read_header(data)._replace(**fields))
@@ -174,15 +161,6 @@ def changed(data: bytearray, **fields: int) -> bytearray:
 
 def headers(data: Any) -> list[BatchHeader]:
     return [header for _, header in iterate_headers(memoryview(data))]
-
-
-def records(data: Any) -> list[Record]:
-    view = memoryview(data)
-    return [
-        record
-        for position, header in iterate_headers(view)
-        for record in iterate_records(view, position, header, max_size=MAX_RECORDS_SIZE)
-    ]
 
 
 def values(data: Any) -> list[bytes | None]:
@@ -251,26 +229,6 @@ def producer_id(wire: Wire) -> int:
     return taken
 
 
-def produce_request(
-    topic: str, data: Any, *, partition: int = 0, acks: int = -1, topic_id: bytes = ZERO_UUID, timeout_ms: int = 10_000
-) -> ProduceRequest:
-    return ProduceRequest(
-        acks=acks,
-        timeout_ms=timeout_ms,
-        topic_data=[
-            TopicProduceData(
-                name=topic, topic_id=topic_id, partition_data=[PartitionProduceData(index=partition, records=data)]
-            )
-        ],
-    )
-
-
-def only_partition(response: Any) -> PartitionProduceResponse:
-    ((answer,),) = (topic.partition_responses for topic in response.responses)
-    assert isinstance(answer, PartitionProduceResponse)
-    return answer
-
-
 def produce(
     wire: Wire, topic: str, data: Any, *, partition: int = 0, acks: int = -1, version: int = 12
 ) -> PartitionProduceResponse:
@@ -282,20 +240,6 @@ def refused(wire: Wire, topic: str, data: Any, **options: Any) -> ErrorCode:
     answer = produce(wire, topic, data, **options)
     assert answer.base_offset == -1
     return ErrorCode(answer.error_code)
-
-
-def fetch_request(topic: str | bytes, offset: int = 0, *, partition: int = 0, **options: Any) -> FetchRequest:
-    """`options` are fields of the request or of its only partition; by name in version 12, by id from 13 on."""
-    of_partition = {
-        name: options.pop(name)
-        for name in ("current_leader_epoch", "last_fetched_epoch", "log_start_offset", "partition_max_bytes")
-        if name in options
-    }
-    of_partition.setdefault("partition_max_bytes", 1 << 20)
-    wanted = FetchPartition(partition=partition, fetch_offset=offset, **of_partition)
-    named = {"topic": topic} if isinstance(topic, str) else {"topic_id": topic}
-    options.setdefault("max_bytes", 1 << 24)
-    return FetchRequest(topics=[FetchTopic(partitions=[wanted], **named)], **options)
 
 
 def fetch(wire: Wire, topic: str | bytes, offset: int = 0, *, version: int | None = None, **options: Any) -> Any:

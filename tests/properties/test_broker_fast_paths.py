@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 import wire as w
-from broker_world import DATA, BrokerWorld, quietly
 from penstock.broker.apis import fetch_plain, produce_plain, produce_run
 from penstock.broker.connection import Connection
 from penstock.model.ids import ZERO_UUID
@@ -33,6 +32,8 @@ from penstock.protocol.messages.incremental_alter_configs import (
 from penstock.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from penstock.records.compression import Codec
 from penstock.testing.simulated_loop import SimulatedLoop, simulate
+from penstock.testing.simulation.broker_world import DATA, BrokerWorld
+from penstock.testing.simulation.story import quietly
 
 TOPICS: dict[str, dict[str, str]] = {
     "plain": {},

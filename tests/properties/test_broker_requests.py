@@ -16,7 +16,6 @@ import pytest
 from test_broker_fast_paths import Peer
 
 import wire as w
-from broker_world import BrokerWorld, quietly
 from penstock.broker.apis import BROKER_APIS
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import ZERO_UUID
@@ -40,6 +39,8 @@ from penstock.protocol.primitives import (
     Scalar,
 )
 from penstock.testing.simulated_loop import SimulatedLoop, simulate
+from penstock.testing.simulation.broker_world import BrokerWorld
+from penstock.testing.simulation.story import quietly
 
 STRINGS = (
     *("topic", "topic", "flushed", "rewritten", "new", "new.topic", "new_topic", "", "no such name", "x" * 300),

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller_world import World, registration
 from penstock.controller.configs import ConfigOperation
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import EMPTY_IMAGE, MetadataImage, ResourceType
@@ -26,6 +25,7 @@ from penstock.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from penstock.testing.simulation.controller_world import World, registration
 
 Step = Callable[[World], None]
 

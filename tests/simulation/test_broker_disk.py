@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import wire as w
-from broker_world import DATA, BrokerWorld, Client, Lost, quietly, records_checked
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -20,6 +19,9 @@ from penstock.protocol.messages.delete_records import (
 )
 from penstock.testing.simulated_disk import Event
 from penstock.testing.simulated_loop import SimulatedLoop, simulate
+from penstock.testing.simulation.broker_world import DATA, BrokerWorld
+from penstock.testing.simulation.client import Client, Lost, records_checked
+from penstock.testing.simulation.story import quietly
 
 HOUR_S = 3600.0
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 
 import pytest
-from broker_story import Story
 
-from broker_world import BrokerWorld, quietly
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.metadata import MetadataRequest
 from penstock.testing.simulated_loop import SimulatedLoop, simulate
+from penstock.testing.simulation.broker_world import BrokerWorld
+from penstock.testing.simulation.node_story import Story
+from penstock.testing.simulation.story import quietly
 
 
 def tell(seed: int, rounds: int) -> Story:

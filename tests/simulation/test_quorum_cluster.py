@@ -9,13 +9,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from broker_world import Lost, quietly
-from cluster_world import CLUSTER_ID, CONTROLLER_PORT, DATA, ClusterWorld
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages import add_raft_voter
 from penstock.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from penstock.testing.simulated_loop import SimulatedLoop, simulate
+from penstock.testing.simulation.client import Lost
+from penstock.testing.simulation.cluster_world import CLUSTER_ID, CONTROLLER_PORT, DATA, ClusterWorld
+from penstock.testing.simulation.story import quietly
 
 SEEDS = range(int(os.environ.get("PENSTOCK_SIM_FIRST", "0")), int(os.environ.get("PENSTOCK_SIM_SEEDS", "6")))
 SMALL = {

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 import pytest
-import replication_story
-from replication_story import EVENTS, play
+
+from penstock.testing.simulation.replication_story import EVENTS, play
 
 
 def campaign(seeds: Iterable[int]) -> Counter[str]:
@@ -36,7 +36,7 @@ def test_five_thousand_seeds() -> None:
 def test_a_seed_is_the_same_run_whatever_the_hashes_are() -> None:
     def trace(hash_seed: str) -> str:
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        command = [sys.executable, replication_story.__file__, "--seed", "7"]
+        command = [sys.executable, "-m", "penstock.testing.simulation.replication_story", "--seed", "7"]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
     assert trace("1") == trace("2")

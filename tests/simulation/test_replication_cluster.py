@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 
 import pytest
-from replication_cluster import ReplicationStory
 
-from broker_world import quietly
 from penstock.testing.simulated_loop import SimulatedLoop, simulate
+from penstock.testing.simulation.cluster_story import ReplicationStory
+from penstock.testing.simulation.story import quietly
 
 
 def tell(seed: int, rounds: int) -> ReplicationStory:

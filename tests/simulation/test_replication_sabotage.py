@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from replicated_partition import Answer, Entry, Fetch, Replica
-from replication_story import play
 
 from penstock.metadata.partition import Partition
 from penstock.model.errors import ErrorCode
@@ -17,6 +15,8 @@ from penstock.replication.epochs import LeaderEpochs
 from penstock.replication.follower import FollowerState, Truncation
 from penstock.replication.partition import LeaderState, Proposal
 from penstock.replication.progress import NO_BROKER_EPOCH, Follower
+from penstock.testing.simulation.replicated_partition import Answer, Entry, Fetch, Replica
+from penstock.testing.simulation.replication_story import play
 
 SEEDS = 400
 

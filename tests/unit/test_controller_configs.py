@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from controller_world import World
 from penstock.controller.configs import ConfigOperation
 from penstock.metadata.image import ResourceType
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages import alter_configs as legacy
 from penstock.protocol.messages import incremental_alter_configs as incremental
+from penstock.testing.simulation.controller_world import World
 
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation
 

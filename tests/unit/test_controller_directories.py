@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from controller_world import World, directory, registration
 from penstock.metadata.partition import NO_LEADER
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
+from penstock.testing.simulation.controller_world import World, directory, registration
 
 
 def assigned(world: World, request: AssignReplicasToDirsRequest) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from controller_world import World, bootstrap
 from penstock.controller.features import UpgradeType
 from penstock.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from penstock.metadata.image import ResourceType
@@ -12,6 +11,7 @@ from penstock.metadata.partition import NO_LEADER
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.metadata_records import ClearElrRecord, FeatureLevelRecord
 from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from penstock.testing.simulation.controller_world import World, bootstrap
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from controller_world import World
 from penstock.controller.heartbeats import Heartbeats
+from penstock.testing.simulation.controller_world import World
 
 SESSION, GRACE = 9000, 500
 

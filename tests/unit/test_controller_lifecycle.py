@@ -6,12 +6,12 @@ import itertools
 
 import pytest
 
-from controller_world import World, directory, registration
 from penstock.controller.lifecycle import State, next_state
 from penstock.metadata.partition import NO_LEADER
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from penstock.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from penstock.testing.simulation.controller_world import World, directory, registration
 
 
 def code_of(world: World, request: BrokerHeartbeatRequest) -> ErrorCode:

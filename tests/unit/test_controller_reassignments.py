@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from controller_world import World
 from penstock.controller.elections import RECOVERING
 from penstock.controller.reassignments import plan_reassignment
 from penstock.metadata.partition import NO_LEADER, Partition
@@ -13,6 +12,7 @@ from penstock.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
+from penstock.testing.simulation.controller_world import World
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from controller_world import World
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import EMPTY_IMAGE
 from penstock.metadata.index import PartitionIndex
@@ -11,6 +10,7 @@ from penstock.protocol.messages.metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from penstock.testing.simulation.controller_world import World
 
 
 def a_world() -> World:

@@ -16,16 +16,16 @@ import random
 from collections import Counter
 from typing import Any
 
-import wire as w
-from broker_world import Client, Lost
-from cluster_world import ClusterWorld, Machine
 from penstock.broker.replica import Replica
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from penstock.records.batch import iterate_headers
 from penstock.records.record import iterate_records
+from penstock.testing import requests
 from penstock.testing.simulated_loop import SimulatedLoop
+from penstock.testing.simulation.client import Client, Lost
+from penstock.testing.simulation.cluster_world import ClusterWorld, Machine
 
 TOPIC = "t"
 EVENTS = (
@@ -157,7 +157,7 @@ class ReplicationStory:
 
     async def read(self, client: Client, partition: Promises, offset: int) -> int | None:
         """Where to read on; None: elsewhere."""
-        request = w.fetch_request(TOPIC, offset, partition=partition.index, max_wait_ms=200, min_bytes=1)
+        request = requests.fetch_request(TOPIC, offset, partition=partition.index, max_wait_ms=200, min_bytes=1)
         response = await client.ask(request, 12)
         ((answer,),) = (each.partitions for each in response.responses)
         code = ErrorCode(answer.error_code)
@@ -320,15 +320,15 @@ class Producer:
             count = story.chance.randint(1, 3)
             self.pending = [f"{self.name}:{self.sequence + each}:{'x' * 50}".encode() for each in range(count)]
             self.partition.sent.update(self.pending)
-        data = w.batch(
+        data = requests.batch(
             *self.pending,
             timestamp=story.world.brokers[0].clock.now_ms(),
             producer_id=self.producer_id,
             producer_epoch=0,
             base_sequence=self.sequence,
         )
-        request = w.produce_request(TOPIC, data, partition=self.partition.index, acks=-1, timeout_ms=3000)
-        answer = w.only_partition(await client.ask(request, 12))
+        request = requests.produce_request(TOPIC, data, partition=self.partition.index, acks=-1, timeout_ms=3000)
+        answer = requests.only_partition(await client.ask(request, 12))
         code = ErrorCode(answer.error_code)
         story.events[f"produce: {code.name}"] += 1
         if code is not ErrorCode.NONE:

@@ -17,31 +17,26 @@ are fenced without reason. After every step the checkers look at all of it at on
 What may be expected of a power loss is the durability table of the design: with `flush.messages=1` all of them at once;
 without, all but one replica of those in sync or eligible, and that one stays up until the others are back.
 
-    python tests/simulation/replication_story.py --seeds 1000
+    python -m penstock.testing.simulation.replication_story --seeds 1000
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
-import os
 import random
 import sys
 from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-if __name__ == "__main__":
-    sys.path.insert(0, os.path.join(os.path.dirname(__file__), os.pardir))
-
-from replicated_partition import Fetch, News, Replica
-
-from controller_world import World
 from penstock.controller.elections import Election
 from penstock.metadata.partition import Partition
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.alter_partition import BrokerState
 from penstock.replication.partition import LeaderState, Proposal
+from penstock.testing.simulation.controller_world import World
+from penstock.testing.simulation.replicated_partition import Fetch, News, Replica
 
 TOPIC = "t"
 STEPS = 400
@@ -424,7 +419,7 @@ def main(arguments: list[str]) -> int:
         outcome = play(seed)
         total.update(outcome.events)
         if outcome.violation is not None:
-            print(f"{outcome.violation}\nagain: python {sys.argv[0]} --seed {seed}")
+            print(f"{outcome.violation}\nagain: python -m penstock.testing.simulation.replication_story --seed {seed}")
             return 1
     for name in EVENTS:
         print(f"{total[name]:9} {name}")

@@ -12,7 +12,7 @@ from penstock.replication.follower import FollowerState
 from penstock.replication.partition import LeaderState, Proposal
 
 if TYPE_CHECKING:
-    from replication_story import Story
+    from penstock.testing.simulation.replication_story import Story
 
 LAG_MAX_MS = 1000
 

@@ -20,11 +20,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import wire as w
-from broker_world import BrokerWorld, Client, Lost, records_checked
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.records.compression import Codec
+from penstock.testing import requests
 from penstock.testing.simulated_loop import SimulatedLoop
+from penstock.testing.simulation.broker_world import BrokerWorld
+from penstock.testing.simulation.client import Client, Lost, records_checked
 
 # What a client has to expect of a broker that starts, stops, or has no room.
 TRANSIENT = {
@@ -258,7 +259,7 @@ class Story:
         for value in values:
             topic.sent[value] = topic.power_losses
         codec = self.chance.choice(list(Codec))
-        return values, w.batch(*values, timestamp=self.world.now_ms, codec=codec, **options)
+        return values, requests.batch(*values, timestamp=self.world.now_ms, codec=codec, **options)
 
     async def produce_once(self, client: Client, topic: TopicModel, producer: str) -> None:
         """Never repeats: an unanswered record is stored once or not at all."""
@@ -353,7 +354,7 @@ class Story:
             code = await client.create_topic(name, partitions=self.chance.randint(1, 3))
             if code is ErrorCode.NONE:
                 self.exists[name] = True
-                answer = await client.produce(name, w.batch("x", timestamp=self.world.now_ms), timeout_ms=1000)
+                answer = await client.produce(name, requests.batch("x", timestamp=self.world.now_ms), timeout_ms=1000)
                 if answer.error_code:
                     assert answer.error_code in TRANSIENT and self.disk_was_full, answer
         self.events[f"topics: {code.name}"] += 1

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
 
-from broker_world import Client, Lost
 from penstock.broker.formatting import format_quorum
 from penstock.broker.node import Node
 from penstock.metadata.image import MetadataImage
@@ -29,6 +29,7 @@ from penstock.testing.simulated_disk import SimulatedDisk
 from penstock.testing.simulated_loop import SimulatedLoop
 from penstock.testing.simulated_mount import Mount
 from penstock.testing.simulated_processes import SimulatedProcesses
+from penstock.testing.simulation.client import Client, connected
 
 PORT = 9092
 CONTROLLER_PORT = 9093
@@ -71,8 +72,8 @@ class Machine:
             randomness=SimulatedRandomness(seed),
             processes=SimulatedProcesses(self.disk, random.Random(seed)),
         )
-        starting = asyncio.ensure_future(node.start())
-        stop = asyncio.ensure_future(stopping.wait())
+        starting: asyncio.Future[Any] = asyncio.ensure_future(node.start())
+        stop: asyncio.Future[Any] = asyncio.ensure_future(stopping.wait())
         await asyncio.wait([starting, stop, node.failure], return_when=asyncio.FIRST_COMPLETED)
         if starting.done() and not node.failure.done():
             if (error := starting.exception()) is not None:
@@ -216,16 +217,5 @@ class ClusterWorld:
             assert image.same_content(images[0]), f"seed {self.seed}: images differ at offset {image.offset}"
         return images[0]
 
-    @asynccontextmanager
-    async def client(self, name: str, *, patience: float = 30.0) -> AsyncIterator[Client]:
-        try:
-            async with asyncio.timeout(patience):
-                reader, writer = await asyncio.open_connection(name, PORT)
-        except OSError as error:
-            raise Lost from error
-        try:
-            yield Client(reader, writer, patience)
-        finally:
-            writer.close()
-            with suppress(OSError):
-                await writer.wait_closed()
+    def client(self, name: str, *, patience: float = 30.0) -> AbstractAsyncContextManager[Client]:
+        return connected(name, PORT, patience)
