@@ -34,15 +34,17 @@ to answer, and when to come again. Roles and their transitions are in `roles.py`
         4. ready.high_watermark: committed up to there; ready.leader: who leads now
         5. wait for an input, or until ready.deadline (then: tick)
 
-Steps 1 and 2 may run off the loop, as long as no input reaches `raft` meanwhile and 3 waits for 1. Then:
+Steps 1 and 2 may run off the loop, as long as no input reaches `raft` meanwhile and 3 waits for 1. Nobody else appends
+either before they are done, the controller included: a control batch has its place, at the end of the log as the step
+saw it, and the first batch of an epoch has to be its LeaderChange. Then:
 
 - a request of another node: `requested(now, token, request)`. The reply comes with this Ready or a later one, under the
   token; tokens are never looked into.
 - an answer: `answered(now, request_id, answer)`; no answer, as the connection broke or could not be made:
   `request_failed(now, request_id, refused=...)`. Time-outs are counted here, late answers ignored.
-- a batch of the controller: only if `leading_epoch` is not None; append it to the log under that epoch, then
-  `appended(now)`. It is committed when the high watermark is above it. If `leading_epoch` changes before, it may be
-  lost.
+- a batch of the controller: only if `leading_epoch` is not None, and only between steps; append it to the log under
+  that epoch, then `appended(now)`. It is committed when the high watermark is above it. If `leading_epoch` changes
+  before, it may be lost.
 - whenever the log ends behind `synced_offset` on a node that votes or may vote, sync it in a thread, then
   `flushed(now)`. Followers send the next fetch after that, and the leader counts itself by it. A sync that was under
   way while the log was truncated, or began anew with a snapshot, says nothing about what was appended since: sync
