@@ -203,6 +203,46 @@ def test_a_host_that_does_not_answer_at_all_fails_each_request_in_its_time() -> 
     simulate(program)
 
 
+def test_a_connection_in_the_making_can_be_given_up() -> None:
+    async def program(loop: SimulatedLoop) -> None:
+        loop.network.add_host("b")
+        loop.network.power_off("b")
+        peers = Peers(loop, "test")
+        peer = peers.at("b", PORT)
+        asked = asyncio.ensure_future(ask(peer, MetadataRequest(), 60))
+        await asyncio.sleep(1)
+        peer.disconnect("somebody else is asked")
+        begin = loop.time()
+        outcome = await asked
+        assert isinstance(outcome, PeerFailed) and outcome.message == "somebody else is asked"
+        assert loop.time() - begin < 0.1
+        loop.network.power_on("b")
+        await serve(loop, "b", lambda: FakeNode(lambda message: MetadataResponse(cluster_id="back")))
+        assert (await ask(peer, MetadataRequest())).cluster_id == "back"
+        peers.close()
+
+    simulate(program)
+
+
+def test_a_host_that_is_back_is_found_by_the_attempt_after_the_first_that_was_late() -> None:
+    async def program(loop: SimulatedLoop) -> None:
+        loop.network.add_host("b")
+        loop.network.power_off("b")
+        peer = Peers(loop, "test").at("b", PORT)
+        waiting = asyncio.ensure_future(ask(peer, MetadataRequest(), 600))
+        late = asyncio.ensure_future(ask(peer, MetadataRequest(), 40))
+        await asyncio.sleep(39)
+        loop.network.power_on("b")
+        await serve(loop, "b", lambda: FakeNode(lambda message: MetadataResponse(cluster_id="back")))
+        assert isinstance(await late, PeerFailed)
+        begin = loop.time()
+        assert (await waiting).cluster_id == "back"
+        assert loop.time() - begin < 0.1
+        peer.close()
+
+    simulate(program)
+
+
 def test_a_lost_connection_fails_what_was_sent_and_the_next_request_connects_at_once() -> None:
     async def program(loop: SimulatedLoop) -> None:
         nodes: list[FakeNode] = []

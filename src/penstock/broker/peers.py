@@ -159,8 +159,10 @@ class Peer:
         self._watch(pending.deadline)
 
     def disconnect(self, reason: str) -> None:
-        """Give this connection up, and all that waits for an answer on it; the next request makes a new one."""
-        if self._stream is not None:
+        """Give this connection up, also one in the making, and all that waits for an answer on it; the next request
+        makes a new one."""
+        self._stop_connecting()
+        if self._stream is not None or self._waiting:
             self._lose(PeerFailed(reason))
 
     def close(self) -> None:
@@ -170,8 +172,7 @@ class Peer:
         self._peers.forget(self)
         if self._timer is not None:
             self._timer.cancel()
-        if self._connecting is not None:
-            self._connecting.cancel()
+        self._stop_connecting()
         self._lose(PeerFailed(f"the connection to {self} was closed"))
 
     # -- requests -----------------------------------------------------------------------------------------------------
@@ -243,10 +244,12 @@ class Peer:
             self._fail_all(
                 PeerFailed(f"cannot connect to {self}: {error.strerror or error}", refused=_is_refused(error))
             )
-        except asyncio.CancelledError:
-            self._connecting = None
-            raise
         else:
+            self._connecting = None
+
+    def _stop_connecting(self) -> None:
+        if self._connecting is not None:
+            self._connecting.cancel()
             self._connecting = None
 
     def _back_off(self) -> None:
@@ -254,7 +257,7 @@ class Peer:
         self._not_before = self._loop.time() + self._backoff_s
 
     def connected(self, stream: _Stream) -> None:
-        if self._closed:
+        if self._closed or self._stream is not None:
             stream.abort()
             return
         self._stream = stream
@@ -328,9 +331,10 @@ class Peer:
             self._waiting = deque(each for each in self._waiting if each.deadline > now)
             for pending in late:
                 self._loop.call_soon(self._answer, pending, failure)
-            if not self._waiting and self._connecting is not None:
-                self._connecting.cancel()
-                self._connecting = None
+            # A new attempt knocks at once, where the kernel would wait ever longer before it does so again.
+            self._stop_connecting()
+            if self._waiting:
+                self._connect()
         remaining = [each.deadline for each in (*self._sent, *self._waiting)]
         if remaining:
             self._watch(min(remaining))
