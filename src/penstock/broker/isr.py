@@ -3,6 +3,11 @@
 What partitions propose while a request is under way goes with the next one. A proposal that got no answer, or one that
 says nothing about it, is repeated for as long as its partition still stands by it: metadata that arrives meanwhile may
 have overtaken it.
+
+A leader that hears neither from followers nor from any controller may have been succeeded long ago, and is the last to
+know. Clients that can reach it would stay: librdkafka asks the broker it is busiest with where the leaders are. So it
+hangs up on them, each time that it could not ask for followers to be left out: they look around, and come back if
+nobody tells them better.
 """
 
 from __future__ import annotations
@@ -55,11 +60,11 @@ class InSyncProposals:
         self._check = self._node.loop.call_later(seconds, self._check_all)
 
     def _check_all(self) -> None:
+        self._check_later()
         now_ms = self._node.clock.now_ms()
         for replica in self._node.replicas:
             replica.check_in_sync(now_ms)
         self._node.wakeups.run()
-        self._check_later()
 
     def propose(self, replica: Replica, proposal: Proposal) -> None:
         self._due[replica] = proposal
@@ -98,23 +103,27 @@ class InSyncProposals:
 
     def _answered(self, proposals: dict[tuple[bytes, int], tuple[Replica, Proposal]], answer: object) -> None:
         unanswered = dict(proposals)
-        if not isinstance(answer, AlterPartitionResponse):
-            logger.warning("the controller did not answer about in-sync replicas: %s", answer)
-        elif answer.error_code:
-            logger.warning("the controller refused to change in-sync replicas: %s", ErrorCode(answer.error_code).name)
-        else:
-            for topic in answer.topics:
-                for partition in topic.partitions:
-                    found = unanswered.pop((topic.topic_id, partition.partition_index), None)
-                    if found is not None:
-                        self._settle(*found, partition)
-        for replica, proposal in unanswered.values():
-            self._due.setdefault(replica, proposal)
+        try:
+            if not isinstance(answer, AlterPartitionResponse):
+                logger.warning("the controller did not answer about in-sync replicas: %s", answer)
+                if any(proposal.removed for _, proposal in proposals.values()):
+                    self._node.listeners.hang_up()
+            elif answer.error_code:
+                logger.warning("the controller refused new in-sync replicas: %s", ErrorCode(answer.error_code).name)
+            else:
+                for topic in answer.topics:
+                    for partition in topic.partitions:
+                        found = unanswered.pop((topic.topic_id, partition.partition_index), None)
+                        if found is not None:
+                            self._settle(*found, partition)
+        finally:  # whatever becomes of one partition, the next request must follow
+            for replica, proposal in unanswered.values():
+                self._due.setdefault(replica, proposal)
+            if self._due:
+                self._node.loop.call_later(RETRY_SECONDS, self._send)
+            else:
+                self._is_busy = False
         self._node.wakeups.run()
-        if self._due:
-            self._node.loop.call_later(RETRY_SECONDS, self._send)
-        else:
-            self._is_busy = False
 
     def _settle(self, replica: Replica, proposal: Proposal, answer: AlterPartitionResponsePartitionData) -> None:
         leader = replica.leader

@@ -35,6 +35,12 @@ class Listeners:
     def all(self) -> list[Listener]:
         return [*self.of_brokers, *self.of_controllers]
 
+    def hang_up(self) -> None:
+        """On everybody who is connected to the broker; they may come back."""
+        for listener in self.of_brokers:
+            for connection in list(listener.connections):
+                connection.close()
+
     async def open_brokers(self) -> None:
         router = self._node.router
         for endpoint in self._node.settings.broker_endpoints:

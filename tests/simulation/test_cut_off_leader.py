@@ -1,0 +1,74 @@
+"""A leader that only clients can reach does not keep them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from penstock.model.errors import ErrorCode
+from penstock.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from penstock.testing.simulated_loop import SimulatedLoop, simulate
+from penstock.testing.simulation.client import Client, Lost
+from penstock.testing.simulation.cluster_world import ClusterWorld
+
+TOPIC = "t"
+PROPERTIES = {"replica.lag.time.max.ms": "3000", "broker.session.timeout.ms": "4000"}
+
+
+async def create(client: Client, replicas: int) -> None:
+    configs = [CreatableTopicConfig(name="min.insync.replicas", value="1")]
+    topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=replicas, configs=configs)
+    (result,) = (await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))).topics
+    assert result.error_code == ErrorCode.NONE
+
+
+def cut_off(world: ClusterWorld, name: str) -> None:
+    world.loop.network.partition([name], [each for each in world.machines if each != name])
+
+
+def leader_of(world: ClusterWorld) -> str:
+    partition = world.brokers[0].image.topics.partition(TOPIC, 0)
+    assert partition is not None
+    return f"broker-{partition.leader}"
+
+
+async def hung_up(client: Client) -> None:
+    with pytest.raises(Lost) as lost:
+        await client.receive_frame()
+    assert isinstance(lost.value.__cause__, asyncio.IncompleteReadError), "nobody hung up"
+
+
+def test_a_leader_that_hears_of_nobody_sends_its_clients_to_look_around() -> None:
+    async def story(loop: SimulatedLoop) -> None:
+        world = ClusterWorld(loop, 0, controllers=3, brokers=3, properties=PROPERTIES)
+        await world.start_all()
+        async with world.client("broker-1") as client:
+            await create(client, replicas=3)
+        leader = leader_of(world)
+        async with world.client(leader, patience=60) as client, world.client(leader, patience=60) as idle:
+            cut_off(world, leader)
+            await hung_up(idle)
+            await hung_up(client)
+        async with world.client(leader, patience=60) as client:  # it takes them back, and may be all there is
+            assert list(await client.topics()) == [TOPIC]
+            await hung_up(client)
+
+    simulate(story, 0)
+
+
+def test_the_only_replica_keeps_its_clients() -> None:
+    """Nobody else can lead."""
+
+    async def story(loop: SimulatedLoop) -> None:
+        world = ClusterWorld(loop, 0, controllers=3, brokers=3, properties=PROPERTIES)
+        await world.start_all()
+        async with world.client("broker-1") as client:
+            await create(client, replicas=1)
+        leader = leader_of(world)
+        async with world.client(leader, patience=60) as client:
+            cut_off(world, leader)
+            await asyncio.sleep(60)
+            assert list(await client.topics()) == [TOPIC]
+
+    simulate(story, 0)
