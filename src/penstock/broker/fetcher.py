@@ -111,10 +111,9 @@ class Fetchers:
             fetcher.close()
 
     def broker_changed(self, broker_id: int) -> None:
-        """It may be reachable now, or elsewhere."""
         fetcher = self._by_leader.get(broker_id)
         if fetcher is not None:
-            fetcher.go_on_soon()
+            fetcher.leader_changed()
 
     def close(self) -> None:
         for fetcher in self._by_leader.values():
@@ -141,6 +140,7 @@ class Fetcher:
         self._failures = 0
         self._peer: Peer | None = None
         self._timer: asyncio.Handle | None = None
+        self._registration = self._leader_registration()
 
     # -- what is followed -------------------------------------------------------------------------------------------
 
@@ -203,6 +203,19 @@ class Fetcher:
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
+    def leader_changed(self) -> None:
+        """It may be reachable now, or elsewhere. If it has registered again it is another process: one that lost its
+        power has not even closed the connection on which an answer is waited for."""
+        registration = self._leader_registration()
+        if registration != self._registration and self._peer is not None:
+            self._peer.disconnect(f"broker {self._leader_id} has started again")
+        self._registration = registration
+        self.go_on_soon()
+
+    def _leader_registration(self) -> int | None:
+        broker = self._node.image.brokers.get(self._leader_id)
+        return None if broker is None else broker.epoch
+
     def go_on_soon(self) -> None:
         """After all that is happening now: many partitions change at a time."""
         if self._timer is not None:
@@ -263,8 +276,8 @@ class Fetcher:
                 self._changed[followed.key] = followed
 
     def _request(self) -> FetchRequest | None:
-        if self._session_epoch == INITIAL_EPOCH and not self._changed:
-            return None  # nothing is to be fetched
+        if not self._changed and all(each.named_offset is None for each in self.partitions.values()):
+            return None  # nothing is to be fetched: all that is followed waits to be tried again
         settings = self._node.settings
         request = FetchRequest(
             replica_state=ReplicaState(replica_id=settings.node_id, replica_epoch=self._node.broker_epoch),
@@ -323,7 +336,13 @@ class Fetcher:
             for data in topic.partitions:
                 followed = self.partitions.get((topic.topic_id, data.partition_index))
                 if followed is not None and self._is_current(followed):
-                    self._take(followed, data)
+                    try:
+                        self._take(followed, data)
+                    except Exception:  # a defect of ours; the other partitions must not suffer for it
+                        logger.exception(
+                            "%s: what its leader sent cannot be processed", followed.replica.topic_partition
+                        )
+                        self._failed(followed, ErrorCode.UNKNOWN_SERVER_ERROR)
         if self._session_id == NO_SESSION:
             self._reset_session()  # the leader has no room for one
         self._node.wakeups.run()

@@ -137,11 +137,10 @@ class FollowerFetch:
                 if not replica.log.log_start_offset <= position.offset <= leader.log_end:
                     continue
                 self._node.assignment.followers.came(broker_id, replica)
+                position.in_sync_changed(leader.isr)
                 replica.fetched_by(broker_id, position.offset, position.log_start, session.broker_epoch, now_ms)
             except KafkaError:
                 session.due[position] = None  # reading it says why
-                continue
-            position.in_sync_changed(leader.isr)
 
     def _find(self, position: Position) -> tuple[Replica, LeaderState]:
         replicas = self._node.replicas

@@ -89,11 +89,6 @@ class Position:
         if session.tells_commits_at_once and session.waiting is not None:
             session.wakeups.add(session.waiting)
 
-    def in_sync_are(self, isr: frozenset[int]) -> None:
-        # One that has everything names nothing until there is more, and must be able to join all the same.
-        if self.session.broker_id not in isr:
-            self.session.joining[self] = None
-
     def changed(self) -> None:
         session = self.session
         session.due[self] = None

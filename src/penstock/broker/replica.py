@@ -58,10 +58,6 @@ class Watcher(Protocol):
         """There may be something else to tell: another leader, another start of the log."""
         ...
 
-    def in_sync_are(self, isr: frozenset[int]) -> None:
-        """Other replicas are in sync than before."""
-        ...
-
     def in_sync_changed(self, isr: frozenset[int]) -> None: ...
 
 
