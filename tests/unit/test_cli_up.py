@@ -15,6 +15,7 @@ import pytest
 from penstock.local.node import LocalNode
 from penstock.local.ports import free_ports
 from penstock.local.properties import merge_properties
+from penstock.local.supervisor import GRACE_SECONDS
 
 DEADLINE_SECONDS = 60
 
@@ -120,12 +121,25 @@ def test_unless_told_otherwise(up: StartUp) -> None:
     assert err == "penstock up: node 1 was killed by SIGKILL\npenstock: every node has ended\n"
 
 
-def test_nodes_do_not_outlive_it(up: StartUp) -> None:
+@pytest.mark.parametrize("stopped", [False, True])
+def test_nodes_do_not_outlive_it(up: StartUp, stopped: bool) -> None:
     running = up()
     running.ready_line()
     pid = running.node_pid
+    if stopped:
+        os.kill(pid, signal.SIGSTOP)
     running.process.kill()
     wait_until(lambda: not is_alive(pid))
+
+
+def test_a_node_that_was_stopped_ends_with_the_others(up: StartUp) -> None:
+    running = up()
+    running.ready_line()
+    os.kill(running.node_pid, signal.SIGSTOP)
+    began = time.monotonic()
+    running.process.send_signal(signal.SIGTERM)
+    assert running.end()[0] == 0
+    assert time.monotonic() - began < GRACE_SECONDS / 2
 
 
 def test_what_cannot_be_is_one_line(up: StartUp, tmp_path: Path) -> None:

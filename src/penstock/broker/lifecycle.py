@@ -38,7 +38,9 @@ CHANNEL: Final = "heartbeat"
 RETRY_S: Final = 0.1
 # While it waits to be unfenced, or to be let go, a broker asks more often than it must.
 IMPATIENT_S: Final = 0.05
+# How long a broker that wants to go waits to be let go, and for a controller that does not say anything.
 SHUTDOWN_S: Final = 10.0
+SILENCE_S: Final = 4.0
 
 # Errors that another attempt may not have.
 TRANSIENT: Final = (
@@ -64,6 +66,7 @@ class BrokerLifecycle:
         self._timer: asyncio.TimerHandle | None = None
         self._is_beating = False
         self._beat_again = False
+        self._heard_at = 0.0
         self._wants_to_go = False
         self._is_closed = False
 
@@ -164,7 +167,9 @@ class BrokerLifecycle:
         if isinstance(outcome, PeerFailed):
             logger.warning("the controller does not answer heartbeats: %s", outcome.message)
             self._beat_in(IMPATIENT_S)
-        elif outcome.error_code in (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED):
+            return
+        self._heard_at = self._loop.time()
+        if outcome.error_code in (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED):
             self._register_again()
         elif outcome.error_code:
             logger.warning("the controller refuses heartbeats: %s", ErrorCode(outcome.error_code).name)
@@ -227,11 +232,13 @@ class BrokerLifecycle:
             return
         self._wants_to_go = True
         self._beat_now()
-        try:
-            async with asyncio.timeout(SHUTDOWN_S):
-                await self._may_go
-        except TimeoutError:
-            logger.warning("the controller did not let this broker go within %g s: stopping all the same", SHUTDOWN_S)
+        begun = self._heard_at = self._loop.time()
+        while not self._may_go.done():
+            seconds = min(begun + SHUTDOWN_S, self._heard_at + SILENCE_S) - self._loop.time()
+            if seconds <= 0:
+                logger.warning("the controller does not let this broker go: stopping all the same")
+                return
+            await asyncio.wait([self._may_go], timeout=seconds)
 
     def close(self) -> None:
         self._is_closed = True

@@ -3,6 +3,10 @@
 The parent holds the writing end of a pipe and never writes; the child watches the reading end. When the parent dies,
 even by `kill -9`, the kernel closes its end and the child reads the end of the file. (`PR_SET_PDEATHSIG` is bound to
 the *thread* that started the child, which in a test may end long before the process does.)
+
+A child that is stopped (SIGSTOP) when its parent dies can watch nothing. For that one the kernel cares, if the child is
+in a process group of its own and in its parent's session: a group that is orphaned while it is stopped gets SIGHUP,
+which ends it, and SIGCONT.
 """
 
 from __future__ import annotations

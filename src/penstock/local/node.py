@@ -107,7 +107,7 @@ class LocalNode:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     pass_fds=(lifeline.child_fd,),
-                    start_new_session=True,  # Ctrl-C is for us; we stop the nodes in order
+                    process_group=0,  # Ctrl-C is for us; we stop the nodes in order. In our session: see `lifeline`
                 )
             finally:
                 lifeline.handed_over()
@@ -148,12 +148,17 @@ class LocalNode:
         """SIGTERM, then SIGKILL if the grace is not enough; the exit status."""
         if self.process is None:
             return 0
-        self.signal(signal.SIGTERM)
+        self.begin_stop()
         try:
             self.process.wait(grace_seconds)
         except subprocess.TimeoutExpired:
             self.kill()
         return self._release()
+
+    def begin_stop(self) -> None:
+        """SIGTERM, which also one that was stopped (SIGSTOP) shall hear."""
+        self.signal(signal.SIGTERM)
+        self.signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """kill -9, and wait until it is gone."""

@@ -28,10 +28,15 @@ START_SECONDS = 600.0  # a large log to recover takes its time
 
 
 def stop_in_order(nodes: Sequence[LocalNode], grace_seconds: float) -> None:
-    """Brokers, then controllers; those of a kind all at once, so that the slowest decides how long it takes."""
+    """Brokers, then controllers; those of a kind all at once, so that the slowest decides how long it takes.
+
+    Controllers that were stopped (SIGSTOP) go on first: brokers wait for them when they take their leave.
+    """
+    for node in nodes:
+        node.signal(signal.SIGCONT)
     for kind in ([node for node in nodes if node.is_broker], [node for node in nodes if not node.is_broker]):
         for node in kind:
-            node.signal(signal.SIGTERM)
+            node.begin_stop()
         deadline = time.monotonic() + grace_seconds
         for node in kind:
             node.stop(grace_seconds=max(0.1, deadline - time.monotonic()))
