@@ -4,6 +4,7 @@
 #   make test  [ARGS="-k produce"]     every test but the long campaigns
 #   make check                         format, lint, types, layers
 #   make bench [ARGS="..."]            the loads and their floors, one table
+#   make sim   [SEEDS=1000]            simulated clusters under faults, seed by seed; ARGS="--story cluster"
 #   make soak                          the long campaigns
 #   make docs                          the generated pages of docs/, written anew
 #   make lock  [ARGS="--upgrade"]      requirements.lock, after a change of the dependencies
@@ -12,8 +13,9 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11 py
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 WORKERS ?= 2
+SEEDS ?= 100
 
-.PHONY: demo test check bench soak docs lock clean
+.PHONY: demo test check bench sim soak docs lock clean
 
 demo: $(INSTALLED)
 	@$(BIN)/penstock demo $(ARGS)
@@ -29,6 +31,9 @@ check: $(INSTALLED)
 
 bench: $(INSTALLED)
 	@$(BIN)/python -m bench $(ARGS)
+
+sim: $(INSTALLED)
+	@$(BIN)/python -m penstock.testing.sim --seeds $(SEEDS) $(ARGS)
 
 soak: $(INSTALLED)
 	$(BIN)/python -m pytest -m soak $(ARGS)

@@ -1,11 +1,9 @@
 """What a node promised is kept, whatever befalls it: seeded stories on a simulated disk, clock and network.
 
-A failure names its seed; `STORY_SEED=<seed> pytest tests/simulation/test_broker_durability.py -k replay` runs it again.
+Many more seeds: `python -m penstock.testing.sim --story node`.
 """
 
 from __future__ import annotations
-
-import os
 
 import pytest
 
@@ -13,35 +11,14 @@ from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.metadata import MetadataRequest
 from penstock.testing.simulated_loop import SimulatedLoop, simulate
 from penstock.testing.simulation.broker_world import BrokerWorld
-from penstock.testing.simulation.node_story import Story
+from penstock.testing.simulation.node_story import play
 from penstock.testing.simulation.story import quietly
-
-
-def tell(seed: int, rounds: int) -> Story:
-    quietly()
-
-    async def program(loop: SimulatedLoop) -> Story:
-        story = Story(loop, seed, rounds=rounds)
-        await story.run()
-        return story
-
-    return simulate(program, seed)
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_short_stories(seed: int) -> None:
-    tell(seed, rounds=12)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(1000, 1200))
 def test_long_stories(seed: int) -> None:
-    tell(seed, rounds=40)
-
-
-@pytest.mark.skipif("STORY_SEED" not in os.environ, reason="only to replay a story")
-def test_replay() -> None:
-    tell(int(os.environ["STORY_SEED"]), rounds=int(os.environ.get("STORY_ROUNDS", "12")))
+    assert play(seed, rounds=40).violation is None
 
 
 @pytest.mark.parametrize("changes", range(0, 60, 3))

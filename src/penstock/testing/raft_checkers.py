@@ -15,12 +15,7 @@ from penstock.raft.roles import Leader
 from penstock.raft.voters import ReplicaKey
 from penstock.testing.raft_disk import Batch, Disk, Snapshot
 from penstock.testing.raft_node import SimulatedNode
-
-
-class Violation(AssertionError):
-    def __init__(self, checker: str, text: str) -> None:
-        super().__init__(f"{checker}: {text}")
-        self.checker = checker
+from penstock.testing.simulation.story import Violation
 
 
 class Checker:

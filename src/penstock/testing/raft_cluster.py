@@ -7,17 +7,15 @@ speeds; processes stop for a while and go on as if nothing had been; disks are s
 come and go; snapshots replace the log. Meanwhile a client writes to whoever thinks it leads. The checkers look at every
 step; in the end everything heals, and the quorum has to commit again.
 
-    python -m penstock.testing.raft_cluster --seeds 100         # seeds 0 to 99
-    python -m penstock.testing.raft_cluster --seed 17           # one of them again
+    python -m penstock.testing.sim --story raft --seeds 100     # seeds 0 to 99
+    python -m penstock.testing.sim --story raft --seed 17       # one of them again
 
 The same seed gives the same run, to the last message: `Trace` fingerprints it.
 """
 
 from __future__ import annotations
 
-import argparse
 import heapq
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -31,11 +29,12 @@ from penstock.raft.ready import Destination, Ready, Send, TruncateTo
 from penstock.raft.roles import Leader, Resigned
 from penstock.raft.settings import RaftSettings
 from penstock.raft.voters import NO_VOTERS, ReplicaKey, Voter, VoterEndpoint, VoterSet
-from penstock.testing.raft_checkers import CHECKERS, Checker, Committed, Violation
+from penstock.testing.raft_checkers import CHECKERS, Checker, Committed
 from penstock.testing.raft_disk import Batch, Disk, Snapshot
 from penstock.testing.raft_faults import Faults
-from penstock.testing.raft_network import MILLISECOND, SECOND, Clock, Network
+from penstock.testing.raft_network import MILLISECOND, ORDINARY_DELAY_MAX, SECOND, Clock, Network
 from penstock.testing.raft_node import LISTENER, ClientRequest, Crashed, SimulatedNode
+from penstock.testing.simulation.story import Outcome, Violation
 from penstock.testing.trace import Field, Trace
 
 FAULTS_LAST: Final = 6 * SECOND
@@ -48,18 +47,21 @@ EVENTS: Final = (
     "acknowledged",
     "truncations",
     "snapshot installs",
-    "crashes",
+    "process crashes",
     "crashes within a step",
     "power losses",
     "resignations",
     "voter changes",
-    "partitions",
+    "symmetric partitions",
     "one-way partitions",
     "messages lost",
     "messages doubled",
+    "messages delayed",
+    "messages reordered",
     "clock jumps",
+    "slow disks",
     "pauses",
-    "disks replaced",
+    "disks lost",
     "kraft.version upgrades",
 )
 
@@ -112,6 +114,7 @@ class RaftCluster:
         self.doomed: dict[int, tuple[str, bool]] = {}
         self.slow_disks: set[int] = set()
         self._written: list[tuple[SimulatedNode, int, Batch]] = []
+        self._last_arrivals: Counter[tuple[int, int]] = Counter()
         self._payloads = 0
         self.faulty = True
         self._build(node_type)
@@ -213,6 +216,11 @@ class RaftCluster:
         delays = self.network.delays(source, target)
         self.events["messages lost"] += not delays
         self.events["messages doubled"] += len(delays) > 1
+        for delay in delays:
+            arrival = self.time + delay
+            self.events["messages delayed"] += delay > ORDINARY_DELAY_MAX
+            self.events["messages reordered"] += arrival < self._last_arrivals[source, target]
+            self._last_arrivals[source, target] = max(arrival, self._last_arrivals[source, target])
         return delays
 
     def _deliver(self, waiting: Waiting) -> None:
@@ -413,13 +421,6 @@ class RaftCluster:
             raise Violation("EventualProgress", f"nothing is committed everywhere after all has healed: {states}")
 
 
-class Outcome(NamedTuple):
-    seed: int
-    digest: str
-    events: Counter[str]
-    violation: str | None
-
-
 def play(seed: int, *, node_type: type[SimulatedNode] = SimulatedNode, faults: Sequence[str] | None = None) -> Outcome:
     cluster = RaftCluster(seed, node_type=node_type, faults=faults)
     violation: str | None = None
@@ -427,50 +428,5 @@ def play(seed: int, *, node_type: type[SimulatedNode] = SimulatedNode, faults: S
         cluster.play()
     except FAILURES as error:
         violation = str(error) if isinstance(error, Violation) else repr(error)
-    return Outcome(seed, cluster.trace.digest(), cluster.events, violation)
-
-
-def replay_command(seed: int) -> str:
-    return f"python -m penstock.testing.raft_cluster --seed {seed}"
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m penstock.testing.raft_cluster")
-    parser.add_argument("--seeds", type=int, default=100, help="how many, from 0 on")
-    parser.add_argument("--seed", type=int, help="only this one, with its last events")
-    options = parser.parse_args(arguments)
-    if options.seed is not None:
-        return _replay(options.seed)
-    events: Counter[str] = Counter()
-    failures = 0
-    for seed in range(options.seeds):
-        outcome = play(seed)
-        events.update(outcome.events)
-        if outcome.violation is not None:
-            failures += 1
-            print(f"seed {seed}: {outcome.violation}\n  again: {replay_command(seed)}")
-    print(f"{options.seeds} seeds, {failures} violations")
-    for name in EVENTS:
-        print(f"{events[name]:>10} {name}")
-    missing = [name for name in EVENTS if not events[name]]
-    if missing:
-        print(f"never happened: {', '.join(missing)}")
-    return 1 if failures or missing else 0
-
-
-def _replay(seed: int) -> int:
-    cluster = RaftCluster(seed)
-    try:
-        cluster.play()
-    except FAILURES as error:
-        for event in cluster.trace.recent:
-            print(*event)
-        print(f"seed {seed}: {error!r}")
-        return 1
-    finally:
-        print(f"trace {cluster.trace.digest()}, {cluster.trace.count} events, {dict(sorted(cluster.events.items()))}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    recent = [" ".join(map(str, event)) for event in cluster.trace.recent]
+    return Outcome(violation, cluster.events, cluster.trace.digest(), recent)

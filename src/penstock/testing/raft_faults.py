@@ -94,7 +94,7 @@ class Faults:
     def crash(self) -> None:
         node = self._pick()
         if node.is_running:
-            self._cluster.events["crashes"] += 1
+            self._cluster.events["process crashes"] += 1
             self._cluster.end(node, power=False)
 
     def lose_power(self) -> None:
@@ -117,7 +117,7 @@ class Faults:
         one, other = ids[:size], ids[size:]
         ways = {(source, target) for source in one for target in other}
         if self._random.random() < 0.5:
-            self._cluster.events["partitions"] += 1
+            self._cluster.events["symmetric partitions"] += 1
             ways |= {(target, source) for source, target in ways}
         else:
             self._cluster.events["one-way partitions"] += 1
@@ -154,6 +154,7 @@ class Faults:
 
     def slow_disk(self) -> None:
         node_id = self._pick().node_id
+        self._cluster.events["slow disks"] += 1
         self._cluster.note("slow disk", node_id)
         self._cluster.slow_disks.add(node_id)
         self._later(lambda: self._cluster.slow_disks.discard(node_id))
@@ -193,14 +194,14 @@ class Faults:
         idle = all(not isinstance(raft.role, Leader) or raft.role.change is None for raft in running)
         if (
             not self._cluster.kraft_version
-            or self._cluster.events["disks replaced"]
+            or self._cluster.events["disks lost"]
             or len(running) < len(self._cluster.nodes)
             or not idle
         ):
             return
         if len(voters) > 1 or len(voters.pop()) < 3:
             return
-        self._cluster.events["disks replaced"] += 1
+        self._cluster.events["disks lost"] += 1
         self._cluster.note("disk replaced", node.node_id)
         self._cluster.end(node, power=False)
         node.former_disks.append(node.disk)

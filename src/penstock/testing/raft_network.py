@@ -7,6 +7,7 @@ from typing import Final
 
 MILLISECOND: Final = 1000
 SECOND: Final = 1000 * MILLISECOND
+ORDINARY_DELAY_MAX: Final = 5 * MILLISECOND
 
 
 class Clock:
@@ -46,7 +47,7 @@ class Network:
         return [self._delay() for _ in range(copies)]
 
     def _delay(self) -> int:
-        delay = self._random.randint(300, 5 * MILLISECOND)
+        delay = self._random.randint(300, ORDINARY_DELAY_MAX)
         if self._random.random() < self.slowness:
             delay += self._random.randint(0, 400 * MILLISECOND)
         return delay

@@ -105,6 +105,8 @@ class SimulatedLoop(base_events.BaseEventLoop):
         self.seed = seed
         self.trace = Trace(self.time)
         self.network = Network(self, random.Random(f"{seed}/network"))
+        self.watcher: Callable[[], None] | None = None
+        """Called whenever all that can happen at a moment has happened: it sees the world at rest."""
         self.executor_delay: Callable[[], float] = self._ordinary_executor_delay
         """Seconds that a function given to `run_in_executor` takes; replace it for slow disks."""
         self._now = _START_S
@@ -122,6 +124,8 @@ class SimulatedLoop(base_events.BaseEventLoop):
         return self._now
 
     def advance(self, seconds: float) -> None:
+        if self.watcher is not None:
+            self.watcher()
         self._now += seconds
         self.trace.add("time")
 

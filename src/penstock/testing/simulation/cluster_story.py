@@ -26,8 +26,11 @@ from penstock.testing import requests
 from penstock.testing.simulated_loop import SimulatedLoop
 from penstock.testing.simulation.client import Client, Lost
 from penstock.testing.simulation.cluster_world import ClusterWorld, Machine
+from penstock.testing.simulation.program import play_on_loop
+from penstock.testing.simulation.story import Outcome
 
 TOPIC = "t"
+ROUNDS = 5
 EVENTS = (
     "acknowledged", "repeated", "read", "killed", "stopped", "power lost", "disk lost", "isolated",
     "controller killed", "elected", "in sync again",
@@ -68,7 +71,7 @@ class Promises:
         assert known == value, f"CommittedStays: partition {self.index}: {offset} was {known!r} and is {value!r}"
 
 
-class ReplicationStory:
+class ClusterStory:
     def __init__(self, loop: SimulatedLoop, seed: int, *, rounds: int) -> None:
         self.seed = seed
         self.chance = random.Random(f"{seed}/replication cluster")
@@ -301,7 +304,7 @@ class ReplicationStory:
 
 
 class Producer:
-    def __init__(self, story: ReplicationStory, partition: Promises, name: str) -> None:
+    def __init__(self, story: ClusterStory, partition: Promises, name: str) -> None:
         self.story = story
         self.partition = partition
         self.name = name
@@ -359,3 +362,7 @@ def values_of(data: Any) -> list[tuple[int, bytes]]:
         for position, header in iterate_headers(data)
         for record in iterate_records(data, position, header, max_size=1 << 20)
     ]
+
+
+def play(seed: int, rounds: int = ROUNDS) -> Outcome:
+    return play_on_loop(seed, lambda loop: ClusterStory(loop, seed, rounds=rounds))

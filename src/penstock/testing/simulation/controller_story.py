@@ -7,6 +7,7 @@ uncommitted end.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
@@ -15,7 +16,7 @@ from unittest import mock
 
 from penstock.controller import leaders
 from penstock.controller.controller import Controller
-from penstock.controller.elections import RECOVERED, RECOVERING, Election
+from penstock.controller.elections import RECOVERING
 from penstock.controller.result import Result, Unfinished
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import EMPTY_IMAGE
@@ -25,21 +26,27 @@ from penstock.metadata.serde import decode_record, encode_record
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import uuid_text
 from penstock.protocol.declaration import Message
-from penstock.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from penstock.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from penstock.protocol.messages.unregister_broker import UnregisterBrokerRequest
-from penstock.testing.simulation.controller_world import World, directory, registration
+from penstock.testing.simulation.controller_steps import BROKERS, create, random_step, take_over
+from penstock.testing.simulation.controller_world import World, registration
+from penstock.testing.simulation.story import Outcome
+from penstock.testing.trace import Trace
 
-BROKERS = 4
-NAMES = ("a", "b", "c")
+EVENTS = (
+    "elections", "ISR changes", "ELR changes", "reassignments", "process crashes", "clean stops", "disks lost",
+    "controller failovers", "half an operation", "refused",
+)  # fmt: skip
+STEPS = 150
+METADATA_VERSION = 30
 Partitions = dict[PartitionKey, Partition]
 
 
-class Story(World):
+class ControllerStory(World):
     """A world that checks every batch, with a model of what each replica can be trusted with."""
 
     def __init__(self, *, elr: bool, min_insync_replicas: int, unclean: bool) -> None:
         self.before: Partitions = {}
+        self.events: Counter[str] = Counter()
+        self.trace = Trace(lambda: self.offset)
         self.elr = elr
         # Which life of its data a broker is in (a crash or a new disk begins another), and in which life it was when it
         # came to be in sync.
@@ -68,6 +75,8 @@ class Story(World):
 
     def commit(self, records: list[Message]) -> None:
         super().commit(records)
+        for record in records:
+            self.trace.add(type(record).__name__, encode_record(record, METADATA_VERSION))
         if records:
             for broker_id, life in self.next_lives.items():
                 broker = self.image.brokers.get(broker_id)
@@ -98,8 +107,16 @@ class Story(World):
             self.epochs(key, partition, name)
             self.trusted(key, partition, name)
             self.replication_factor_kept(key, partition, name)
+            self.count(self.before.get(key), partition)
         self.before = now
         self.index_is_that_of_the_image()
+
+    def count(self, old: Partition | None, new: Partition) -> None:
+        if old is not None:
+            self.events["elections"] += new.leader_epoch > old.leader_epoch
+            self.events["ISR changes"] += new.isr != old.isr
+            self.events["ELR changes"] += new.elr != old.elr
+            self.events["reassignments"] += new.reassigning and not old.reassigning
 
     def well_formed(self, partition: Partition, name: str) -> None:
         replicas, isr, elr = set(partition.replicas), set(partition.isr), set(partition.elr)
@@ -190,7 +207,9 @@ class Story(World):
             return
         result = operation(self.controller)
         self.commit(result.records)
-        self.interrupted |= isinstance(result, Unfinished)
+        if isinstance(result, Unfinished):
+            self.interrupted = True
+            self.events["half an operation"] += 1
 
     def restart(self, broker_id: int, *, clean: bool, new_disk: bool, interrupt: bool = False) -> None:
         existing = self.image.brokers.get(broker_id)
@@ -198,6 +217,8 @@ class Story(World):
         clean = clean and self.next_lives.get(broker_id, 0) <= self.lives[broker_id]
         self.incarnations[broker_id] += 1
         self.disks[broker_id] += new_disk
+        self.events["clean stops" if clean else "process crashes"] += 1
+        self.events["disks lost"] += new_disk
         request = registration(
             broker_id, incarnation=self.incarnations[broker_id], disk=self.disks[broker_id], rack=str(broker_id % 2)
         )
@@ -214,204 +235,41 @@ class Story(World):
         self.proposed = {}
 
 
-Step = Callable[[Story], None]
-
-
-def restart(broker_id: int, clean: bool, new_disk: bool, interrupt: bool) -> Step:
-    return lambda story: story.restart(broker_id, clean=clean, new_disk=new_disk, interrupt=interrupt)
-
-
-def fence(broker_id: int, interrupt: bool) -> Step:
-    return lambda story: story.once(
-        lambda controller: controller.fence_broker(broker_id, story.epoch(broker_id)), interrupt=interrupt
-    )
-
-
-def unfence(broker_id: int, interrupt: bool) -> Step:
-    return lambda story: story.once(
-        lambda controller: controller.unfence_broker(broker_id, story.epoch(broker_id)), interrupt=interrupt
-    )
-
-
-def heartbeat(broker_id: int, want_fence: bool, want_shut_down: bool, behind: int, interrupt: bool) -> Step:
-    def step(story: Story) -> None:
-        request = BrokerHeartbeatRequest(
-            broker_id=broker_id,
-            broker_epoch=story.epoch(broker_id),
-            current_metadata_offset=story.offset - behind,
-            want_fence=want_fence,
-            want_shut_down=want_shut_down,
-        )
-        story.once(lambda controller: controller.broker_heartbeat(request, 0), interrupt=interrupt)
-
-    return step
-
-
-def unregister(broker_id: int) -> Step:
-    request = UnregisterBrokerRequest(broker_id=broker_id)
-    return lambda story: story.run(lambda controller: controller.unregister_broker(request)) and None
-
-
-def some_partition(story: Story, number: int) -> tuple[str, int]:
-    places = [(topic.name, partition_id) for topic in story.image.topics for partition_id in topic.partitions]
-    if not places:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return places[number % len(places)]
-
-
-def alter(number: int, members: frozenset[int], stale: bool, recovered: bool) -> Step:
-    def step(story: Story) -> None:
-        name, partition_id = some_partition(story, number)
-        partition = story.partition(name, partition_id)
-        isr = [replica for replica in partition.replicas if replica in members or replica == partition.leader]
-        state = RECOVERED if recovered else partition.leader_recovery_state
-        topic_id = story.image.topics.id_of(name)
-        assert topic_id is not None
-        with story.proposing((topic_id, partition_id), frozenset() if stale else frozenset(isr)):
-            story.alter(
-                name,
-                isr,
-                partition_id,
-                leader_recovery_state=state,
-                partition_epoch=partition.partition_epoch - stale,
-            )
-
-    return step
-
-
-def reassign(number: int, replicas: list[int] | None, keep: bool) -> Step:
-    def step(story: Story) -> None:
-        name, partition_id = some_partition(story, number)
-        partition = story.partition(name, partition_id)
-        topic_id = story.image.topics.id_of(name)
-        assert topic_id is not None
-        original = len(partition.replicas) - len(partition.adding_replicas)
-        before = story.factors[topic_id, partition_id]
-        story.factors[topic_id, partition_id] = {original} if replicas is None else {original, len(replicas)}
-        story.unclean_asked = replicas is None and story.unclean_allowed
-        result = story.reassign(name, replicas, partition_id, allow_replication_factor_change=not keep)
-        story.unclean_asked = False
-        if result.error_code:
-            story.factors[topic_id, partition_id] = before
-
-    return step
-
-
-def elect(unclean: bool) -> Step:
-    def step(story: Story) -> None:
-        story.unclean_asked = unclean
-        story.elect(Election.UNCLEAN if unclean else Election.PREFERRED)
-        story.unclean_asked = False
-
-    return step
-
-
-def balance(story: Story) -> None:
-    story.do(story.controller.balance_leaders())
-
-
-def elect_unclean(story: Story) -> None:
-    story.do(story.controller.elect_unclean_leaders())
-
-
-def create(name: str, partitions: int, factor: int) -> Step:
-    return lambda story: story.create(name, partitions, factor) and None
-
-
-def add_partitions(name: str, count: int) -> Step:
-    request = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=name, count=count, assignments=None)])
-    return lambda story: story.do(story.controller.create_partitions(request)) and None
-
-
-def delete(name: str) -> Step:
-    return lambda story: story.delete(name)
-
-
-def minimum(name: str | None, value: int) -> Step:
-    def step(story: Story) -> None:
-        if name is None:
-            story.set_broker_config("", "min.insync.replicas", str(value))
-        else:
-            story.set_config(name, "min.insync.replicas", str(value))
-
-    return step
-
-
-def locate(number: int, broker_id: int) -> Step:
-    def step(story: Story) -> None:
-        name, partition_id = some_partition(story, number)
-        where = directory(broker_id, story.disks[broker_id])
-        story.do(story.controller.assign_replicas_to_dirs(story.located(broker_id, name, where, partition_id)))
-
-    return step
-
-
-def take_over(story: Story) -> None:
-    """Another controller: what was soft is gone."""
-    story.controller.reset(story.image)
-    story.controller.heartbeats.activate(story.image.brokers, 0)
-    story.run(lambda controller: controller.activate([]))
-    story.interrupted = False
-
-
-def random_step(random: Random) -> Step:
-    """Brokers fail and return more often than anything else happens, as what is hard comes of that."""
-
-    def rarely() -> bool:
-        return random.random() < 0.15
-
-    broker, number = random.randint(1, BROKERS), random.randrange(20)
-    name = random.choice(NAMES)
-    everybody = frozenset(range(1, BROKERS + 1))
-    replicas = random.sample(range(1, BROKERS + 1), random.randint(1, 3))
-    makers: list[tuple[int, Callable[[], Step]]] = [
-        (8, lambda: restart(broker, random.random() < 0.5, rarely(), rarely())),
-        (8, lambda: fence(broker, rarely())),
-        (12, lambda: unfence(broker, rarely())),
-        (6, lambda: heartbeat(broker, rarely(), rarely(), random.choice((0, 0, 5)), rarely())),
-        (1, lambda: unregister(broker)),
-        (2, lambda: take_over),
-        (6, lambda: alter(number, frozenset(random.sample(sorted(everybody), 2)), rarely(), True)),
-        (10, lambda: alter(number, everybody, False, random.random() < 0.8)),
-        (5, lambda: reassign(number, None if random.random() < 0.25 else replicas, rarely())),
-        (3, lambda: elect(rarely())),
-        (2, lambda: random.choice((balance, elect_unclean))),
-        (1, lambda: create(name, random.randint(1, 4), random.randint(1, 3))),
-        (1, lambda: random.choice((add_partitions(name, random.randint(1, 6)), delete(name)))),
-        (2, lambda: minimum(random.choice((None, name)), random.randint(1, 3))),
-        (5, lambda: locate(number, broker)),
-    ]
-    weights, choices = zip(*makers, strict=True)
-    maker: Callable[[], Step] = random.choices(choices, weights)[0]
-    return maker()
-
-
-def live(seed: int, steps: int) -> Story:
+def play(seed: int, steps: int = STEPS) -> Outcome:
     random = Random(seed)
     with mock.patch.object(leaders, "MAX_CHANGES_PER_BATCH", random.choice((1, 2, 500))):
-        story = Story(
+        story = ControllerStory(
             elr=random.random() < 0.75, min_insync_replicas=random.randint(1, 3), unclean=random.random() < 0.2
         )
-        create("a", 3, 3)(story)
-        create("b", 2, 1)(story)
-        for _ in range(steps):
-            step = random_step(random)
-            try:
-                step(story)
-            except KafkaError:
-                story.unclean_asked = False
-            if not story.interrupted:
-                story.available_where_possible()
-        take_over(story)
-        story.available_where_possible()
-        replays_to_the_same_image(story)
-    return story
+        violation: str | None = None
+        try:
+            live(story, random, steps)
+        except AssertionError as error:
+            violation = str(error)
+    return Outcome(violation, story.events, story.trace.digest(), [str(event) for event in story.trace.recent])
 
 
-def replays_to_the_same_image(story: Story) -> None:
+def live(story: ControllerStory, random: Random, steps: int) -> None:
+    create("a", 3, 3)(story)
+    create("b", 2, 1)(story)
+    for _ in range(steps):
+        step = random_step(random)
+        try:
+            step(story)
+        except KafkaError:
+            story.unclean_asked = False
+            story.events["refused"] += 1
+        if not story.interrupted:
+            story.available_where_possible()
+    take_over(story)
+    story.available_where_possible()
+    replays_to_the_same_image(story)
+
+
+def replays_to_the_same_image(story: ControllerStory) -> None:
     replayed = EMPTY_IMAGE
     for batch in story.batches:
         delta = MetadataDelta(replayed)
-        delta.replay_all([decode_record(encode_record(record, 30)) for record in batch])
+        delta.replay_all([decode_record(encode_record(record, METADATA_VERSION)) for record in batch])
         replayed = delta.apply(0, 0, 0)
     assert replayed.same_content(story.image), "ReplayEqualsImage"

@@ -26,6 +26,8 @@ from penstock.testing import requests
 from penstock.testing.simulated_loop import SimulatedLoop
 from penstock.testing.simulation.broker_world import BrokerWorld
 from penstock.testing.simulation.client import Client, Lost, records_checked
+from penstock.testing.simulation.program import play_on_loop
+from penstock.testing.simulation.story import Outcome
 
 # What a client has to expect of a broker that starts, stops, or has no room.
 TRANSIENT = {
@@ -36,6 +38,11 @@ TRANSIENT = {
     ErrorCode.NOT_CONTROLLER,
 }
 PATIENCE_S = 5.0
+ROUNDS = 12
+EVENTS = (
+    "process crashes", "crashes within a step", "power losses", "clean stops", "clean stops, then power losses",
+    "full disks", "cold reads", "killed while starting", "connections lost",
+)  # fmt: skip
 
 
 class TopicModel:
@@ -90,7 +97,7 @@ class TopicModel:
             order[producer] = int(number)
 
 
-class Story:
+class NodeStory:
     def __init__(self, loop: SimulatedLoop, seed: int | str, *, rounds: int) -> None:
         self.loop = loop
         self.chance = random.Random(f"{seed}/story")
@@ -154,32 +161,33 @@ class Story:
     async def misfortune(self) -> None:
         kind = self.chance.choice(
             (
-                *("crash", "crash", "killed at a change", "killed at a change", "power loss", "power loss"),
-                *("stop", "stop, then power loss", "full disk", "cold", "none"),
+                *("process crashes", "process crashes", "crashes within a step", "crashes within a step"),
+                *("power losses", "power losses", "clean stops", "clean stops, then power losses"),
+                *("full disks", "cold reads", "nothing"),
             )
         )
         self.events[kind] += 1
-        if kind == "none":
+        if kind == "nothing":
             return
-        if kind == "cold":
+        if kind == "cold reads":
             share = self.chance.random()
             self.world.disk.cold = lambda *_: self.chance.random() < share
             return
-        if kind == "full disk":
+        if kind == "full disks":
             await self.full_disk()
             return
-        if kind == "killed at a change":
+        if kind == "crashes within a step":
             await self.killed_at_a_change()
             return
         self.is_up.clear()
-        if kind == "crash":
+        if kind == "process crashes":
             self.world.crash()
-        elif kind == "power loss":
+        elif kind == "power losses":
             self.world.power_loss()
             self.power_lost()
         else:
             await self.world.stop()
-            if kind != "stop":
+            if kind != "clean stops":
                 self.world.power_loss()
                 for topic in self.topics:
                     topic.power_losses += 1  # nothing may be lost, but what comes later comes after it
@@ -362,7 +370,7 @@ class Story:
 
     @property
     def disk_was_full(self) -> bool:
-        return self.disk_is_full or bool(self.events["full disk"])
+        return self.disk_is_full or bool(self.events["full disks"])
 
     async def new_producer_id(self, client: Client) -> int | None:
         given = await client.producer_id()
@@ -392,3 +400,7 @@ class Story:
                     return
             except Lost:
                 self.events["verifications repeated"] += 1
+
+
+def play(seed: int, rounds: int = ROUNDS) -> Outcome:
+    return play_on_loop(seed, lambda loop: NodeStory(loop, seed, rounds=rounds))

@@ -12,7 +12,7 @@ from penstock.replication.follower import FollowerState
 from penstock.replication.partition import LeaderState, Proposal
 
 if TYPE_CHECKING:
-    from penstock.testing.simulation.replication_story import Story
+    from penstock.testing.simulation.replication_story import PartitionStory
 
 LAG_MAX_MS = 1000
 
@@ -53,7 +53,7 @@ class Replica:
     leader_type = LeaderState
     follower_type = FollowerState
 
-    def __init__(self, story: Story, broker_id: int) -> None:
+    def __init__(self, story: PartitionStory, broker_id: int) -> None:
         self.story = story
         self.id = broker_id
         self.incarnation = 0
@@ -137,7 +137,7 @@ class Replica:
                 self.answer_waiting()
                 return
             former = self.leader
-            self.story.events["elected again" if former else "elected"] += 1
+            self.story.events["elected again" if former else "elections"] += 1
             self.epochs.assign(partition.leader_epoch, len(self.log))
             self.leader = self.leader_type(
                 broker_id=self.id,
@@ -238,7 +238,6 @@ class Replica:
         story, incarnation = self.story, self.incarnation
         story.send(
             lambda: story.alter(self, incarnation, proposal),
-            "proposal lost",
             lambda: story.propose_again(self, incarnation, proposal),
         )
 
@@ -260,7 +259,7 @@ class Replica:
             len(self.log),
             self.epochs.latest,
         )
-        self.story.send(lambda: self.story.deliver(request), "fetch lost", lambda: self.lost(request))
+        self.story.send(lambda: self.story.deliver(request), lambda: self.lost(request))
 
     def lost(self, fetch: Fetch) -> None:
         if self.incarnation == fetch.incarnation:
@@ -279,7 +278,7 @@ class Replica:
         if answer.diverging is not None:
             cut = follower.truncation(answer.diverging, self.epochs, len(self.log))
             if cut.offset < len(self.log):
-                self.story.events["truncated"] += 1
+                self.story.events["truncations"] += 1
             self.cut(cut.offset)
             follower.truncated(len(self.log))
             return

@@ -17,7 +17,7 @@ are fenced without reason. After every step the checkers look at all of it at on
 What may be expected of a power loss is the durability table of the design: with `flush.messages=1` all of them at once;
 without, all but one replica of those in sync or eligible, and that one stays up until the others are back.
 
-    python -m penstock.testing.simulation.replication_story --seeds 1000
+    python -m penstock.testing.sim --story partition --seeds 1000
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import random
-import sys
 from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
@@ -36,30 +35,30 @@ from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.alter_partition import BrokerState
 from penstock.replication.partition import LeaderState, Proposal
 from penstock.testing.simulation.controller_world import World
-from penstock.testing.simulation.replicated_partition import Fetch, News, Replica
+from penstock.testing.simulation.replicated_partition import LAG_MAX_MS, Fetch, News, Replica
+from penstock.testing.simulation.story import Outcome, Violation
 
 TOPIC = "t"
 STEPS = 400
 SETTLING_ROUNDS = 200
 
 EVENTS = (
-    "appended", "committed", "acknowledged", "refused: not enough replicas", "elected", "elected again", "truncated",
-    "fetched", "fetch lost", "epoch fenced", "joined", "left", "proposal refused", "proposal lost", "killed", "stopped",
-    "power lost", "disk lost", "fenced for nothing", "unsafe",
+    "appended", "committed", "acknowledged", "refused: not enough replicas", "unsafe", "elections", "elected again",
+    "truncations", "fetched", "messages lost", "messages delayed", "messages reordered", "epoch fenced", "ISR joins",
+    "ISR leaves", "ISR changes refused", "process crashes", "clean stops", "power losses", "disks lost",
+    "fenced for nothing",
 )  # fmt: skip
 
 
-class Violation(AssertionError):
-    pass
+class Message(NamedTuple):
+    """Something under way: what it does when it arrives, or when it does not."""
+
+    deliver: Callable[[], None]
+    lost: Callable[[], None]
+    sent_ms: int
 
 
-class Outcome(NamedTuple):
-    violation: Violation | None
-    events: Counter[str]
-    trace: str
-
-
-class Story:
+class PartitionStory:
     def __init__(self, seed: int, replica_type: type[Replica] = Replica) -> None:
         self.chance = random.Random(f"{seed}/replication")
         self.count = self.chance.choice((3, 3, 3, 4, 5))
@@ -71,7 +70,7 @@ class Story:
         self.world = World(brokers=0, elr=True)
         self.replicas = {broker_id: replica_type(self, broker_id) for broker_id in range(1, self.count + 1)}
         self.news: list[News] = []
-        self.under_way: list[tuple[Callable[[], None], str, Callable[[], None]]] = []
+        self.under_way: list[Message] = []
         self.next_value = 0
         self.acknowledged: set[int] = set()
         self.committed: dict[int, int] = {}  # offsets that were below a leader's high watermark, and their values
@@ -102,8 +101,8 @@ class Story:
         if not self.news or self.news[-1] != news:
             self.news.append(news)
 
-    def send(self, deliver: Callable[[], None], event: str, lost: Callable[[], None] = lambda: None) -> None:
-        self.under_way.append((deliver, event, lost))
+    def send(self, deliver: Callable[[], None], lost: Callable[[], None]) -> None:
+        self.under_way.append(Message(deliver, lost, self.now_ms))
 
     def deliver(self, fetch: Fetch) -> None:
         leader = self.replicas.get(fetch.leader)
@@ -112,7 +111,7 @@ class Story:
             follower.lost(fetch)
             return
         answer = leader.handle_fetch(fetch)
-        self.send(lambda: follower.handle_answer(answer), "fetch lost", lambda: follower.lost(fetch))
+        self.send(lambda: follower.handle_answer(answer), lambda: follower.lost(fetch))
 
     def alter(self, replica: Replica, incarnation: int, proposal: Proposal) -> None:
         """The controller gets a proposal."""
@@ -130,13 +129,12 @@ class Story:
             self.announce()
             code = ErrorCode(answer.error_code)
             if code is ErrorCode.NONE:
-                self.events["joined"] += len(proposal.added)
-                self.events["left"] += len(proposal.removed)
+                self.events["ISR joins"] += len(proposal.added)
+                self.events["ISR leaves"] += len(proposal.removed)
             else:
-                self.events["proposal refused"] += 1
+                self.events["ISR changes refused"] += 1
             self.send(
                 lambda: self.altered(replica, incarnation, proposal, code, answer.isr, answer.partition_epoch),
-                "proposal lost",
                 lambda: self.propose_again(replica, incarnation, proposal),
             )
 
@@ -172,7 +170,7 @@ class Story:
                 self.check()
             self.settle()
         except Violation as violation:
-            return Outcome(violation, self.events, self._hash.hexdigest())
+            return Outcome(str(violation), self.events, self._hash.hexdigest())
         return Outcome(None, self.events, self._hash.hexdigest())
 
     def step(self) -> None:
@@ -188,12 +186,14 @@ class Story:
         if self.under_way:
             newest = self.chance.random() < 0.7  # so that the others take long
             number = -1 if newest else self.chance.randrange(len(self.under_way))
-            deliver, event, lost = self.under_way.pop(number)
+            self.events["messages reordered"] += len(self.under_way) > 1 and number != 0
+            message = self.under_way.pop(number)
+            self.events["messages delayed"] += self.now_ms - message.sent_ms > LAG_MAX_MS
             if self.chance.random() < 0.05:
-                self.events[event] += 1
-                lost()
+                self.events["messages lost"] += 1
+                message.lost()
             else:
-                deliver()
+                message.deliver()
 
     def up(self) -> list[Replica]:
         return [replica for replica in self.replicas.values() if replica.is_up]
@@ -274,11 +274,11 @@ class Story:
             if self.chance.random() < 0.3:
                 self.unfence(replica)
         elif what < 0.45:
-            self.events["killed"] += 1
+            self.events["process crashes"] += 1
             replica.end()
             replica.stopped_cleanly = False
         elif what < 0.6:
-            self.events["stopped"] += 1
+            self.events["clean stops"] += 1
             replica.flush()
             replica.end()
             replica.stopped_cleanly = True
@@ -286,12 +286,12 @@ class Story:
             replica.end()
             replica.stopped_cleanly = False
             if what < 0.75 and self.intact_besides(replica):
-                self.events["disk lost"] += 1
+                self.events["disks lost"] += 1
                 replica.disk += 1
                 replica.cut(0)
                 replica.is_damaged = True
             else:
-                self.events["power lost"] += 1
+                self.events["power losses"] += 1
                 replica.cut(self.chance.randint(replica.synced, len(replica.log)))
                 replica.is_damaged |= not self.flushes
         if not replica.is_up:
@@ -340,8 +340,8 @@ class Story:
                         replica.leader.flushed_to(replica.synced, self.now_ms)
                         replica.answer_waiting()
             arriving, self.under_way = self.under_way, []
-            for deliver, _, _ in arriving:
-                deliver()
+            for message in arriving:
+                message.deliver()
             self.tick()
             self.check()
             logs = [replica.log for replica in self.replicas.values()]
@@ -351,7 +351,7 @@ class Story:
                 return
             for _ in self.replicas:
                 self.fetch()
-        raise Violation(f"Convergence: {self.partition}, logs of {[len(log) for log in logs]}, committed {marks}")
+        raise Violation("Convergence", f"{self.partition}, logs of {[len(log) for log in logs]}, committed {marks}")
 
     # -- the checkers -----------------------------------------------------------------------------------------------
 
@@ -362,11 +362,11 @@ class Story:
                 continue
             former = self._leader_of.setdefault(leader.leader_epoch, replica.id)
             if former != replica.id:
-                raise Violation(f"OneLeaderPerEpoch: {former} and {replica.id} in epoch {leader.leader_epoch}")
+                raise Violation("OneLeaderPerEpoch", f"{former} and {replica.id} in epoch {leader.leader_epoch}")
             key = (replica.incarnation, leader.leader_epoch)
             before = self._high_watermarks.get(key, 0)
             if leader.high_watermark < before:
-                raise Violation(f"MonotonicHighWatermark: {replica.id} from {before} to {leader.high_watermark}")
+                raise Violation("MonotonicHighWatermark", f"{replica.id} from {before} to {leader.high_watermark}")
             self._high_watermarks[key] = leader.high_watermark
             if leader.leader_epoch == self.partition.leader_epoch:
                 self.check_leader(replica, leader)
@@ -377,17 +377,17 @@ class Story:
         values = {entry.value for entry in log}
         for offset, value in self.committed.items():
             if offset >= len(log) or log[offset].value != value:
-                raise Violation(f"CommittedStays: {value} at {offset} is not in the log of leader {replica.id}")
+                raise Violation("CommittedStays", f"{value} at {offset} is not in the log of leader {replica.id}")
         lost = self.acknowledged - values
         if lost:
-            raise Violation(f"AcknowledgedStays: {sorted(lost)[:5]} are not in the log of leader {replica.id}")
+            raise Violation("AcknowledgedStays", f"{sorted(lost)[:5]} are not in the log of leader {replica.id}")
         committed = log[: leader.high_watermark]
         for broker_id in {*self.partition.isr, *self.partition.elr}:
             member = self.replicas[broker_id]
             if not member.is_damaged and member.log[: len(committed)] != committed:
                 raise Violation(
-                    f"CommittedIsInSync: leader {replica.id} takes {len(committed)} for committed, {broker_id} has "
-                    f"{len(member.log)}"
+                    "CommittedIsInSync",
+                    f"leader {replica.id} takes {len(committed)} for committed, {broker_id} has {len(member.log)}",
                 )
         for offset in range(len(self.committed), leader.high_watermark):
             self.events["committed"] += 1
@@ -402,29 +402,8 @@ class Story:
         for one, other in itertools.combinations(known, 2):
             end = min(one.high_watermark, other.high_watermark)
             if one.log[:end] != other.log[:end]:
-                raise Violation(f"LogMatching: {one.id} and {other.id} differ below {end}")
+                raise Violation("LogMatching", f"{one.id} and {other.id} differ below {end}")
 
 
 def play(seed: int, replica_type: type[Replica] = Replica) -> Outcome:
-    return Story(seed, replica_type).tell()
-
-
-def main(arguments: list[str]) -> int:
-    if arguments[:1] == ["--seed"]:
-        outcome = play(int(arguments[1]))
-        print(outcome.violation or "no violation", outcome.trace, dict(sorted(outcome.events.items())))
-        return 1 if outcome.violation else 0
-    total: Counter[str] = Counter()
-    for seed in range(int(arguments[1]) if arguments[:1] == ["--seeds"] else 100):
-        outcome = play(seed)
-        total.update(outcome.events)
-        if outcome.violation is not None:
-            print(f"{outcome.violation}\nagain: python -m penstock.testing.simulation.replication_story --seed {seed}")
-            return 1
-    for name in EVENTS:
-        print(f"{total[name]:9} {name}")
-    return 0 if all(total[name] for name in EVENTS) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    return PartitionStory(seed, replica_type).tell()

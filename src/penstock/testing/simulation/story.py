@@ -1,28 +1,40 @@
-"""What the campaign needs to know of a story: how it is called, what has to happen in it, and how one seed ended."""
+"""What a campaign needs to know of a story: its name, what has to happen in it, and how one seed of it ended."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+
+class Violation(AssertionError):
+    """A checker's verdict."""
+
+    def __init__(self, checker: str, text: str) -> None:
+        super().__init__(f"{checker}: {text}")
+        self.checker = checker
 
 
 class Outcome(NamedTuple):
-    violation: str | None  # by the name of the checker that found it
+    violation: str | None
     events: Counter[str]
     trace_hash: str  # the same for the same seed, whatever the hashes of Python's strings are
+    recent: Sequence[str] = ()  # what happened last, readable
 
 
-class Story(Protocol):
-    @property
-    def name(self) -> str: ...
+class Story(NamedTuple):
+    """`play` tells the story of one seed from beginning to end: the same seed gives the same run, to the last message.
+    Each of `events` has to happen in a campaign of many seeds, or it has not tried what it claims to."""
 
-    @property
-    def events(self) -> tuple[str, ...]:
-        """Every one of these has to happen in a campaign, or it has not tried what it claims to."""
-        ...
+    name: str
+    about: str
+    events: tuple[str, ...]
+    play: Callable[[int], Outcome]
 
-    def play(self, seed: int) -> Outcome: ...
+
+def replay_command(name: str, seed: int) -> str:
+    return f"python -m penstock.testing.sim --story {name} --seed {seed}"
 
 
 def quietly() -> None:

@@ -1,0 +1,72 @@
+"""A story as a program on a simulated loop: real broker code, played from beginning to end.
+
+The loop's trace is the story's: every packet that arrived, with the CRC of its bytes, every thread's work, every
+connection, and when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from typing import Protocol
+
+from penstock.testing.simulated_loop import SimulatedLoop
+from penstock.testing.simulation.story import Outcome
+
+
+class Program(Protocol):
+    @property
+    def events(self) -> Counter[str]: ...
+
+    async def run(self) -> None: ...
+
+
+def play_on_loop(seed: int, make: Callable[[SimulatedLoop], Program]) -> Outcome:
+    with asyncio.Runner(loop_factory=lambda: SimulatedLoop(seed)) as runner:
+        loop = runner.get_loop()
+        assert isinstance(loop, SimulatedLoop)
+        program = make(loop)
+        violation: str | None = None
+        recent: list[str] = []
+        try:
+            runner.run(program.run())
+        except Exception as error:  # noqa: BLE001 - whatever it ends with is the story's outcome
+            cause = first_cause(error)
+            violation = str(cause) if isinstance(cause, AssertionError) else repr(cause)
+            recent = [" ".join(map(str, event)) for event in loop.trace.recent]
+            recent += "".join(traceback.format_exception(cause)).splitlines()
+        finally:
+            loop.watcher = None  # what is torn down now obeys no law
+        return Outcome(violation, program.events, loop.trace.digest(), recent)
+
+
+def first_cause(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+class VirtualTime(logging.Filter):
+    """For a replay with the nodes' logs: when it was in the simulation, and on which host."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            loop = None
+        record.host = loop.host if isinstance(loop, SimulatedLoop) else ""
+        record.virtual = loop.time() if loop is not None else 0.0
+        return True
+
+
+def aloud() -> None:
+    """Let the nodes' logs be seen."""
+    handler = logging.StreamHandler()
+    handler.addFilter(VirtualTime())
+    handler.setFormatter(logging.Formatter("%(virtual)12.6f %(host)-12s %(levelname)-8s %(name)s: %(message)s"))
+    logger = logging.getLogger("penstock")
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
