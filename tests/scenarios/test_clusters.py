@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -11,6 +13,9 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from penstock.client.admin import Admin
 from penstock.testing.clusters import RunningCluster, start_cluster
 from penstock.testing.nodes import RunningNode
+
+if TYPE_CHECKING:
+    from conftest import CommandLine
 
 PROPERTIES = {
     "broker.session.timeout.ms": "3000",
@@ -157,6 +162,44 @@ def test_a_stopped_broker_hands_its_leaderships_over(
     assert all(partition.leader not in (None, leader.node_id) for partition in described.partitions)
     leader.start()
     cluster.wait_for_isr(topic)
+
+
+def test_partitions_move_to_other_brokers(
+    cluster: RunningCluster, unique_topic: Callable[[str], str], cli: CommandLine
+) -> None:
+    topic = unique_topic("moved")
+    with cluster.admin() as admin:
+        admin.topics.create(topic, assignment=[[1, 2], [1, 2], [1, 2]])
+    write(cluster.bootstrap, topic, ["kept"])
+    address = ("-b", cluster.bootstrap)
+    assert cli("topics", "reassign", topic, "--replicas", "0:3,2", "--wait", *address).status == 0
+    assert cluster.describe(topic).partitions[0].replicas == (3, 2)
+    assert read(cluster.bootstrap, topic, 1) == ["kept"]
+    rows = json.loads(cli("topics", "reassign", topic, "--brokers", "1,2,3", "--wait", "--json", *address).out)
+    assert sorted(row["replicas"][0] for row in rows) == [1, 2, 3]
+    assert sorted(broker for row in rows for broker in row["replicas"]) == [1, 1, 2, 2, 3, 3]
+    assert [list(each.replicas) for each in cluster.describe(topic).partitions] == [row["replicas"] for row in rows]
+    assert "no partition is on the move" in cli("topics", "reassignments", *address).err
+
+
+def test_a_move_to_a_broker_that_is_away_can_be_cancelled(
+    cluster: RunningCluster, unique_topic: Callable[[str], str], cli: CommandLine
+) -> None:
+    topic = unique_topic("stuck")
+    with cluster.admin() as admin:
+        admin.topics.create(topic, assignment=[[1, 2]], configs={"min.insync.replicas": "1"})
+    cluster.broker(3).kill()
+    address = ("-b", cluster.bootstrap)
+    assert cli("topics", "reassign", topic, "--replicas", "0:3", *address).status == 0
+    (moving,) = json.loads(cli("topics", "reassignments", "--json", *address).out)
+    assert (moving["topic"], moving["adding"], moving["removing"]) == (topic, [3], [1, 2])
+    assert cli("topics", "reassign", topic, "--cancel", *address).out == f"cancelled {topic}-0\n"
+    assert cluster.describe(topic).partitions[0].replicas == (1, 2)
+    assert "no partition is on the move" in cli("topics", "reassign", topic, "--cancel", *address).err
+    for wrong in (("--replicas", "0"), ("--brokers", "1,x"), ("--brokers", "77"), ("--replicas", "9:1"), ()):
+        refused = cli("topics", "reassign", topic, *wrong, *address)
+        assert refused.status == 1
+        assert refused.err.count("\n") == 1
 
 
 def test_metadata_survives_the_active_controller(cluster: RunningCluster, unique_topic: Callable[[str], str]) -> None:

@@ -17,13 +17,14 @@ from penstock.cli.output import (
     print_json,
     print_table,
 )
+from penstock.cli.topics_reassign import reassign, reassignments
 
 if TYPE_CHECKING:
     from penstock.client.admin import Admin
     from penstock.client.admin.topics import TopicDescription
     from penstock.model.ids import TopicPartition
 
-app = command_group("Create, list, describe, alter and delete topics.")
+app = command_group("Create, list, describe, alter, move and delete topics.")
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
 Names = Annotated[list[str], typer.Argument(metavar="TOPIC...", show_default=False)]
@@ -304,3 +305,7 @@ def delete(
                 print(f"deleted {name}")
     if json:
         print_json(deleted)
+
+
+app.command()(reassign)
+app.command()(reassignments)

@@ -4,6 +4,7 @@
         admin.topics.create("orders", partitions=3)
         admin.topics.describe(["orders"])
         admin.configs.alter(ResourceType.TOPIC, "orders", {"retention.ms": "3600000"})
+        admin.reassignments.begin({TopicPartition("orders", 0): [2, 3, 4]})
         admin.cluster.describe()
 
 Results are plain frozen dataclasses. What a broker refuses is a `KafkaError`; what keeps us from asking is a
@@ -16,6 +17,7 @@ from types import TracebackType
 
 from penstock.client.admin.cluster import ClusterGroup
 from penstock.client.admin.configs import Configs, ResourceType
+from penstock.client.admin.reassignments import Reassignments
 from penstock.client.admin.topics import Topics
 from penstock.client.cluster import Cluster
 from penstock.client.connection import DEFAULT_TIMEOUT_SECONDS
@@ -28,6 +30,7 @@ class Admin:
         self._cluster = Cluster(bootstrap, timeout=timeout)
         self.topics = Topics(self._cluster)
         self.configs = Configs(self._cluster)
+        self.reassignments = Reassignments(self._cluster)
         self.cluster = ClusterGroup(self._cluster)
 
     def __enter__(self) -> Admin:
