@@ -348,7 +348,6 @@ class Log(ReadableLog):
             self._roll(self._next_offset if near else first.base_offset, now_ms)
         segment = self._active
         was_empty = segment.size == 0
-        position = segment.size
         try:
             segment.append_given(data, headers)
         except OSError as error:
@@ -358,6 +357,7 @@ class Log(ReadableLog):
             self.assign_epoch(first.leader_epoch, first.base_offset)
         if was_empty:
             self._set_active(segment)
+        position = 0
         for header in headers:
             if header.producer_id >= 0:
                 self._replay(data, position, header, now_ms if now_ms >= 0 else header.max_timestamp)
