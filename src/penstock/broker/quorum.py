@@ -9,6 +9,7 @@ Theory of operation:
   and replayed. A handler runs at once on the controller's image, which is ahead of the committed one; its records are
   replayed and appended together, and its answer waits until they are committed. An answer that comes without records
   may still be made from records that are not committed, so it waits for those.
+- A node that may lead keeps the controller at the committed image, so that taking over costs nothing.
 - When leadership is lost, the controller returns to the committed image, and whoever waits is told NOT_CONTROLLER: what
   they asked for may or may not come true.
 - A handler that has too much for one batch returns `Unfinished`, and is called again with others in between.
@@ -165,6 +166,8 @@ class MetadataQuorum:
         recovered = self._store.recover(now_ms, history, can_fetch_again=not settings.is_controller)
         self._bootstrap = recovered.bootstrap
         self.image = recovered.image
+        if settings.is_controller:
+            self.controller.reset(self.image)
         self._snapshots.begin_with(recovered.last_snapshot)
         raft_settings = RaftSettings.of(settings)
         raft = Raft(
@@ -408,6 +411,8 @@ class MetadataQuorum:
     def snapshot_installed(self, image: MetadataImage) -> None:
         delta = delta_between(self.image, image)
         self.image = image
+        if self._settings.is_controller:
+            self.controller.reset(image)
         self._snapshots.begin_with(SnapshotId(image.offset + 1, image.epoch))
         self._on_commit(image, delta)
 
@@ -493,6 +498,8 @@ class MetadataQuorum:
         if last is None:
             raise MetadataLost(f"{self._store.directory}: nothing can be read at offset {self.image.offset + 1}")
         self.image = delta.apply(last.last_offset, last.leader_epoch, last.max_timestamp)
+        if self._settings.is_controller:
+            self.controller.follow(self.image, delta)
         self._snapshots.count(len(data))
         if delta.records:
             self._on_commit(self.image, delta)

@@ -81,8 +81,8 @@ class Controller:
         self._new_id = new_id
         self._effective = settings
         self._effective_for: object = None
-        # Made from the image when it is first asked for, and then moved along with it.
-        self._index: PartitionIndex | None = None
+        # Always that of the image.
+        self.index = PartitionIndex.of(image.topics)
         self.heartbeats = Heartbeats(settings.broker_session_timeout_ms, settings.penstock_broker_reconnect_grace_ms)
         # Offsets at which brokers have replayed their registration, for those registered since the last reset.
         self._registered_at: dict[int, int] = {}
@@ -97,8 +97,7 @@ class Controller:
         delta = MetadataDelta(self.image)
         delta.replay_all(records)
         self.image = delta.apply(offset, epoch, timestamp_ms)
-        if self._index is not None:
-            self._index.apply(delta, self.image.topics)
+        self.index.apply(delta, self.image.topics)
         for broker_id in delta.changed_brokers:
             before, after = delta.image.brokers.get(broker_id), self.image.brokers.get(broker_id)
             if before is None or after is None or before.epoch != after.epoch:
@@ -108,19 +107,19 @@ class Controller:
                 self.heartbeats.fenced(broker_id)
         return delta
 
+    def follow(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """What the active controller, another one, has made of this one's image: taking over then costs no walk over
+        all partitions there are."""
+        assert delta.image is self.image
+        self.image = image
+        self.index.apply(delta, image.topics)
+
     def reset(self, image: MetadataImage) -> None:
-        if self._index is not None:
-            self._index.move(self.image.topics, image.topics)
+        self.index.move(self.image.topics, image.topics)
         self.image = image
         self._placement = None
         self._registered_at = {}
         self._reset_at = image.offset
-
-    @property
-    def index(self) -> PartitionIndex:
-        if self._index is None:
-            self._index = PartitionIndex.of(self.image.topics)
-        return self._index
 
     @property
     def layers(self) -> BrokerLayers:

@@ -102,6 +102,8 @@ class PartitionIndex:
 
     def move(self, before: TopicsImage, after: TopicsImage) -> None:
         """From one image to any other."""
+        if before is after:
+            return
         for topic_id, topic in before.ids.items():
             if after.ids.get(topic_id) is topic:
                 continue
