@@ -61,7 +61,8 @@ def voter_set(*node_ids: int, static: bool = False) -> VoterSet:
 
 
 class Table:
-    """Node 1, unless told otherwise. Randomness always picks 0, so that every time-out is as short as it may be."""
+    """Node 1, unless told otherwise. Chance always picks 0, until told otherwise, so that every time-out is as short as
+    it may be."""
 
     def __init__(
         self,
@@ -76,6 +77,7 @@ class Table:
         start: bool = True,
     ) -> None:
         self.now = 1000
+        self.chance = 0
         self.deadline: int | None = None
         self.sent: list[Send] = []
         self.given: list[tuple[object, Answer]] = []
@@ -106,7 +108,7 @@ class Table:
     # -- World -----------------------------------------------------------------------------------------------------
 
     def random_below(self, number: int) -> int:
-        return 0
+        return min(self.chance, number - 1)
 
     def clock(self, node: SimulatedNode) -> int:
         return self.now

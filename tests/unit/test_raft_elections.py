@@ -343,6 +343,33 @@ def test_nobody_listening_where_the_leader_was_is_reason_to_ask() -> None:
     table.role(Follower)
 
 
+def test_who_finds_the_leader_gone_does_not_hold_others_up() -> None:
+    table = Table(1, 2, 3)
+    table.chance = SETTINGS.refused_grace_ms - 1
+    fetch = table.follow(2, epoch=4)
+    table.answer(fetch, FetchAnswer(leader=led_by(2, 4), high_watermark=0))
+    (fetch,) = table.take(Fetch)
+    assert table.ask(vote(3, 4, pre_vote=True)) == VoteAnswer(leader=led_by(2, 4), granted=False)
+    table.node.failed(fetch.request_id, refused=True)
+    table.role(Follower)
+    assert table.ask(vote(3, 4, pre_vote=True)) == VoteAnswer(leader=led_by(2, 4), granted=True)
+
+
+def test_who_denied_a_pre_vote_is_asked_again_when_it_has_lost_the_leader_itself() -> None:
+    table = Table(1, 2, 3, log=[(1, ["a"])])
+    table.follow(2, epoch=1)
+    table.wait(SETTINGS.fetch_timeout_ms)
+    asked = {send.to.node_id: send for send in table.take(Vote)}
+    table.answer(asked[3], VoteAnswer(leader=led_by(2, 1), granted=False))
+    table.role(Prospective)
+    # Its log is shorter, so that it cannot be the next leader: but this node can.
+    assert table.ask(vote(3, 1, pre_vote=True)) == VoteAnswer(leader=led_by(2, 1), granted=False)
+    (again,) = table.take(Vote)
+    assert again.to == asked[3].to
+    table.answer(again, VoteAnswer(leader=led_by(2, 1), granted=True))
+    table.role(Candidate)
+
+
 def test_a_node_that_shuts_down_waits_for_another_leader() -> None:
     table = Table(1, 2, 3)
     table.elect()

@@ -15,6 +15,11 @@ class Ballot:
         if node_id in self.voters.node_ids:
             self._votes[node_id] = granted
 
+    def ask_again(self, node_id: int) -> None:
+        """Whoever denied its vote may think differently by now."""
+        if self._votes.get(node_id) is False:
+            del self._votes[node_id]
+
     @property
     def granting(self) -> tuple[int, ...]:
         return tuple(node_id for node_id in self.voters.node_ids if self._votes.get(node_id))

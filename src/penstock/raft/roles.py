@@ -111,7 +111,7 @@ class Follower:
     fetch_deadline: int
     # When to see whether the voters have to be told something new about this node.
     update_voter_at: int
-    # Until then the leader may be one nobody else knows, so that pre-votes may be granted.
+    # Otherwise the leader may be one nobody else knows, or that is gone, so that pre-votes may be granted.
     has_fetched: bool = False
     # With kraft.version 0, every new leader is told once.
     has_updated_leader: bool = False

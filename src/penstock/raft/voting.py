@@ -50,6 +50,9 @@ class Voting:
         granted = self._would_grant(request)
         if granted and not request.pre_vote:
             quorum.vote_for(request.candidate)
+        elif not granted and request.pre_vote and isinstance(quorum.role, Prospective):
+            # It has lost the leader, too, and its log is not as good as ours.
+            quorum.role.ballot.ask_again(request.candidate.node_id)
         return VoteAnswer(leader=quorum.hint, granted=granted)
 
     def _would_grant(self, request: Vote) -> bool:
