@@ -88,7 +88,7 @@ class Listener:
         self.receive_view = memoryview(self.receive_buffer)
         self.loop = loop
         self.loop_time = loop.time
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}  # in the order in which they came
         self._to_flush: list[Connection] = []
         self._kept_buffers: dict[Connection, int] = {}  # by last use; their sizes
         self._kept_bytes = 0
@@ -138,7 +138,7 @@ class Listener:
             connection.abort()
             return
         self.limits.opened(connection.peer_host)
-        self.connections.add(connection)
+        self.connections[connection] = None
         connection.last_active = self.loop_time()
         assert connection.transport is not None
         connection.transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
@@ -152,7 +152,7 @@ class Listener:
     def connection_closed(self, connection: Connection) -> None:
         self._kept_bytes -= self._kept_buffers.pop(connection, 0)
         if connection in self.connections:
-            self.connections.remove(connection)
+            del self.connections[connection]
             self.limits.closed(connection.peer_host)
             if self.on_closed is not None:
                 self.on_closed(connection)
