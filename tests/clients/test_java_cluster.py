@@ -12,6 +12,8 @@ import pytest
 from cases import numbered_records
 from drivers.java import JavaClient, class_path, run_tool
 
+from penstock.client.admin import ResourceType
+from penstock.model.ids import TopicPartition
 from penstock.testing.clusters import RunningCluster, start_cluster
 
 
@@ -38,6 +40,23 @@ def test_metadata_quorum(cluster: RunningCluster) -> None:
     assert sorted(states) == ["Follower", "Follower", "Leader", "Observer", "Observer", "Observer"]
 
 
+REASSIGN = "reassign.ReassignPartitionsCommand"
+
+
+def plan_of(path: Path, topic: str, *replicas: list[int]) -> str:
+    """The file with which the tool is told where partitions go."""
+    partitions = [{"topic": topic, "partition": index, "replicas": each} for index, each in enumerate(replicas)]
+    path.write_text(json.dumps({"version": 1, "partitions": partitions}))
+    return str(path)
+
+
+def configs_of(cluster: RunningCluster, resource: ResourceType, name: str) -> dict[str, str]:
+    """Those that were set."""
+    with cluster.admin() as admin:
+        entries = admin.configs.describe(resource, name)
+    return {each.name: each.value or "" for each in entries if each.source.startswith("DYNAMIC")}
+
+
 def test_reassign_partitions(cluster: RunningCluster, unique_topic: Callable[[str], str], tmp_path: Path) -> None:
     topic = unique_topic("moved")
     with cluster.admin() as admin:
@@ -45,19 +64,71 @@ def test_reassign_partitions(cluster: RunningCluster, unique_topic: Callable[[st
     cluster.wait_for_isr(topic)
     with closing(JavaClient(cluster.bootstrap)) as client:
         client.produce(topic, numbered_records(100))
-    plan = tmp_path / "plan.json"
-    plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": [2, 3]}]}))
-    tool(cluster, "reassign.ReassignPartitionsCommand", "--reassignment-json-file", str(plan), "--execute")
+    plan = plan_of(tmp_path / "plan.json", topic, [2, 3])
+    tool(cluster, REASSIGN, "--reassignment-json-file", plan, "--execute")
 
     def moved() -> bool:
         (partition,) = cluster.describe(topic).partitions
         return partition.replicas == (2, 3) and set(partition.isr) == {2, 3}
 
     cluster.wait_until(moved, "the partition on brokers 2 and 3")
-    said = tool(cluster, "reassign.ReassignPartitionsCommand", "--reassignment-json-file", str(plan), "--verify")
+    said = tool(cluster, REASSIGN, "--reassignment-json-file", plan, "--verify")
     assert f"Reassignment of partition {topic}-0 is completed" in said
-    assert "No partition reassignments found." in tool(cluster, "reassign.ReassignPartitionsCommand", "--list")
+    assert "No partition reassignments found." in tool(cluster, REASSIGN, "--list")
     cluster.wait_until(lambda: not Path(cluster.broker(1).partition_directory(topic)).exists(), "removal from broker 1")
+
+
+def test_a_generated_plan_moves_partitions(
+    cluster: RunningCluster, unique_topic: Callable[[str], str], tmp_path: Path
+) -> None:
+    topic = unique_topic("generated")
+    with cluster.admin() as admin:
+        admin.topics.create(topic, assignment=[[1, 2]] * 4)
+    cluster.wait_for_isr(topic)
+    topics = tmp_path / "topics.json"
+    topics.write_text(json.dumps({"version": 1, "topics": [{"topic": topic}]}))
+    said = tool(cluster, REASSIGN, "--topics-to-move-json-file", str(topics), "--broker-list", "2,3", "--generate")
+    current, proposed = (json.loads(line) for line in said.splitlines() if line.startswith("{"))
+    assert [each["replicas"] for each in current["partitions"]] == [[1, 2]] * 4
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps(proposed))
+    tool(cluster, REASSIGN, "--reassignment-json-file", str(plan), "--execute")
+
+    def moved() -> bool:
+        return all(set(each.replicas) == set(each.isr) == {2, 3} for each in cluster.describe(topic).partitions)
+
+    cluster.wait_until(moved, "the partitions on brokers 2 and 3")
+
+
+def test_a_throttled_move_is_cancelled_or_goes_on(
+    cluster: RunningCluster, unique_topic: Callable[[str], str], tmp_path: Path
+) -> None:
+    topic = unique_topic("throttled")
+    with cluster.admin() as admin:
+        admin.topics.create(topic, assignment=[[1]], configs={"min.insync.replicas": "1"})
+    cluster.wait_for_isr(topic)
+    with closing(JavaClient(cluster.bootstrap)) as client:
+        client.produce(topic, numbered_records(40, size=50_000))  # more than a throttled follower may have at once
+    plan = ("--reassignment-json-file", plan_of(tmp_path / "plan.json", topic, [2]))
+    said = tool(cluster, REASSIGN, *plan, "--execute", "--throttle", "1000")
+    assert "Successfully started partition reassignment" in said
+    assert configs_of(cluster, ResourceType.BROKER, "1")["leader.replication.throttled.rate"] == "1000"
+    assert configs_of(cluster, ResourceType.TOPIC, topic)["follower.replication.throttled.replicas"] == "0:2"
+    assert f"Reassignment of partition {topic}-0 is still in progress." in tool(cluster, REASSIGN, *plan, "--verify")
+    assert f"{topic}-0: replicas: 2,1. adding: 2. removing: 1." in tool(cluster, REASSIGN, "--list")
+
+    assert "Successfully cancelled" in tool(cluster, REASSIGN, *plan, "--cancel")
+    assert cluster.describe(topic).partitions[0].replicas == (1,)
+    assert "leader.replication.throttled.rate" not in configs_of(cluster, ResourceType.BROKER, "1")
+    assert "follower.replication.throttled.replicas" not in configs_of(cluster, ResourceType.TOPIC, topic)
+
+    tool(cluster, REASSIGN, *plan, "--execute", "--throttle", "1000")
+    tool(cluster, REASSIGN, *plan, "--execute", "--throttle", "100000000", "--additional")
+    cluster.wait_until(lambda: cluster.describe(topic).partitions[0].replicas == (2,), "the partition on broker 2")
+    said = tool(cluster, REASSIGN, *plan, "--verify")
+    assert f"Reassignment of partition {topic}-0 is completed" in said
+    assert "Clearing broker-level throttles" in said
+    assert "leader.replication.throttled.rate" not in configs_of(cluster, ResourceType.BROKER, "2")
 
 
 def test_leader_election(cluster: RunningCluster, unique_topic: Callable[[str], str]) -> None:
@@ -75,6 +146,26 @@ def test_leader_election(cluster: RunningCluster, unique_topic: Callable[[str], 
     cluster.wait_until(lambda: cluster.leader_of(topic, 0) is preferred, "the preferred leader")
 
 
+def test_unclean_leader_election(cluster: RunningCluster, unique_topic: Callable[[str], str], tmp_path: Path) -> None:
+    """The last in-sync replica is away: another leads only if somebody says so."""
+    topic = unique_topic("unclean")
+    with cluster.admin() as admin:
+        admin.topics.create(topic, assignment=[[1, 2]], configs={"min.insync.replicas": "1"})
+    cluster.wait_for_isr(topic)
+    cluster.broker(2).kill()
+    cluster.wait_until(lambda: cluster.describe(topic).partitions[0].isr == (1,), "an ISR of one")
+    cluster.broker(1).kill()
+    cluster.broker(2).start()
+    cluster.wait_until(lambda: cluster.describe(topic).partitions[0].leader is None, "a partition without a leader")
+    wanted = tmp_path / "partitions.json"
+    wanted.write_text(json.dumps({"partitions": [{"topic": topic, "partition": 0}]}))
+    said = tool(cluster, "LeaderElectionCommand", "--election-type", "unclean", "--path-to-json-file", str(wanted))
+    assert f"Successfully completed leader election (UNCLEAN) for partitions {topic}-0" in said
+    cluster.wait_until(lambda: cluster.describe(topic).partitions[0].leader == 2, "broker 2 leads")
+    cluster.broker(1).start()
+    cluster.wait_for_isr(topic)
+
+
 def test_follows_the_leader(cluster: RunningCluster, unique_topic: Callable[[str], str]) -> None:
     topic = unique_topic("followed")
     cluster.create_topic(topic, 1)
@@ -87,6 +178,4 @@ def test_follows_the_leader(cluster: RunningCluster, unique_topic: Callable[[str
             leader.start()
             cluster.wait_for_isr(topic)
         with cluster.admin() as admin:
-            from penstock.model.ids import TopicPartition
-
             assert admin.topics.offsets([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 30}

@@ -47,6 +47,7 @@ logger = logging.getLogger("penstock.fetcher")
 
 CHANNEL = "replication"
 BACKOFF_MIN_SECONDS = 0.02
+THROTTLE_CHECK_SECONDS = 1.0
 LAST_EPOCH = 0x7FFFFFFF
 LATEST = -1
 EARLIEST = -2
@@ -179,7 +180,7 @@ class Fetcher:
 
     def _return(self, followed: Followed) -> None:
         followed.timer = None
-        if self.partitions.get(followed.key) is followed:
+        if self.partitions.get(followed.key) is followed and not self._is_held_back(followed):
             self._changed[followed.key] = followed
             self._go_on()
 
@@ -409,15 +410,16 @@ class Fetcher:
             return
         followed.failures = 0
         if data.records:
-            self._throttle(followed, len(data.records))
+            self._node.assignment.throttles.following.note(replica, len(data.records))
+            self._is_held_back(followed)
 
-    def _throttle(self, followed: Followed, size: int) -> None:
+    def _is_held_back(self, followed: Followed) -> bool:
+        """Whether the throttle takes it out for a while: a short one, as the throttle may be loosened meanwhile."""
         throttle = self._node.assignment.throttles.following
-        if throttle.concerns(followed.replica):
-            throttle.allowance.take(size)
-            seconds = throttle.allowance.seconds_in_debt
-            if seconds > 0:
-                self._delay(followed, seconds)
+        if not throttle.holds_back(followed.replica):
+            return False
+        self._delay(followed, min(throttle.allowance.seconds_in_debt, THROTTLE_CHECK_SECONDS))
+        return True
 
     # -- out of range -----------------------------------------------------------------------------------------------
 
