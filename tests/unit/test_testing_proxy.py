@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.testing.proxy import EVERYBODY, Network, owner_of_port, start_network
+from penstock.testing.proxy import Network, owner_of_connection, start_network
 
 
 @pytest.fixture
@@ -90,7 +90,21 @@ def test_a_target_that_is_away_ends_the_connection(network: Network) -> None:
         assert connection.recv(10) == b""
 
 
-def test_ports_have_owners() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        assert owner_of_port(server.getsockname()[1]) == os.getpid()
-    assert owner_of_port(1) == EVERYBODY
+def test_connections_have_owners() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as another:
+        target, other_target = one.getsockname()[1], another.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", target), timeout=10) as mine:
+            port = mine.getsockname()[1]
+            program = (
+                "import socket; s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1);"
+                f"s.bind(('127.0.0.1', {port})); s.connect(('127.0.0.1', {other_target})); print(flush=True); input()"
+            )
+            mine.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with subprocess.Popen(
+                [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            ) as process:
+                assert process.stdout is not None and process.stdout.readline()
+                assert owner_of_connection(port, target) == os.getpid()
+                assert owner_of_connection(port, other_target) == process.pid, "of the two that share a port"
+                process.communicate(b"\n")
+            assert owner_of_connection(port, other_target) is None

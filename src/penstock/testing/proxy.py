@@ -66,7 +66,9 @@ class Link:
             writer.transport.abort()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        owner = owner_of_port(writer.get_extra_info("peername")[1])
+        owner = owner_of_connection(writer.get_extra_info("peername")[1], self.port)
+        if owner is None:
+            return  # whoever it was has given up, or tries again
         await self._joined(owner)
         to_reader, to_writer = await asyncio.open_connection(self.host, self._target)
         pumps = [
@@ -144,11 +146,11 @@ def start_network(host: str = "127.0.0.1") -> Iterator[Network]:
         network.close()
 
 
-def owner_of_port(port: int) -> int:
-    """The process a local TCP port belongs to; EVERYBODY where it cannot be found."""
-    inode = _inode_of(port)
+def owner_of_connection(port: int, peer_port: int) -> int | None:
+    """The process at the end of a local TCP connection that has the first of these ports; None if that is gone."""
+    inode = _inode_of(port, peer_port)
     if inode is None:
-        return EVERYBODY
+        return None
     wanted = f"socket:[{inode}]"
     for entry in os.listdir("/proc"):
         if entry.isdecimal():
@@ -158,14 +160,14 @@ def owner_of_port(port: int) -> int:
                     with contextlib.suppress(OSError):
                         if os.readlink(f"{directory}/{descriptor}") == wanted:
                             return int(entry)
-    return EVERYBODY
+    return None
 
 
-def _inode_of(port: int) -> str | None:
-    suffix = f":{port:04X}"
+def _inode_of(port: int, peer_port: int) -> str | None:
+    """A port alone would not do: connections to different ports may share one."""
     with open("/proc/net/tcp", encoding="ascii") as table:
         for line in table:
             fields = line.split()
-            if len(fields) > 9 and fields[1].endswith(suffix):
+            if len(fields) > 9 and fields[1].endswith(f":{port:04X}") and fields[2].endswith(f":{peer_port:04X}"):
                 return fields[9]
     return None
