@@ -349,6 +349,28 @@ def test_bits_rot() -> None:
     assert read_file(disk, "a") == b"aBc"
 
 
+def test_rot_befalls_one_bit_of_what_matches() -> None:
+    disk = SimulatedDisk()
+    disk.make_directories("/d")
+    contents = {path: bytes(100) for path in ("/d/1.log", "/d/2.log", "/d/1.index")}
+    for path, content in contents.items():
+        written(disk, path, content, sync=True)
+    written(disk, "/d/empty.log", b"")
+    chance = random.Random(1)
+    hit = [disk.rot(chance, "/d/*.log") for _ in range(20)]
+    assert {path for path, _ in filter(None, hit)} == {"/d/1.log", "/d/2.log"}
+    assert read_file(disk, "/d/1.index") == bytes(100)
+    disk = SimulatedDisk()
+    written(disk, "/a", bytes(100))
+    found = disk.rot(chance, "*")
+    assert found is not None
+    path, position = found
+    assert path == "/a"
+    (wrong,) = [(at, byte) for at, byte in enumerate(read_file(disk, path)) if byte]
+    assert wrong[0] == position and wrong[1].bit_count() == 1
+    assert disk.rot(chance, "/b*") is None
+
+
 def test_cold_reads_say_so() -> None:
     disk = SimulatedDisk()
     file = written(disk, "a", b"abcdef")

@@ -7,9 +7,10 @@ stand in. Everything else is kept, lost or torn as a seeded random decides (`tor
 atomic; two changes of one name or of one file reach the platter in their order; apart from that names keep no order.
 
 Faults on demand: `fail` (EIO and the like, by operation and path), `fill` (ENOSPC, with the partial write a real disk
-leaves behind), `corrupt` (bit rot), `cold` (reads that would have to wait), `before_sync` (a slow disk). After a sync
-that failed, the pages it should have written count as clean, as on Linux: they can still be read, the next sync
-succeeds, and they never reach the platter.
+leaves behind), `corrupt` and `rot` (bits that nobody wrote), `cold` (reads that would have to wait), `before_sync`
+(what happens while a sync takes its time; how long that is, is the loop's `executor_delay`). After a sync that failed,
+the pages it should have written count as clean, as on Linux: they can still be read, the next sync succeeds, and they
+never reach the platter.
 
 The disk itself is a `FileSystem`. A process whose clean-up code may outlive it gets a `simulated_mount.Mount` of it.
 """
@@ -242,6 +243,20 @@ class SimulatedDisk:
         inode.content[position] ^= mask
         if position < len(inode.durable):
             inode.durable[position] ^= mask
+
+    def rot(self, chance: random.Random, pattern: str) -> tuple[str, int] | None:
+        """One bit, somewhere in one of the files that match, is another than was written; where, if there are any."""
+        paths = [
+            (path, len(node.content))
+            for path, node in self._walk(self._root, "")
+            if isinstance(node, _Inode) and node.content and fnmatch.fnmatchcase(path, pattern)
+        ]
+        if not paths:
+            return None
+        path, size = chance.choice(paths)
+        position = chance.randrange(size)
+        self.corrupt(path, position, 1 << chance.randrange(8))
+        return path, position
 
     def crash(self) -> None:
         """The process dies, by kill -9 say. All it wrote is there; what it had open is not."""
