@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -25,7 +26,7 @@ from penstock.broker.node import Node
 from penstock.metadata.image import MetadataImage
 from penstock.settings.node import NodeSettings
 from penstock.testing.simulated_clock import SimulatedClock, SimulatedRandomness
-from penstock.testing.simulated_disk import SimulatedDisk
+from penstock.testing.simulated_disk import Event, SimulatedDisk
 from penstock.testing.simulated_loop import SimulatedLoop
 from penstock.testing.simulated_mount import Mount
 from penstock.testing.simulated_processes import SimulatedProcesses
@@ -37,6 +38,18 @@ DATA = "/var/penstock"
 CLUSTER_ID = "c2ltdWxhdGVkLWNsdXN0ZQ"
 
 
+class DiskEvents(list[Event]):
+    """What only the disk shows, counted as it happens: snapshots of the metadata that were fetched from others."""
+
+    def __init__(self, events: Counter[str]) -> None:
+        super().__init__()
+        self._events = events
+
+    def append(self, event: Event) -> None:
+        if event[0] == "rename" and str(event[1]).endswith(".checkpoint.download.part"):
+            self._events["snapshot installs"] += 1
+
+
 class Machine:
     """One host, its disk, and the node that runs on it, if one does."""
 
@@ -44,7 +57,7 @@ class Machine:
         self.world = world
         self.name = name
         self.clock = SimulatedClock(elapsed=world.loop.time)
-        self.disk = SimulatedDisk(clock=self.clock)
+        self.disk = self._new_disk()
         self.properties = properties
         self.starts = 0
         self.node: Node | None = None  # from the moment it was made
@@ -112,11 +125,18 @@ class Machine:
 
     def lose_disk(self) -> None:
         """A new one, with nothing on it."""
-        self.disk = SimulatedDisk(clock=self.clock)
+        self.disk = self._new_disk()
+
+    def _new_disk(self) -> SimulatedDisk:
+        return SimulatedDisk(clock=self.clock, trace=DiskEvents(self.world.events))
 
     def _gone(self) -> None:
         self.node = None
         self.runs = self.is_ready = False
+
+    @property
+    def is_controller(self) -> bool:
+        return self.name.startswith("controller")
 
     @property
     def image(self) -> MetadataImage:
@@ -134,8 +154,10 @@ class ClusterWorld:
         brokers: int = 2,
         properties: dict[str, str] | None = None,
         dynamic: bool = False,
+        events: Counter[str] | None = None,
     ) -> None:
         """`dynamic`: the voters are in the log (kraft.version 1), and not in the properties."""
+        self.events: Counter[str] = Counter() if events is None else events
         self.loop = loop
         self.seed = seed
         self.chance = random.Random(f"{seed}/world")
@@ -179,11 +201,11 @@ class ClusterWorld:
 
     @property
     def controllers(self) -> list[Machine]:
-        return [machine for name, machine in self.machines.items() if name.startswith("controller")]
+        return [machine for machine in self.machines.values() if machine.is_controller]
 
     @property
     def brokers(self) -> list[Machine]:
-        return [machine for name, machine in self.machines.items() if name.startswith("broker")]
+        return [machine for machine in self.machines.values() if not machine.is_controller]
 
     async def start_all(self) -> None:
         for machine in self.machines.values():

@@ -1,0 +1,223 @@
+"""What must hold in a cluster of real brokers whatever happens to it, each law under its name.
+
+The checkers see all nodes at once, which nobody in the cluster can, whenever everything that can happen at a moment has
+happened. They look into the brokers' memory for who leads and what is committed, and at the disks themselves for what
+is in the logs. Only what has changed is looked at again.
+
+- `OneLeaderPerEpoch`: of a partition, and one active controller in an epoch of the quorum.
+- `MonotonicHighWatermark`: of a leader; and no node's metadata goes back.
+- `LogMatching`: batches with the same offset and leader epoch are the same batch, and follow the same batch.
+- `CommittedPrefix`: what one replica knows to be committed, no other knows differently.
+- `CommittedIsInSync`: what a leader takes for committed is on every replica that could be elected next.
+- `Durability`: whoever leads has all that was promised, to producers by an acknowledgement, to consumers by reading.
+- `MetadataImagesEqual`: nodes that have replayed the metadata up to the same offset have the same image.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from typing import NamedTuple
+
+from penstock.broker.node import Node
+from penstock.broker.replica import Replica
+from penstock.metadata.image import MetadataImage
+from penstock.metadata.partition import Partition
+from penstock.testing.simulation.cluster_world import ClusterWorld, Machine
+from penstock.testing.simulation.replica_content import Batch, ReplicaContent
+from penstock.testing.simulation.story import Violation
+
+NOT_LEADING = -1
+
+
+class Promises:
+    """What was said about one partition, and by whom it was sent."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.told: dict[int, bytes] = {}
+        self.sent: set[bytes] = set()
+
+    def tell(self, offset: int, value: bytes) -> None:
+        known = self.told.setdefault(offset, value)
+        if known != value:
+            raise Violation("Durability", f"partition {self.index}: {offset} was {known!r} and is {value!r}")
+
+    def check(self, content: dict[int, bytes], where: str) -> None:
+        for offset, value in self.told.items():
+            if content.get(offset) != value:
+                raise Violation(
+                    "Durability",
+                    f"partition {self.index}: {where} has {content.get(offset)!r} at {offset}, promised was {value!r}",
+                )
+
+
+class State(NamedTuple):
+    """What is looked at every time."""
+
+    leader_epoch: int
+    high_watermark: int
+    log_start: int
+    log_end: int
+
+
+class Seen:
+    """One replica in one life of its broker."""
+
+    def __init__(self, machine: Machine, replica: Replica) -> None:
+        self.replica = replica
+        self.content = ReplicaContent(machine, replica.log)
+        self.state = State(NOT_LEADING, 0, 0, 0)
+        self.committed = 0  # how many batches have been compared with what others know to be committed
+
+
+class ClusterWatch:
+    def __init__(self, world: ClusterWorld, topic: str, promises: Collection[Promises], events: Counter[str]) -> None:
+        self._world = world
+        self._topic = topic
+        self._promises = promises
+        self._events = events
+        self.doubtful: set[str] = set()
+        """Brokers that may have lost what they had, and do not count until everybody is in sync again."""
+        self._seen: dict[tuple[str, int], Seen] = {}
+        self._images: dict[str, tuple[Node, MetadataImage]] = {}
+        self._first_images: dict[int, tuple[str, MetadataImage]] = {}
+        self._newest: MetadataImage | None = None
+        self._leaders: dict[tuple[int, int], str] = {}
+        self._controllers: dict[int, str] = {}
+        self._batches: dict[tuple[int, int, int], tuple[Batch, Batch | None]] = {}
+        self._committed: dict[tuple[int, int], Batch] = {}
+
+    def look(self) -> None:
+        for machine in self._world.machines.values():
+            node = machine.node
+            quorum = getattr(node, "quorum", None)  # which a node does not have from its first moment on
+            if node is None or quorum is None:
+                continue
+            known = self._images.get(machine.name)
+            if known is None or known[0] is not node:  # a node that starts begins with what was on its disk
+                self._image_changed(machine, None, quorum.image)
+                self._images[machine.name] = node, quorum.image
+            elif known[1] is not quorum.image:
+                self._image_changed(machine, known[1], quorum.image)
+                self._images[machine.name] = node, quorum.image
+            if machine.is_controller and quorum.is_active:
+                self._controls(machine, quorum.epoch)
+        for machine in self._world.brokers:
+            if machine.node is not None:
+                for promises in self._promises:
+                    replica = machine.node.replicas.get(self._topic, promises.index)
+                    if replica is not None:
+                        self._look_at(machine, promises, replica)
+
+    # -- metadata ---------------------------------------------------------------------------------------------------
+
+    def _controls(self, machine: Machine, epoch: int) -> None:
+        if epoch not in self._controllers:
+            self._events["controller elections"] += 1
+        former = self._controllers.setdefault(epoch, machine.name)
+        if former != machine.name:
+            raise Violation("OneLeaderPerEpoch", f"{former} and {machine.name} lead the quorum in {epoch}")
+
+    def _image_changed(self, machine: Machine, before: MetadataImage | None, image: MetadataImage) -> None:
+        if before is not None and image.offset < before.offset:
+            raise Violation(
+                "MonotonicHighWatermark", f"{machine.name}: metadata from {before.offset} to {image.offset}"
+            )
+        where, first = self._first_images.setdefault(image.offset, (machine.name, image))
+        if first is not image and not image.same_content(first):
+            raise Violation("MetadataImagesEqual", f"{machine.name} and {where} differ at {image.offset}")
+        if self._newest is None or image.offset > self._newest.offset:
+            self._count_changes(image)
+            self._newest = image
+
+    def _count_changes(self, image: MetadataImage) -> None:
+        for promises in self._promises:
+            new, old = self._partition(image, promises), self._partition(self._newest, promises)
+            if new is not None and old is not None:
+                self._events["ISR changes"] += new.isr != old.isr
+                self._events["elections"] += new.leader != old.leader and new.leader >= 0
+
+    def _partition(self, image: MetadataImage | None, promises: Promises) -> Partition | None:
+        return None if image is None else image.topics.partition(self._topic, promises.index)
+
+    # -- replicas ---------------------------------------------------------------------------------------------------
+
+    def _look_at(self, machine: Machine, promises: Promises, replica: Replica) -> None:
+        key = (machine.name, promises.index)
+        seen = self._seen.get(key)
+        if seen is None or seen.replica is not replica:
+            seen = self._seen[key] = Seen(machine, replica)
+        leader, log = replica.leader, replica.log
+        state = State(
+            NOT_LEADING if leader is None else leader.leader_epoch,
+            replica.high_watermark,
+            log.log_start_offset,
+            log.log_end_offset,
+        )
+        before = seen.state
+        if state == before:
+            return
+        seen.state = state
+        if state.log_end < before.log_end:
+            self._events["truncations"] += 1
+        seen.committed = min(seen.committed, seen.content.keep(state.log_start, state.log_end))
+        self._match(promises, seen)
+        self._compare_committed(machine, promises, seen)
+        if state.leader_epoch != NOT_LEADING:
+            self._check_leader(machine, promises, seen, before)
+
+    def _match(self, promises: Promises, seen: Seen) -> None:
+        for previous, batch in seen.content.read_on():
+            key = (promises.index, batch.base_offset, batch.epoch)
+            known, known_previous = self._batches.setdefault(key, (batch, previous))
+            if known != batch or (previous is not None and known_previous not in (None, previous)):
+                raise Violation(
+                    "LogMatching",
+                    f"partition {promises.index}: {batch} after {previous}, elsewhere {known} after {known_previous}",
+                )
+
+    def _compare_committed(self, machine: Machine, promises: Promises, seen: Seen) -> None:
+        batches = seen.content.batches
+        while seen.committed < len(batches) and batches[seen.committed].next_offset <= seen.state.high_watermark:
+            batch = batches[seen.committed]
+            known = self._committed.setdefault((promises.index, batch.base_offset), batch)
+            if known != batch:
+                raise Violation(
+                    "CommittedPrefix",
+                    f"partition {promises.index}: {machine.name} takes {batch} for committed, elsewhere it was {known}",
+                )
+            seen.committed += 1
+
+    def _check_leader(self, machine: Machine, promises: Promises, seen: Seen, before: State) -> None:
+        state = seen.state
+        key = (promises.index, state.leader_epoch)
+        former = self._leaders.setdefault(key, machine.name)
+        if former != machine.name:
+            raise Violation(
+                "OneLeaderPerEpoch", f"partition {key[0]}: {former} and {machine.name} in epoch {state.leader_epoch}"
+            )
+        if state.leader_epoch == before.leader_epoch and state.high_watermark < before.high_watermark:
+            raise Violation(
+                "MonotonicHighWatermark",
+                f"partition {key[0]}: {machine.name} from {before.high_watermark} to {state.high_watermark}",
+            )
+        partition = self._partition(self._newest, promises)
+        if partition is None or partition.leader_epoch != state.leader_epoch:
+            return  # it has been succeeded, and does not know
+        if state.leader_epoch != before.leader_epoch and not seen.content.is_damaged:
+            promises.check(seen.content.values(), f"{machine.name}, the leader of epoch {state.leader_epoch},")
+        self._check_in_sync(machine, promises, state.high_watermark, partition)
+
+    def _check_in_sync(self, leader: Machine, promises: Promises, high_watermark: int, partition: Partition) -> None:
+        for broker_id in (*partition.isr, *partition.elr):
+            member = self._world.machines[f"broker-{broker_id}"]
+            if member.node is None or member.name in self.doubtful:
+                continue
+            replica = member.node.replicas.get(self._topic, promises.index)
+            if replica is not None and replica.log.log_end_offset < high_watermark:
+                raise Violation(
+                    "CommittedIsInSync",
+                    f"partition {promises.index}: {leader.name} takes {high_watermark} for committed, {member.name}, "
+                    f"of {partition.isr} and {partition.elr}, ends at {replica.log.log_end_offset}",
+                )

@@ -1,0 +1,109 @@
+"""What happens to a simulated cluster of real brokers, besides what its brokers do to each other.
+
+Messages are not lost, doubled or reordered here: between the brokers is TCP, which does not let that be seen. It shows
+delays, connections that break, and links that are cut, in both directions or in one. The pure stories have the rest.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+from penstock.testing.simulation.cluster_world import ClusterWorld, Machine
+
+CLOCK_JUMPS_MS = (-600_000, -5_000, -500, 500, 5_000, 600_000)
+
+
+class Faults:
+    def __init__(self, world: ClusterWorld, chance: random.Random, events: Counter[str]) -> None:
+        self._world = world
+        self._chance = chance
+        self._events = events
+        self._network = world.loop.network
+        self._ordinary_latency = world.loop.network.latency
+        self._ordinary_executor_delay = world.loop.executor_delay
+        self._slow_hosts: dict[str, float] = {}
+        self._slow_disks: dict[str, float] = {}
+        self._noise = random.Random(f"{world.seed}/noise")
+        world.loop.network.latency = self._latency
+        world.loop.executor_delay = self._executor_delay
+
+    # -- processes and machines -------------------------------------------------------------------------------------
+
+    def crash(self, machine: Machine) -> None:
+        self._events["process crashes"] += 1
+        machine.crash()
+
+    def lose_power(self, machine: Machine) -> None:
+        self._events["power losses"] += 1
+        machine.power_loss()
+
+    def lose_disk(self, machine: Machine) -> None:
+        self._events["disks lost"] += 1
+        machine.crash()
+        machine.lose_disk()
+
+    async def stop(self, machine: Machine) -> None:
+        if machine.is_ready:
+            self._events["clean stops"] += 1
+            await machine.stop()
+
+    # -- the network ------------------------------------------------------------------------------------------------
+
+    def cut(self) -> None:
+        """Some hosts from all others."""
+        hosts = list(self._world.machines)
+        self._chance.shuffle(hosts)
+        size = self._chance.randint(1, len(hosts) // 2)
+        self._events["symmetric partitions"] += 1
+        self._network.partition(hosts[:size], [*hosts[size:], "localhost"])
+
+    def cut_one_way(self) -> None:
+        """What a host says is not heard by some, or what they say is not heard by it."""
+        hosts = list(self._world.machines)
+        one = self._chance.choice(hosts)
+        others = [host for host in hosts if host != one and self._chance.random() < 0.7]
+        self._events["one-way partitions"] += bool(others)
+        deaf = self._chance.random() < 0.5
+        for other in others:
+            self._network.cut(*((other, one) if deaf else (one, other)))
+
+    def delay(self) -> None:
+        """Everything that comes from a host, or goes there."""
+        self._events["delays"] += 1
+        self._slow_hosts[self._chance.choice(list(self._world.machines))] = self._chance.choice((0.02, 0.2, 0.8))
+
+    def reset(self) -> None:
+        one, other = self._chance.sample(list(self._world.machines), 2)
+        self._events["connections broken"] += 1
+        self._network.reset(one, other)
+
+    def _latency(self, source: str, target: str) -> float:
+        latency = self._ordinary_latency(source, target)
+        for host in (source, target):
+            if host in self._slow_hosts:
+                latency += self._slow_hosts[host] * self._noise.random()
+                self._events["messages delayed"] += 1
+        return latency
+
+    # -- clocks and disks -------------------------------------------------------------------------------------------
+
+    def jump(self) -> None:
+        machine = self._chance.choice(list(self._world.machines.values()))
+        self._events["clock jumps"] += 1
+        machine.clock.jump(self._chance.choice(CLOCK_JUMPS_MS))
+
+    def slow_disk(self) -> None:
+        """Whatever is done by a thread: syncs, most of all."""
+        self._events["slow disks"] += 1
+        self._slow_disks[self._chance.choice(list(self._world.machines))] = self._chance.choice((0.05, 0.3, 1.0))
+
+    def _executor_delay(self) -> float:
+        slowness = self._slow_disks.get(self._world.loop.host)
+        return self._ordinary_executor_delay() + (0.0 if slowness is None else slowness * self._noise.random())
+
+    def heal(self) -> None:
+        """Links and disks are as they should be; clocks stay as they are."""
+        self._slow_hosts.clear()
+        self._slow_disks.clear()
+        self._network.heal()

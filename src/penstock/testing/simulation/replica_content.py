@@ -1,0 +1,96 @@
+"""What is in a replica's log, as its disk has it: for checkers, which must not disturb the log's own readers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from penstock.log.log import Log
+from penstock.records.batch import CorruptBatch, check_crc, iterate_headers
+from penstock.records.record import iterate_records
+from penstock.testing.requests import MAX_RECORDS_SIZE
+from penstock.testing.simulation.cluster_world import Machine
+
+
+class Batch(NamedTuple):
+    base_offset: int
+    next_offset: int
+    epoch: int
+    crc: int
+
+
+class _Place(NamedTuple):
+    segment: int
+    end: int
+
+
+class ReplicaContent:
+    """The batches of a log, read further whenever it has grown."""
+
+    def __init__(self, machine: Machine, log: Log) -> None:
+        self._disk = machine.disk
+        self._log = log
+        self.batches: list[Batch] = []
+        self._places: list[_Place] = []
+        self.is_damaged = False
+
+    def keep(self, log_start: int, log_end: int) -> int:
+        """Forget what has been cut off at either end; how many batches are left."""
+        batches = self.batches
+        while batches and batches[-1].next_offset > log_end:
+            del batches[-1], self._places[-1]
+        if batches and batches[0].base_offset < log_start:
+            gone = sum(batch.next_offset <= log_start for batch in batches)
+            del batches[:gone], self._places[:gone]
+        return len(batches)
+
+    def read_on(self) -> Iterator[tuple[Batch | None, Batch]]:
+        """New batches, each after the one it follows, up to the first that is damaged."""
+        self.is_damaged = False
+        try:
+            for segment, position, data in self._unread():
+                for at, header in iterate_headers(data):
+                    check_crc(data, at, header)
+                    if header.next_offset > self._log.log_end_offset:
+                        return
+                    previous = self.batches[-1] if self.batches else None
+                    if previous is not None and header.base_offset != previous.next_offset:
+                        raise CorruptBatch(f"{header.base_offset} follows {previous.next_offset}")
+                    batch = Batch(header.base_offset, header.next_offset, header.leader_epoch, header.crc)
+                    self.batches.append(batch)
+                    self._places.append(_Place(segment, position + at + header.size))
+                    yield previous, batch
+        except CorruptBatch:
+            self.is_damaged = True
+
+    def _unread(self) -> Iterator[tuple[int, int, bytes]]:
+        last = self._places[-1] if self._places else _Place(-1, 0)
+        for segment in self._log.segments:
+            if segment.base_offset >= last.segment:
+                position = last.end if segment.base_offset == last.segment else 0
+                if segment.size > position:
+                    yield segment.base_offset, position, self._read(segment.path, segment.size - position, position)
+
+    def _read(self, path: str, size: int, position: int) -> bytes:
+        file = self._disk.open(path, read_only=True)
+        try:
+            return file.pread(size, position)
+        finally:
+            file.close()
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        return self._log.log_start_offset, self._log.log_end_offset
+
+    def whole(self) -> bytes:
+        """Every byte between the log's ends."""
+        return b"".join(self._read(segment.path, segment.size, 0) for segment in self._log.segments)
+
+    def values(self) -> dict[int, bytes]:
+        return dict(values_of(self.whole()))
+
+
+def values_of(data: bytes | memoryview) -> Iterator[tuple[int, bytes]]:
+    for position, header in iterate_headers(data):
+        for record in iterate_records(data, position, header, max_size=MAX_RECORDS_SIZE):
+            yield record.offset, record.value or b""
