@@ -117,6 +117,7 @@ class Assignment:
             lag_max_ms=self._node.settings.replica_lag_time_max_ms,
             registered=self._registration_epoch,
             propose=self.proposals.propose,
+            repair=self._node.repairs.want,
         )
 
     def _registration_epoch(self, broker_id: int) -> int | None:

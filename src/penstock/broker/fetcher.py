@@ -86,6 +86,7 @@ class Fetchers:
         self._node = node
         self._by_leader: dict[int, Fetcher] = {}
         self._leaders: dict[Replica, int] = {}
+        self.damaged_answers = 0  # batches that leaders sent and that were not good, or did not follow
 
     def follow(self, replica: Replica) -> None:
         """Fetch from the replica's leader, in the epoch it has now; from nobody if there is none."""
@@ -406,6 +407,8 @@ class Fetcher:
                 self._leader_id,
                 error.message,
             )
+            if error.code == ErrorCode.CORRUPT_MESSAGE:
+                self._node.assignment.fetchers.damaged_answers += 1
             self._failed(followed, error.code)
             return
         followed.failures = 0

@@ -222,7 +222,14 @@ class FollowerFetch:
             if left <= 0 or (throttle is not None and throttle.holds_back(replica)):
                 return data, None  # it stays due
             max_bytes = min(position.max_bytes, left)
-            found = log.read(position.offset, max_bytes, leader.log_end, at_least_one=at_least_one, cached_only=True)
+            found = log.read(
+                position.offset,
+                max_bytes,
+                leader.log_end,
+                at_least_one=at_least_one,
+                cached_only=True,
+                doubted=position.is_doubtful,
+            )
             if found is None:
                 del session.due[position]
                 return data, Cold(data, position, leader, log, position.offset, max_bytes, at_least_one)

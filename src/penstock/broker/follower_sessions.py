@@ -39,7 +39,7 @@ class Position:
     """Where a follower is in one partition, as it said last; watches the replica it fetches from."""
 
     __slots__ = (
-        "epoch", "index", "last_fetched_epoch", "log_start", "max_bytes", "name", "offset", "replica", "session",
+        "epoch", "index", "last_fetched_epoch", "log_start", "max_bytes", "offset", "replica", "sent_from", "session",
         "told_high_watermark", "told_log_start", "topic",
     )  # fmt: skip
 
@@ -50,6 +50,7 @@ class Position:
         self.replica: Replica | None = None
         self.told_high_watermark = -1
         self.told_log_start = -1
+        self.sent_from = -1  # where the data began that it was sent last
 
     def asked(self, partition: FetchPartition) -> None:
         self.epoch = partition.current_leader_epoch
@@ -72,7 +73,14 @@ class Position:
     def has_news(self, data: PartitionData) -> bool:
         return data.high_watermark != self.told_high_watermark or data.log_start_offset != self.told_log_start
 
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether it asks again for what it was sent: perhaps it did not like that."""
+        return self.offset == self.sent_from
+
     def told(self, data: PartitionData) -> None:
+        if data.records:
+            self.sent_from = self.offset
         self.told_high_watermark = data.high_watermark
         self.told_log_start = data.log_start_offset
 

@@ -28,6 +28,7 @@ from penstock.broker.listeners import Listeners
 from penstock.broker.peers import PeerFailed, Peers
 from penstock.broker.producer_ids import ProducerIds
 from penstock.broker.quorum import MetadataQuorum
+from penstock.broker.repair import Repairs
 from penstock.broker.replica import Wakeups
 from penstock.broker.replicas import Replicas
 from penstock.broker.router import Router
@@ -101,6 +102,7 @@ class Node:
         self.router = Router(self, apis.BROKER_APIS)
         self.replicas = Replicas()
         self.assignment = Assignment(self)
+        self.repairs = Repairs(self)
         self.flusher = Flusher(loop, self.wakeups.run, self.fail)
         self.fetch_sessions = FetchSessions(
             settings.max_incremental_fetch_session_cache_slots, self._new_fetch_session_id

@@ -91,6 +91,8 @@ class Surroundings:
     registered: Registered
     propose: Callable[[Replica, Proposal], None]
     """Ask the controller for other in-sync replicas."""
+    repair: Callable[[Replica], None]
+    """Batches are damaged; said on any thread."""
 
 
 class Replica:
@@ -127,6 +129,7 @@ class Replica:
         self._wakeups = surroundings.wakeups
         self._flusher = surroundings.flusher
         self._flush_after = log.settings.flush_messages - 1
+        log.on_corruption = lambda: surroundings.repair(self)
 
     # -- leading and following --------------------------------------------------------------------------------------
 
@@ -453,6 +456,11 @@ class Replica:
 
     def log_start_moved(self) -> None:
         """Records were deleted at the front: readers may have to know, and followers must."""
+        self._tell_watchers()
+        self.wake_all()
+
+    def repaired(self) -> None:
+        """What could not be read may be readable now."""
         self._tell_watchers()
         self.wake_all()
 

@@ -118,6 +118,7 @@ class Storage:
             for _ in range(settings.log_cleaner_threads):
                 tasks.create_task(self.cleaner.run())
         tasks.create_task(self._repeat(FLUSH_CHECK_SECONDS, self._flush_by_time))
+        tasks.create_task(self._node.repairs.run())
         tasks.create_task(
             self._repeat(settings.producer_id_expiration_check_interval_ms / 1000, self._expire_producers)
         )

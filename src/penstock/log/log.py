@@ -20,12 +20,13 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
 from penstock.io.files import Buffer, FileSystem
 from penstock.log.checkpoints import LEADER_EPOCH_CHECKPOINT, write_epoch_checkpoint
+from penstock.log.damage import Damage, find_damage
 from penstock.log.handles import Handles, OwnAccess
 from penstock.log.loading import load, load_producers
 from penstock.log.partition_metadata import PARTITION_METADATA, settle_topic_id
@@ -667,6 +668,32 @@ class Log(ReadableLog):
             )
             self._segments.replace(old, [new])
         return paths
+
+    # -- repair
+
+    def find_damage(self, segment: Segment) -> Callable[[], Damage | None]:
+        """To be run on a worker thread: the first damage in a segment as it is now."""
+        number = self._segments.number_of(segment.base_offset)
+        is_last = number == len(self._segments) - 1
+        end_offset = self._next_offset if is_last else self._segments[number + 1].base_offset
+        size = segment.size
+        return lambda: find_damage(self._files, segment, size, end_offset)
+
+    def restore(self, segment: Segment, damage: Damage, data: bytes) -> bool:
+        """Write what belongs there in the place of damaged bytes; it is durable after the next flush. False if the
+        segment is not what it was: retention, compaction or a truncation was faster."""
+        if segment not in self.segments or damage.end > segment.size:
+            return False
+        try:
+            file = self._files.open(segment.path)
+            try:
+                file.pwrite(data, damage.position)
+            finally:
+                file.close()
+        except OSError as error:
+            raise self._storage_error("cannot be repaired", error) from error
+        self._unsynced.add(segment.path)
+        return True
 
     # -- files
 

@@ -20,6 +20,7 @@ from penstock.log.segments import LogEnd, Segments, Slice, TimestampedOffset
 from penstock.log.transaction_index import AbortedTransaction
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
+from penstock.records.batch import CorruptBatch
 from penstock.replication.producers import ProducerStates
 
 logger = logging.getLogger("penstock.log")
@@ -55,6 +56,8 @@ class ReadableLog:
         self._replacing = threading.Lock()
         """Held while compacted segments are swapped in, and for a moment by worker threads that begin to read."""
         self._replacements = 0
+        self.on_corruption: Callable[[], None] = _nobody_cares
+        """Called when a reader, on any thread, has found a batch that is not what was written."""
 
     @property
     def log_end_offset(self) -> int:
@@ -86,21 +89,37 @@ class ReadableLog:
         *,
         at_least_one: bool = True,
         cached_only: Literal[False] = False,
+        doubted: bool = False,
     ) -> Slice: ...
 
     @overload
     def read(
-        self, offset: int, max_bytes: int, max_offset: int, *, at_least_one: bool = True, cached_only: bool
+        self,
+        offset: int,
+        max_bytes: int,
+        max_offset: int,
+        *,
+        at_least_one: bool = True,
+        cached_only: bool,
+        doubted: bool = False,
     ) -> Slice | None: ...
 
     def read(
-        self, offset: int, max_bytes: int, max_offset: int, *, at_least_one: bool = True, cached_only: bool = False
+        self,
+        offset: int,
+        max_bytes: int,
+        max_offset: int,
+        *,
+        at_least_one: bool = True,
+        cached_only: bool = False,
+        doubted: bool = False,
     ) -> Slice | None:
         """Whole batches from `offset` on, up to `max_bytes` and below `max_offset`; the first one whatever its size if
         `at_least_one`.
 
         With `cached_only` (on the event loop only) None is returned where this would wait for the disk; the caller
-        repeats the read on a worker thread without it.
+        repeats the read on a worker thread without it. What does come from the disk is checked, and so is what the
+        reader has `doubted`.
         """
         end = self._next_offset
         if max_offset > end:
@@ -115,12 +134,16 @@ class ReadableLog:
         try:
             if cached_only:
                 active = self._active
+                log_end = LogEnd(active, active.size, end)
                 return self._segments.read(
-                    offset, max_bytes, max_offset, LogEnd(active, active.size, end), at_least_one, self._loop_access
+                    offset, max_bytes, max_offset, log_end, at_least_one, self._loop_access, doubted
                 )
             return self._read_waiting(offset, max_bytes, max_offset, at_least_one)
         except NotCached:
             return None
+        except CorruptBatch:
+            self.on_corruption()
+            raise
         except OSError as error:
             raise self._storage_error("cannot be read", error) from error
         except CorruptIndex as error:
@@ -132,7 +155,7 @@ class ReadableLog:
 
         def read() -> Slice:
             with OwnAccess(self._files) as access:
-                return self._segments.read(offset, max_bytes, max_offset, None, at_least_one, access)
+                return self._segments.read(offset, max_bytes, max_offset, None, at_least_one, access, True)
 
         for _ in range(_ATTEMPTS):
             try:
@@ -162,11 +185,18 @@ class ReadableLog:
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
         """The first record whose timestamp is at least `timestamp`; may wait for the disk."""
-        return self._undisturbed(lambda: self._segments.offset_for_timestamp(timestamp, self.log_start_offset))
+        return self._search(lambda: self._segments.offset_for_timestamp(timestamp, self.log_start_offset))
 
     def offset_of_max_timestamp(self) -> TimestampedOffset | None:
         """The first record with the largest timestamp; may wait for the disk."""
-        return self._undisturbed(self._segments.offset_of_max_timestamp)
+        return self._search(self._segments.offset_of_max_timestamp)
+
+    def _search(self, search: Callable[[], TimestampedOffset | None]) -> TimestampedOffset | None:
+        try:
+            return self._undisturbed(search)
+        except CorruptBatch:
+            self.on_corruption()
+            raise
 
     def last_stable_offset(self, high_watermark: int) -> int:
         return max(self.producers.last_stable_offset(high_watermark), self.log_start_offset)
@@ -178,3 +208,7 @@ class ReadableLog:
     def _storage_error(self, what: str, error: OSError) -> KafkaError:
         logger.error("%s %s: %s", self.directory, what, error)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} {what}: {error}")
+
+
+def _nobody_cares() -> None:
+    """Until somebody says that he does."""

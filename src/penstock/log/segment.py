@@ -77,6 +77,7 @@ class Segment:
         "index",
         "index_interval",
         "is_replaced",
+        "is_suspect",
         "path",
         "since_index_entry",
         "size",
@@ -113,6 +114,8 @@ class Segment:
         self.file: File | None = None
         # Compaction has put another segment in its place, whose files have its names.
         self.is_replaced = False
+        # A reader has found a batch that is not what was written.
+        self.is_suspect = False
         self.since_index_entry = 0
         self.trusted_from = size
         self._verified: list[tuple[int, int]] = []
@@ -460,27 +463,33 @@ class Segment:
     def trust_everything_from(self, position: int) -> None:
         self.trusted_from = min(self.trusted_from, position)
 
-    def verify(self, data: Buffer, position: int, max_offset: int = 1 << 63) -> None:
-        """Check the whole batches in `data`, read from `position`, unless that was done before: their CRCs, and what
-        those do not cover, the offsets, which ascend and stay below `max_offset`."""
-        end = min(position + len(data), self.trusted_from)
-        if position >= end or self._is_verified(position, end):
-            return
+    def verify(
+        self, data: Buffer, position: int, offset: int = 0, max_offset: int = 1 << 63, *, doubted: bool = False
+    ) -> None:
+        """Check the batches in `data`, read from `position`, unless that was done before (or `doubted`: even if it
+        was): their CRCs, and what those do not cover, the offsets: they ascend, `offset` is not behind the first batch,
+        and all are below `max_offset`."""
+        end = position + len(data)
+        if not doubted:
+            end = min(end, self.trusted_from)
+            if position >= end or self._is_verified(position, end):
+                return
         view = memoryview(data)
         at = 0
         due = self.base_offset
-        while position + at < end and at + HEADER_SIZE <= len(data):
+        while position + at < end:
             base_offset, length, _, _, crc, _, delta, _, _ = self._checked_scan(data, at, position + at)
             following = at + length + LENGTH_OVERHEAD
             if following > len(data):
-                break
-            if not due <= base_offset <= base_offset + delta < max_offset:
-                raise self._corrupt(position + at, f"offset {base_offset} is not in {due} to {max_offset}")
+                raise self._corrupt(position + at, f"a batch of {length + LENGTH_OVERHEAD} bytes is not whole")
+            if not (due <= base_offset and offset <= base_offset + delta < max_offset):
+                raise self._corrupt(position + at, f"offset {base_offset} is not in {max(due, offset)} to {max_offset}")
             due = base_offset + delta + 1
             if crc32c(view[at + CRC_START : following]) != crc:
                 raise self._corrupt(position + at, "the CRC does not match")
             at = following
-        self._add_verified(position, position + at)
+        if position < self.trusted_from:
+            self._add_verified(position, position + at)
 
     def _is_verified(self, start: int, end: int) -> bool:
         return any(first <= start and end <= last for first, last in self._verified)
@@ -509,5 +518,6 @@ class Segment:
         return fields
 
     def _corrupt(self, position: int, why: str) -> CorruptBatch:
+        self.is_suspect = True
         logger.error("%s is corrupt at position %d: %s", self.path, position, why)
         return CorruptBatch(f"{self.path} is corrupt at position {position}: {why}")

@@ -121,9 +121,11 @@ class Segments:
         end: LogEnd | None,
         at_least_one: bool,
         access: Access,
+        doubted: bool = False,
     ) -> Slice:
         """Whole batches from the one that holds `offset` (or the next there is), none of them at or above `max_offset`,
-        which is above `offset` and not above the end of the log. `end` saves a search where the log ends there."""
+        which is above `offset` and not above the end of the log. `end` saves a search where the log ends there. With
+        `doubted` they are checked, whatever is known about them."""
         boundary = self._boundaries.get(offset)
         if boundary is None:
             segment, position = self._locate(offset, access)
@@ -152,8 +154,8 @@ class Segments:
             size = whole
             if size < len(data):
                 data = memoryview(data)[:size]
-        if position < segment.trusted_from:
-            segment.verify(data, position, max_offset)
+        if position < segment.trusted_from or doubted:
+            segment.verify(data, position, offset, max_offset, doubted=doubted)
         if limit_offset >= 0 and type(access) is LoopAccess:
             self._remember(limit_offset, segment, position + size)
         return Slice(data, int.from_bytes(data[:8], "big"))

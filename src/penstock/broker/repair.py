@@ -1,0 +1,179 @@
+"""Batches that have rotted on this broker's disk are replaced by what other replicas have.
+
+Whoever reads a batch that is not what was written (`Log.on_corruption`) has its partition noted here. One partition
+after the other, the damage is looked for in a thread, the batches that belong there are fetched from another in-sync
+replica, the leader first, and written in their place. The broker asks as a consumer does: it gets what is committed,
+fenced by the leader epoch; and it takes that only if it has the offsets, the leader epochs and, to the byte, the size
+of what it is to replace. So what is written was there before, and if the broker dies half-way the same damage is found
+again.
+
+Where nobody else has the batch (there is one replica, or nobody else is in sync) it stays as it is: readers are told
+CORRUPT_MESSAGE, nothing is cut, and it is tried again from time to time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING
+
+from penstock.broker.fetch_sessions import FINAL_EPOCH
+from penstock.broker.peers import PeerFailed
+from penstock.broker.replica import Replica
+from penstock.log.damage import Damage, replacement
+from penstock.log.segment import Segment
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
+from penstock.records.batch import iterate_headers
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+logger = logging.getLogger("penstock.repair")
+
+CHANNEL = "repair"
+RETRY_SECONDS = 5.0
+BYTES_MAX = 256 * 1024 * 1024  # of one damage: it is held in memory
+
+
+class Repairs:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._wanted: dict[Replica, None] = {}
+        self._is_wanted = asyncio.Event()
+        self.repaired = 0
+
+    def want(self, replica: Replica) -> None:
+        """A reader has found damage; on any thread."""
+        self._node.loop.call_soon_threadsafe(self._note, replica)
+
+    def _note(self, replica: Replica) -> None:
+        self._wanted[replica] = None
+        self._is_wanted.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._is_wanted.wait()
+            self._is_wanted.clear()
+            for replica in list(self._wanted):
+                if await self._repair(replica):
+                    del self._wanted[replica]
+            if self._wanted:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._is_wanted.wait(), RETRY_SECONDS)
+                self._is_wanted.set()
+
+    async def _repair(self, replica: Replica) -> bool:
+        """True if there is nothing left to repair, or nothing left at all."""
+        log = replica.log
+        try:
+            for segment in log.segments:
+                while segment.is_suspect and segment in log.segments and not replica.is_offline:
+                    damage = await self._node.loop.run_in_executor(None, log.find_damage(segment))
+                    if damage is None:
+                        segment.is_suspect = False
+                    elif not await self._replace(replica, segment, damage):
+                        return False
+        except (OSError, KafkaError) as error:
+            logger.error("%s cannot be repaired now: %s", replica.topic_partition, error)
+            return replica.is_offline
+        replica.repaired()
+        self._node.wakeups.run()
+        return True
+
+    async def _replace(self, replica: Replica, segment: Segment, damage: Damage) -> bool:
+        logger.error(
+            "%s is damaged, offsets %d to %d: %s",
+            replica.topic_partition,
+            damage.first_offset,
+            damage.next_offset,
+            damage.why,
+        )
+        epoch = replica.leader_epoch
+        for broker_id in self._sources(replica):
+            data = await self._fetch(replica, epoch, broker_id, damage)
+            if data is None:
+                continue
+            if replica.leader_epoch != epoch or not replica.log.restore(segment, damage, data):
+                return False  # look again
+            await self._node.flusher.flush(replica)
+            self.repaired += 1
+            logger.warning("%s: %d bytes repaired with those of broker %d", segment.path, len(data), broker_id)
+            return True
+        logger.error(
+            "%s: nobody else has offsets %d to %d, as far as can be asked now; they cannot be read",
+            replica.topic_partition,
+            damage.first_offset,
+            damage.next_offset,
+        )
+        return False
+
+    def _sources(self, replica: Replica) -> list[int]:
+        """Those that have what is committed, the leader first."""
+        partition = replica.partition
+        if partition is None:
+            return []
+        others = sorted(partition.isr, key=lambda broker_id: broker_id != partition.leader)
+        return [broker_id for broker_id in others if broker_id != self._node.settings.node_id]
+
+    async def _fetch(self, replica: Replica, epoch: int, broker_id: int, damage: Damage) -> bytes | None:
+        """What belongs where the damage is; None if that broker does not have it."""
+        fetched = b""
+        offset = max(damage.first_offset, replica.log.log_start_offset)
+        while offset < damage.next_offset and len(fetched) <= min(damage.size, BYTES_MAX):
+            some = await self._ask(replica, epoch, broker_id, offset, damage.size)
+            headers = list(iterate_headers(some))
+            if not headers:
+                break
+            fetched += some
+            offset = headers[-1][1].next_offset
+        data = replacement(damage, fetched)
+        epochs = replica.log.epochs
+        if data is None or any(
+            header.leader_epoch != epochs.epoch_for_offset(header.base_offset) for _, header in iterate_headers(data)
+        ):
+            logger.warning("%s: broker %d has nothing that fits", replica.topic_partition, broker_id)
+            return None
+        return data
+
+    async def _ask(self, replica: Replica, epoch: int, broker_id: int, offset: int, max_bytes: int) -> bytes:
+        """Batches from `offset` on, as a consumer gets them; none if there are none to be had."""
+        node = self._node
+        broker = node.image.brokers.get(broker_id)
+        endpoint = None if broker is None else broker.endpoints.get(node.settings.inter_broker_listener)
+        if endpoint is None:
+            return b""
+        wanted = FetchPartition(
+            partition=replica.topic_partition.partition,
+            current_leader_epoch=epoch,
+            fetch_offset=offset,
+            partition_max_bytes=max_bytes,
+        )
+        request = FetchRequest(
+            replica_state=ReplicaState(replica_id=-1, replica_epoch=-1),
+            max_bytes=max_bytes,
+            session_epoch=FINAL_EPOCH,
+            topics=[FetchTopic(topic_id=replica.topic_id, partitions=[wanted])],
+        )
+        answered: asyncio.Future[bytes] = node.loop.create_future()
+
+        def done(answer: FetchResponse | PeerFailed) -> None:
+            if not answered.done():
+                answered.set_result(_records_in(answer))
+
+        peer = node.peers.at(endpoint.host, endpoint.port, CHANNEL)
+        peer.send(request, done, timeout=node.settings.replica_socket_timeout_ms / 1000)
+        return await answered
+
+
+def _records_in(answer: FetchResponse | PeerFailed) -> bytes:
+    """A copy: what is answered lies in the connection's buffer."""
+    if isinstance(answer, PeerFailed) or answer.error_code:
+        return b""
+    return b"".join(
+        bytes(partition.records or b"")  # type: ignore[arg-type]
+        for topic in answer.responses
+        for partition in topic.partitions
+        if partition.error_code == ErrorCode.NONE
+    )

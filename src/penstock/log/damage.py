@@ -1,0 +1,108 @@
+"""Bytes on the disk that are no longer what was written there, and how they are made good.
+
+A flipped bit is found by whoever reads the batch: what came from the disk has its CRC checked. The segment is then
+*suspect*, and `find_damage` looks for the stretch to be replaced: from the bad batch (or the one before, if offsets do
+not follow: they are not covered by the CRC, and either may be wrong) to the next good one, found by the bad one's own
+length, or by the index, or else the end of the segment. Replicas of a partition have the same bytes, so what belongs
+there is the same number of bytes of any other replica; only compaction, which each replica does for itself, makes them
+differ.
+
+Nothing is cut: behind the stretch the log goes on, and while it is not repaired readers of it are told so.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from penstock.io.files import FileSystem
+from penstock.log.handles import Access, OwnAccess
+from penstock.log.segment import Segment
+from penstock.records.batch import HEADER_SIZE, MAGIC, MIN_LENGTH, CorruptBatch, check_crc, iterate_headers, read_header
+
+
+class Damage(NamedTuple):
+    """A stretch of a segment that is not what was written, with offsets from `first_offset` up to `next_offset`."""
+
+    position: int
+    end: int
+    first_offset: int
+    next_offset: int
+    why: str
+
+    @property
+    def size(self) -> int:
+        return self.end - self.position
+
+
+class _Fault(NamedTuple):
+    why: str
+    is_in_order: bool = True
+    """Whether its offset, at least, may be right."""
+
+
+def find_damage(files: FileSystem, segment: Segment, size: int, next_offset: int) -> Damage | None:
+    """The first damage in the first `size` bytes of a segment; `next_offset` is the offset at their end. Reads all of
+    them: for a worker thread."""
+    with OwnAccess(files) as access:
+        position, due = 0, segment.base_offset
+        before = (position, due)
+        while position < size:
+            found = _look(access, segment, position, size, due, next_offset)
+            if isinstance(found, _Fault):
+                end, offset = next_good_batch(files, segment, position, size, due, next_offset) or (size, next_offset)
+                start, first_offset = (position, due) if found.is_in_order else before
+                return Damage(start, end, first_offset, offset, f"{segment.path} at position {position}: {found.why}")
+            before = (position, due)
+            batch_size, due = found
+            position += batch_size
+    return None
+
+
+def next_good_batch(
+    files: FileSystem, segment: Segment, position: int, size: int, due: int, end_offset: int
+) -> tuple[int, int] | None:
+    """Position and offset of the first good batch that can be found behind the bad one at `position`; its offsets are
+    at least `due` and below `end_offset`."""
+    with OwnAccess(files) as access:
+        candidates = []
+        if size - position >= HEADER_SIZE:
+            header = read_header(access.read(segment.path, HEADER_SIZE, position))
+            if header.length >= MIN_LENGTH:
+                candidates.append(position + header.size)
+        candidates += [entry for _, entry in segment.index.entries() if entry > position]
+        for candidate in candidates:
+            if candidate < size and not isinstance(_look(access, segment, candidate, size, due, end_offset), _Fault):
+                return candidate, read_header(access.read(segment.path, HEADER_SIZE, candidate)).base_offset
+    return None
+
+
+def _look(
+    access: Access, segment: Segment, position: int, size: int, due: int, end_offset: int
+) -> tuple[int, int] | _Fault:
+    """Size and next offset of the batch at `position`, or what is wrong with it."""
+    if size - position < HEADER_SIZE:
+        return _Fault("the file ends in a batch header")
+    header = read_header(access.read(segment.path, HEADER_SIZE, position))
+    if header.length < MIN_LENGTH or header.magic != MAGIC or header.last_offset_delta < 0:
+        return _Fault("no batch begins there")
+    if header.size > size - position:
+        return _Fault("the file ends in a batch")
+    if not due <= header.base_offset < header.next_offset <= end_offset:
+        return _Fault(f"offset {header.base_offset} is not in {due} to {end_offset}", is_in_order=False)
+    try:
+        check_crc(access.read(segment.path, header.size, position), 0, header)
+    except CorruptBatch:
+        return _Fault("the CRC does not match")
+    return header.size, header.next_offset
+
+
+def replacement(damage: Damage, fetched: bytes) -> bytes | None:
+    """Of batches that another replica has, those that belong where the damage is; None if they do not fit there."""
+    view = memoryview(fetched)
+    chosen = []
+    for position, header in iterate_headers(view):
+        check_crc(view, position, header)
+        if damage.first_offset <= header.base_offset and header.next_offset <= damage.next_offset:
+            chosen.append(bytes(view[position : position + header.size]))
+    data = b"".join(chosen)
+    return data if len(data) == damage.size else None

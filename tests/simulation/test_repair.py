@@ -1,0 +1,201 @@
+"""Bits that flip on a broker's disk: found when they are read, and made good with what other replicas have."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from penstock.broker.replica import Replica
+from penstock.io.files import Buffer
+from penstock.model.errors import ErrorCode
+from penstock.records.batch import iterate_headers
+from penstock.testing.simulated_loop import SimulatedLoop, simulate
+from penstock.testing.simulation.cluster_world import Machine
+from penstock.testing.simulation.story import quietly
+from replication_world import TOPIC, ReplicatedTopic
+
+BATCHES = 30
+VALUES = [f"{number}-{'x' * 60}" for number in range(BATCHES)]
+CONFIGS = {"min.insync.replicas": "2", "segment.ms": "100", "index.interval.bytes": "200"}
+
+# Positions in a batch.
+OFFSET, OFFSET_FAR, LENGTH, LENGTH_FAR, EPOCH, MAGIC, LAST_OFFSET, RECORD = 7, 3, 11, 9, 15, 16, 26, 80
+
+
+@pytest.fixture(autouse=True)
+def silence() -> None:
+    quietly()
+
+
+async def filled(loop: SimulatedLoop, replicas: tuple[int, ...] = (1, 2, 3)) -> ReplicatedTopic:
+    """Five batches a segment, all committed, and known to be."""
+    configs = {**CONFIGS, "min.insync.replicas": str(min(2, len(replicas)))}
+    topic = await ReplicatedTopic.create(loop, configs=configs, replicas=replicas)
+    for value in VALUES:
+        assert await topic.produce(value) == ErrorCode.NONE
+        await asyncio.sleep(0.02)
+    await topic.world.until(
+        lambda: all(topic.replica(each).high_watermark == BATCHES for each in topic.followers), "all is committed"
+    )
+    assert len(topic.replica(topic.leader).log.segments) > 4
+    return topic
+
+
+async def fetch_code(topic: ReplicatedTopic, machine: Machine, offset: int) -> ErrorCode:
+    async with topic.world.client(machine.name) as client:
+        return ErrorCode((await client.fetch(TOPIC, offset)).error_code)
+
+
+def files_of(topic: ReplicatedTopic, machine: Machine) -> dict[int, bytes]:
+    """The contents of each segment, by its first offset."""
+    contents = {}
+    for segment in topic.replica(machine).log.segments:
+        file = machine.disk.open(segment.path, read_only=True)
+        contents[segment.base_offset] = file.pread(1 << 20, 0)
+        file.close()
+    return contents
+
+
+def flip(topic: ReplicatedTopic, machine: Machine, offset: int, position: int) -> None:
+    """A bit in the batch at `offset`, on a replica's disk."""
+    base, data = max((base, data) for base, data in files_of(topic, machine).items() if base <= offset)
+    at = next(at for at, header in iterate_headers(data) if header.base_offset == offset)
+    machine.disk.corrupt(topic.log_path(base), at + position)
+
+
+def repairs(machine: Machine) -> int:
+    assert machine.node is not None
+    return machine.node.repairs.repaired
+
+
+async def is_repaired(topic: ReplicatedTopic, machine: Machine, before: int) -> None:
+    await topic.world.until(lambda: repairs(machine) > before, "it is repaired", 30)
+
+
+@pytest.mark.parametrize("leads", [True, False], ids=["leader", "follower"])
+def test_whatever_has_rotted_is_replaced(leads: bool) -> None:
+    async def story(loop: SimulatedLoop) -> None:
+        topic = await filled(loop)
+        machine = topic.leader if leads else topic.followers[0]
+        whole = files_of(topic, topic.followers[1])
+        # What the page cache has lost is checked when it is read.
+        machine.disk.cold = lambda path, position, size: path.endswith(".log")
+        for offset in (0, 1, 13, max(whole) - 2):
+            for position in (RECORD, OFFSET, OFFSET_FAR, LENGTH, LENGTH_FAR, MAGIC, LAST_OFFSET):
+                before = repairs(machine)
+                flip(topic, machine, offset, position)
+                assert files_of(topic, machine) != whole
+                code = await fetch_code(topic, machine, offset)
+                assert code == ErrorCode.CORRUPT_MESSAGE, (offset, position, code)
+                await is_repaired(topic, machine, before)
+                assert files_of(topic, machine) == whole, (offset, position)
+        assert await topic.values(machine) == VALUES
+
+    simulate(story)
+
+
+def test_a_leader_checks_what_a_follower_did_not_like() -> None:
+    """What this process appended is not checked when it is read from the page cache; the follower does that."""
+
+    async def story(loop: SimulatedLoop) -> None:
+        topic = await filled(loop)
+        leader, follower = topic.leader, topic.followers[0]
+        follower.crash()
+        await topic.in_sync(1, 3)
+        follower.lose_disk()
+        flip(topic, leader, BATCHES - 2, RECORD)
+        follower.start()
+        await is_repaired(topic, leader, 0)
+        await topic.in_sync(1, 2, 3)
+        assert files_of(topic, leader) == files_of(topic, follower) == files_of(topic, topic.followers[1])
+        assert follower.node is not None and follower.node.assignment.fetchers.damaged_answers == 1
+        assert await topic.values() == VALUES
+
+    simulate(story)
+
+
+def test_what_was_damaged_on_the_way_is_fetched_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(loop: SimulatedLoop) -> None:
+        topic = await filled(loop)
+        follower = topic.followers[0]
+        node = follower.node
+        assert node is not None
+        damaged = 0
+
+        def append_replicated(self: Replica, records: Buffer, leader_epoch: int) -> None:
+            nonlocal damaged
+            data = bytearray(records)
+            if self is topic.replica(follower) and damaged < 2:
+                damaged += 1
+                data[-1] ^= 1
+            original(self, data, leader_epoch)
+
+        original = Replica.append_replicated
+        monkeypatch.setattr(Replica, "append_replicated", append_replicated)
+        assert await topic.produce("more") == ErrorCode.NONE
+        await topic.world.until(lambda: topic.replica(follower).high_watermark == BATCHES + 1, "it is committed")
+        assert damaged == node.assignment.fetchers.damaged_answers == 2
+        assert files_of(topic, follower) == files_of(topic, topic.leader)
+        assert all(repairs(machine) == 0 for machine in topic.world.brokers)
+
+    simulate(story)
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
+@pytest.mark.parametrize("position", [RECORD, LENGTH_FAR, MAGIC])
+@pytest.mark.parametrize("offset", [2, BATCHES - 2], ids=["old", "recent"])
+def test_rot_during_a_stop_costs_nothing(offset: int, position: int, is_clean: bool) -> None:
+    async def story(loop: SimulatedLoop) -> None:
+        topic = await filled(loop)
+        machine = topic.leader
+        await machine.stop() if is_clean else machine.crash()
+        others = [each for each in topic.world.brokers if each is not machine]
+        whole = files_of(topic, others[0])
+        await topic.in_sync(2, 3)
+        disk_path = next(base for base in sorted(whole, reverse=True) if base <= offset)
+        at = next(at for at, header in iterate_headers(whole[disk_path]) if header.base_offset == offset)
+        machine.disk.corrupt(topic.log_path(disk_path), at + position)
+        machine.start()
+        await topic.in_sync(1, 2, 3)
+        assert await topic.produce("more") == ErrorCode.NONE
+        await topic.world.until(lambda: topic.replica(machine).high_watermark == BATCHES + 1, "that is committed")
+        # Readers find the damage, if it was not cut and fetched again.
+        await fetch_code(topic, machine, offset)
+        whole = files_of(topic, topic.leader)
+        await topic.world.until(lambda: joined(files_of(topic, machine)) == joined(whole), "it is as it was", 60)
+        assert await topic.values(machine) == [*VALUES, "more"]
+
+    simulate(story)
+
+
+def joined(files: dict[int, bytes]) -> bytes:
+    return b"".join(files[base] for base in sorted(files))
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
+def test_the_only_copy_is_kept_and_its_readers_are_told(is_clean: bool) -> None:
+    async def story(loop: SimulatedLoop) -> None:
+        topic = await filled(loop, replicas=(1,))
+        machine = topic.leader
+        before = files_of(topic, machine)
+        await asyncio.sleep(120)  # everything is flushed, and that is written down
+        await machine.stop() if is_clean else machine.crash()
+        for offset in (2, BATCHES - 2):
+            base = max(each for each in before if each <= offset)
+            at = next(at for at, header in iterate_headers(before[base]) if header.base_offset == offset)
+            machine.disk.corrupt(topic.log_path(base), at + RECORD)
+        machine.start()
+        await topic.in_sync(1)
+        assert await topic.produce("more") == ErrorCode.NONE
+        for offset in (2, BATCHES - 2):
+            assert await fetch_code(topic, machine, offset) == ErrorCode.CORRUPT_MESSAGE
+            await asyncio.sleep(20)
+            assert await fetch_code(topic, machine, offset) == ErrorCode.CORRUPT_MESSAGE
+            async with topic.world.client(machine.name) as client:
+                rest = await client.fetch(TOPIC, offset + 1)
+            assert rest.error_code == ErrorCode.NONE and rest.records
+        assert topic.replica(machine).log.log_end_offset == BATCHES + 1
+        assert repairs(machine) == 0
+
+    simulate(story)
