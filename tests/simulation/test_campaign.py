@@ -15,7 +15,14 @@ from penstock.testing.simulation.stories import STORIES
 from penstock.testing.simulation.story import quietly, replay_command
 
 # Of each story: how many seeds make a slice, and how many slices are always run.
-SLICES = {"raft": (25, 4), "controller": (25, 1), "partition": (100, 1), "node": (2, 4), "cluster": (2, 4)}
+SLICES = {
+    "raft": (25, 4),
+    "controller": (25, 1),
+    "partition": (100, 1),
+    "node": (2, 2),
+    "metadata": (3, 2),
+    "cluster": (3, 2),
+}
 ALWAYS = [
     pytest.param(name, range(size * number, size * (number + 1)), id=f"{name}-{size * number}")
     for name, (size, count) in SLICES.items()

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import random
 from collections.abc import Awaitable, Callable
-
-import pytest
 
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages import add_raft_voter
@@ -16,9 +12,7 @@ from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateF
 from penstock.testing.simulated_loop import SimulatedLoop, simulate
 from penstock.testing.simulation.client import Lost
 from penstock.testing.simulation.cluster_world import CLUSTER_ID, CONTROLLER_PORT, DATA, ClusterWorld
-from penstock.testing.simulation.story import quietly
 
-SEEDS = range(int(os.environ.get("PENSTOCK_SIM_FIRST", "0")), int(os.environ.get("PENSTOCK_SIM_SEEDS", "6")))
 SMALL = {
     "metadata.log.max.record.bytes.between.snapshots": "2000",
     "metadata.max.retention.bytes": "6000",
@@ -267,52 +261,3 @@ def test_a_new_broker_learns_from_the_quorum_which_cluster_it_is_in() -> None:
             assert machine.node is not None and machine.node.cluster_id == CLUSTER_ID
 
     in_world(story, dynamic=True)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_random_faults_lose_nothing_that_was_answered(seed: int) -> None:
-    """Replay one with PENSTOCK_SIM_FIRST=n PENSTOCK_SIM_SEEDS=n+1."""
-    quietly()
-
-    async def story(world: ClusterWorld) -> None:
-        chance = random.Random(f"{seed}/story")
-        await world.start_all()
-        answered: set[str] = set()
-        refused: set[str] = set()
-        asked: list[asyncio.Future[None]] = []
-
-        async def ask(name: str) -> None:
-            outcome = await create(world, chance.choice(["broker-1", "broker-2"]), name)
-            if outcome:
-                answered.add(name)
-            elif outcome is False:
-                refused.add(name)
-
-        for number in range(25):
-            asked.append(asyncio.ensure_future(ask(f"topic-{number}")))
-            await asyncio.sleep(chance.choice((0.0, 0.05, 0.5, 2.0)))
-            fault = chance.random()
-            down = [machine for machine in world.machines.values() if not machine.runs]
-            if fault < 0.25 and len(down) < 2:
-                active = world.active_controller()
-                machine = chance.choice([active or world.controllers[0], *world.machines.values()])
-                if machine.runs:
-                    chance.choice([machine.crash, machine.power_loss])()
-            elif fault < 0.5 and down:
-                chance.choice(down).start()
-            elif fault < 0.6:
-                world.loop.network.isolate(chance.choice(list(world.machines)))
-            elif fault < 0.75:
-                world.loop.network.heal()
-        world.loop.network.heal()
-        for machine in world.machines.values():
-            if not machine.runs:
-                machine.start()
-        await world.until(lambda: all(each.is_ready for each in world.machines.values()), "all nodes are ready")
-        await asyncio.gather(*asked)
-        assert await create(world, "broker-1", "last")
-        image = await world.settled()
-        found = {topic.name for topic in image.topics}
-        assert answered <= found, f"lost: {answered - found}"
-
-    in_world(story, seed=seed, properties=SMALL)

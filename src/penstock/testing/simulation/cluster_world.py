@@ -135,6 +135,14 @@ class Machine:
         self.runs = self.is_ready = False
 
     @property
+    def node_id(self) -> int:
+        return int(self.properties["node.id"])
+
+    def directory_id(self, directory: str) -> bytes:
+        assert self.node is not None
+        return self.node.identity.directories[directory]
+
+    @property
     def is_controller(self) -> bool:
         return self.name.startswith("controller")
 
