@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
-from penstock.raft import following, leading
+from penstock.model.errors import ErrorCode
+from penstock.raft import changes, following, leading
 from penstock.raft.changes import Changes
 from penstock.raft.following import Following
 from penstock.raft.leading import Leading
@@ -166,6 +167,17 @@ def many_voter_changes_at_once(patch: Patch) -> None:
     patch.setattr(Changes, "_committed_voters", committed_voters)
 
 
+def change_voters_before_the_own_epoch(patch: Patch) -> None:
+    """A new leader takes what it knew as a follower for its high watermark."""
+
+    def check_idle(self: Changes, role: Leader) -> int:
+        if role.change is not None:
+            raise changes.Refused(ErrorCode.REQUEST_TIMED_OUT, "Another change is not finished yet.")
+        return self._quorum.high_watermark
+
+    patch.setattr(Changes, "_check_idle", check_idle)
+
+
 def ignore_directories(patch: Patch) -> None:
     """A node with an empty disk votes, and counts, as the voter it was."""
     patch.setattr(Voting, "_is_meant", lambda self, voter: True)
@@ -203,6 +215,11 @@ VARIANTS = [
         "CommittedSurvives OneLeaderPerEpoch NoDivergingCommittedPrefix",
         ("cut", "change_voters"),
     ),
+    Variant(
+        change_voters_before_the_own_epoch,
+        "CommittedSurvives OneLeaderPerEpoch",
+        ("contest_voters",),
+    ),
     Variant(ignore_directories, "CommittedSurvives", ("replace_disk", "crash", "cut")),
     Variant(wait_for_ever, "EventualProgress", ("bad_network", "cut")),
 ]
@@ -219,3 +236,9 @@ def test_what_is_broken_is_caught(variant: Variant, monkeypatch: Patch) -> None:
         if violation is not None:
             others.append(f"seed {seed}: {violation}")
     pytest.fail(f"{variant.checkers} saw nothing; others: {others}")
+
+
+def test_two_leaders_that_change_the_voters_do_not_go_separate_ways() -> None:
+    """As they do in the variant that allows it."""
+    for seed in range(40):
+        assert play(seed, faults=("contest_voters",)).violation is None

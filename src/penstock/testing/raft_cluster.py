@@ -95,7 +95,7 @@ class RaftCluster:
     def __init__(
         self, seed: int, *, node_type: type[SimulatedNode] = SimulatedNode, faults: Sequence[str] | None = None
     ) -> None:
-        """`faults`: only these of `FAULTS`, and not those the seed would choose."""
+        """`faults`: only these, and not those of `FAULTS` that the seed would choose."""
         self.seed = seed
         self.random = Random(f"raft {seed}")
         self.time = 0
@@ -113,6 +113,8 @@ class RaftCluster:
         self.paused_until: dict[int, int] = {}
         self.doomed: dict[int, tuple[str, bool]] = {}
         self.slow_disks: set[int] = set()
+        # Told of a new leader before anything it sends arrives.
+        self.on_election: Callable[[SimulatedNode], None] | None = None
         self._written: list[tuple[SimulatedNode, int, Batch]] = []
         self._last_arrivals: Counter[tuple[int, int]] = Counter()
         self._payloads = 0
@@ -299,6 +301,8 @@ class RaftCluster:
         if ready.leader is not None:
             self.note("leader", node.node_id, ready.leader.leader_id, ready.leader.epoch, type(role).__name__)
             self.events["elections"] += isinstance(role, Leader)
+            if isinstance(role, Leader) and self.on_election is not None:
+                self.at(0, lambda told=self.on_election: told(node))  # type: ignore[misc]
             self.events["resignations"] += isinstance(role, Resigned)
         if ready.high_watermark is not None:
             self.events["commits"] += 1
