@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from penstock.records.batch import CorruptBatch
 from penstock.testing import requests
 from penstock.testing.simulation.client import FETCH_VERSION, PRODUCE_VERSION, Client, Lost
 from penstock.testing.simulation.cluster_checkers import Promises
@@ -26,6 +27,7 @@ RETRIABLE = frozenset(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     )
 )  # fmt: skip
+REPAIR_S = 60.0
 DAMAGED = frozenset((ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR))
 
 
@@ -83,6 +85,23 @@ class Clients:
                 self.events["connections lost"] += 1
             await asyncio.sleep(0.1)
 
+    async def read_through(self, promises: Promises, name: str, end: int) -> None:
+        """Everything up to `end` from one broker, whether it leads or not, as often as it takes."""
+        offset = 0
+        deadline = self.world.loop.time() + REPAIR_S
+        while offset < end:
+            if self.world.loop.time() > deadline:
+                raise Violation(
+                    "Repair", f"partition {promises.index}: {offset} cannot be read from {name} after {REPAIR_S} s"
+                )
+            try:
+                async with self.world.client(name, patience=4.0) as client:
+                    while offset < end and (read := await self._read(client, promises, offset)) is not None:
+                        offset = read
+            except Lost:
+                self.events["connections lost"] += 1
+            await asyncio.sleep(0.1)
+
     async def _read(self, client: Client, promises: Promises, offset: int) -> int | None:
         """Where to read on; None: elsewhere."""
         request = requests.fetch_request(
@@ -98,7 +117,11 @@ class Clients:
             if code not in RETRIABLE:
                 raise Violation("Durability", f"partition {promises.index}: fetch at {offset}: {code.name}")
             return None
-        for found, value in values_of(answer.records):
+        try:
+            values = list(values_of(answer.records))
+        except CorruptBatch as error:
+            raise Violation("NeverServedDamaged", f"partition {promises.index}: fetch at {offset}: {error}") from error
+        for found, value in values:
             if found >= offset:
                 if found != offset:
                     raise Violation("Durability", f"partition {promises.index}: {offset} is missing")

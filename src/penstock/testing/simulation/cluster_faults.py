@@ -10,7 +10,9 @@ import random
 from collections import Counter
 
 from penstock.testing.simulation.cluster_world import ClusterWorld, Machine
+from penstock.testing.simulation.replica_content import ReplicaContent
 
+LEADER_EPOCH_AT = range(12, 16)
 CLOCK_JUMPS_MS = (-600_000, -5_000, -500, 500, 5_000, 600_000)
 
 
@@ -101,6 +103,14 @@ class Faults:
     def _executor_delay(self) -> float:
         slowness = self._slow_disks.get(self._world.loop.host)
         return self._ordinary_executor_delay() + (0.0 if slowness is None else slowness * self._noise.random())
+
+    def flip(self, machine: Machine, content: ReplicaContent) -> None:
+        """A bit of a batch in a replica's log: in its records, or in its header, but for the leader epoch, which no
+        checksum covers."""
+        path, begin, end = self._chance.choice(content.places())
+        position = self._chance.choice([at for at in range(end - begin) if at not in LEADER_EPOCH_AT])
+        self._events["bits flipped"] += 1
+        machine.disk.corrupt(path, begin + position, 1 << self._chance.randrange(8))
 
     def heal(self) -> None:
         """Links and disks are as they should be; clocks stay as they are."""

@@ -2,7 +2,7 @@
 
 Producers write idempotently with acks=all and repeat what was not answered; consumers read on as they would anywhere.
 Meanwhile brokers and controllers are killed, stopped, lose their power or their disk; links are cut in both directions
-or in one, or slow; disks are slow; clocks jump; partitions are moved to other brokers and leaders elected again.
+or in one, or slow; disks are slow, and bits on them flip; clocks jump; partitions are moved to other brokers and leaders elected again.
 
 What must hold all along is in `cluster_checkers`. In the end everybody is back, and then: all replicas are in sync and
 byte for byte the same (`ReplicasAreEqual`), with everything that was promised in them (`Durability`), per producer in
@@ -46,7 +46,8 @@ EVENTS = (
     "acknowledged", "read", "repeated", "refused", "elections", "controller elections", "ISR changes", "truncations",
     "snapshot installs", "reassignments", "process crashes", "clean stops", "power losses", "power losses everywhere",
     "disks lost", "controllers lost", "symmetric partitions", "one-way partitions", "messages delayed",
-    "connections broken", "clock jumps", "slow disks", "in sync again",
+    "connections broken", "clock jumps", "slow disks", "bits flipped",
+    "repairs", "in sync again",
 )  # fmt: skip
 
 PROPERTIES = {
@@ -126,7 +127,7 @@ class ClusterStory:
         machine = self.chance.choice(self.world.brokers)
         what: Callable[[Machine], Awaitable[None]] = self.chance.choice(
             (
-                *(self.kill, self.kill, self.stop, self.lose_power, self.lose_power, self.lose_disk),
+                *(self.kill, self.kill, self.stop, self.lose_power, self.lose_power, self.lose_disk, self.rot),
                 *(self.cut, self.cut_one_way, self.slow_network, self.reset, self.jump, self.slow_disk),
                 *(self.lose_controller, self.reassign, self.reassign, self.elect),
             )
@@ -169,6 +170,31 @@ class ClusterStory:
         self.faults.lose_disk(machine)
         if self.chance.random() < 0.5:
             await self.pause()
+        await self.everybody_back()
+
+    async def rot(self, machine: Machine) -> None:
+        """A bit, on a machine that runs and has lost it from its page cache, or on one that is stopped, or was killed.
+        Then all of it is read there, and has to be what it was."""
+        await self.everybody_back()
+        promises = self.chance.choice(self.promises)
+        content = self.contents(promises).get(machine.name)
+        end = len(promises.told)
+        if content is None or end == 0:
+            return
+        how = self.chance.choice(("runs", "stops", "dies"))
+        if how == "stops":
+            await self.faults.stop(machine)
+        elif how == "dies":
+            self.watch.doubtful.add(machine.name)  # what is behind the damage may have to be fetched again
+            self.faults.crash(machine)
+        self.faults.flip(machine, content)
+        machine.disk.cold = lambda path, position, size: path.endswith(".log")
+        if how != "runs":
+            machine.start()
+        await self.clients.read_through(promises, machine.name, end)
+        machine.disk.cold = None
+        assert machine.node is not None
+        self.events["repairs"] += machine.node.repairs.repaired
         await self.everybody_back()
 
     async def lose_controller(self, machine: Machine) -> None:

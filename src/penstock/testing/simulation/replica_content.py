@@ -86,11 +86,21 @@ class ReplicaContent:
         """Every byte between the log's ends."""
         return b"".join(self._read(segment.path, segment.size, 0) for segment in self._log.segments)
 
+    def places(self) -> list[tuple[str, int, int]]:
+        """Where the batches lie: path, begin and end."""
+        return [
+            (segment.path, at, at + header.size)
+            for segment in self._log.segments
+            for at, header in iterate_headers(self._read(segment.path, segment.size, 0))
+        ]
+
     def values(self) -> dict[int, bytes]:
         return dict(values_of(self.whole()))
 
 
 def values_of(data: bytes | memoryview) -> Iterator[tuple[int, bytes]]:
+    """Offsets and values; CorruptBatch if a batch is not what was written."""
     for position, header in iterate_headers(data):
+        check_crc(data, position, header)
         for record in iterate_records(data, position, header, max_size=MAX_RECORDS_SIZE):
             yield record.offset, record.value or b""
