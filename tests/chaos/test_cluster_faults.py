@@ -13,7 +13,7 @@ import pytest
 
 from chaos.faults import FAULTS, PROPERTIES, Scene
 from chaos.replicas import same_bytes
-from chaos.workload import Writer, check, read_all
+from chaos.workload import Reader, Writer, check, read_all
 from penstock.testing.clusters import RunningCluster, start_cluster
 
 PARTITIONS = 3
@@ -30,20 +30,28 @@ def campaign(cluster: RunningCluster, faults: list[str], seed: int) -> None:
         {"enable.idempotence": True, "acks": "all", "message.timeout.ms": 120_000, "request.timeout.ms": 3000},
         records_a_second=3000,
     )
+    reader = Reader(cluster.bootstrap, TOPIC, PARTITIONS)
     writer.start()
-    scene = Scene(cluster, writer, TOPIC, random.Random(seed))
-    scene.progress()
-    for fault in faults:
-        began = time.monotonic()
-        FAULTS[fault](scene)
-        print(f"{fault}: {time.monotonic() - began:.1f} s, {len(writer.acknowledged)} acknowledged")
-    scene.progress()
-    writer.stop()
+    reader.start()
+    try:
+        scene = Scene(cluster, writer, TOPIC, random.Random(seed))
+        scene.progress()
+        for fault in faults:
+            began = time.monotonic()
+            FAULTS[fault](scene)
+            print(f"{fault}: {time.monotonic() - began:.1f} s, {len(writer.acknowledged)} acknowledged")
+        scene.progress()
+        writer.stop()
+        reader.stop()
+    finally:
+        writer.abandon()
+        reader.abandon()
     assert not writer.failures
     cluster.wait_for_isr(TOPIC)
     cluster.wait_until(lambda: same_bytes(cluster, TOPIC, PARTITIONS), "replicas of the same length")
     found = read_all(cluster.bootstrap, TOPIC, PARTITIONS, timeout=300)
     check(writer, found, exactly_once=True)
+    reader.check(found)
 
 
 @pytest.mark.parametrize(

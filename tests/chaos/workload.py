@@ -7,7 +7,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+
+# Where a consumer stands there must be something, whoever leads.
+LOST_POSITION = (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)
 
 
 @dataclass
@@ -25,6 +28,7 @@ class Writer:
     # its sequence did, and says None.
     acknowledged: dict[int, tuple[int, int | None]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
+    flush_seconds: float = 60
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -38,6 +42,11 @@ class Writer:
         assert self._thread is not None
         self._thread.join(timeout=120)
         assert not self._thread.is_alive(), "the producer did not finish"
+
+    def abandon(self) -> None:
+        """Ends the stream, if it has not ended yet, and whatever waits for its acknowledgement."""
+        self.flush_seconds = 0
+        self._stop.set()
 
     def wait_for(self, acknowledged: int, timeout: float = 60) -> None:
         deadline = time.monotonic() + timeout
@@ -93,7 +102,8 @@ class Writer:
                 continue
             self.sent += 1
             producer.poll(0)
-        producer.flush(60)
+        producer.flush(self.flush_seconds)
+        producer.purge()
 
     def _report(self, number: int) -> Callable[[object, object], None]:
         def report(error: object, message: object) -> None:
@@ -103,6 +113,72 @@ class Writer:
                 self.failures.append(str(error))
 
         return report
+
+
+@dataclass
+class Reader:
+    """Reads along until told to stop, and remembers what it saw where."""
+
+    bootstrap: str
+    topic: str
+    partitions: int
+    seen: dict[tuple[int, int], int] = field(default_factory=dict)  # (partition, offset) -> number
+    failures: list[str] = field(default_factory=list)
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self.abandon()
+        assert self._thread is not None
+        self._thread.join(timeout=60)
+        assert not self._thread.is_alive(), "the consumer did not finish"
+
+    def abandon(self) -> None:
+        self._stop.set()
+
+    def check(self, found: dict[int, list[tuple[int, int]]]) -> None:
+        """What it was given is what is there, from the first record on and without a hole."""
+        assert not self.failures, self.failures[:3]
+        assert self.seen, "the consumer has read nothing"
+        for partition, records in found.items():
+            offsets = [offset for where, offset in self.seen if where == partition]
+            assert offsets == list(range(len(offsets))), f"partition {partition} was read with holes"
+            stored = dict(records)
+            other = {
+                offset: self.seen[partition, offset]
+                for offset in offsets
+                if stored.get(offset) != self.seen[partition, offset]
+            }
+            assert not other, f"partition {partition}: read, and not there: {list(other.items())[:5]}"
+
+    def _run(self) -> None:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": "along",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "topic.metadata.refresh.interval.ms": 1000,
+                "reconnect.backoff.max.ms": 100,
+                "fetch.wait.max.ms": 50,
+            }
+        )
+        try:
+            consumer.assign([TopicPartition(self.topic, partition, 0) for partition in range(self.partitions)])
+            while not self._stop.is_set():
+                for message in consumer.consume(1000, timeout=0.2):
+                    error = message.error()
+                    if error is None:
+                        number = int(message.value().split(b":", 1)[0])
+                        self.seen[message.partition(), message.offset()] = number
+                    elif error.code() in LOST_POSITION:
+                        self.failures.append(str(error))
+        finally:
+            consumer.close()
 
 
 def read_all(bootstrap: str, topic: str, partitions: int, timeout: float = 60) -> dict[int, list[tuple[int, int]]]:
