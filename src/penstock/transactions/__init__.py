@@ -1,0 +1,1 @@
+"""Transaction coordinators, pure: the states of transactional ids and the markers they owe."""
