@@ -31,7 +31,8 @@ def silence() -> None:
 async def filled(loop: SimulatedLoop, replicas: tuple[int, ...] = (1, 2, 3)) -> ReplicatedTopic:
     """Five batches a segment, all committed, and known to be."""
     configs = {**CONFIGS, "min.insync.replicas": str(min(2, len(replicas)))}
-    topic = await ReplicatedTopic.create(loop, configs=configs, replicas=replicas)
+    properties = {"log.flush.offset.checkpoint.interval.ms": "2000"}
+    topic = await ReplicatedTopic.create(loop, configs=configs, replicas=replicas, properties=properties)
     for value in VALUES:
         assert await topic.produce(value) == ErrorCode.NONE
         await asyncio.sleep(0.02)
@@ -174,27 +175,30 @@ def joined(files: dict[int, bytes]) -> bytes:
 
 
 @pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
-def test_the_only_copy_is_kept_and_its_readers_are_told(is_clean: bool) -> None:
+@pytest.mark.parametrize("position", [RECORD, LENGTH_FAR, MAGIC])
+def test_the_only_copy_is_kept_and_its_readers_are_told(position: int, is_clean: bool) -> None:
     async def story(loop: SimulatedLoop) -> None:
         topic = await filled(loop, replicas=(1,))
         machine = topic.leader
         before = files_of(topic, machine)
-        await asyncio.sleep(120)  # everything is flushed, and that is written down
+        rotten = (2, 12, BATCHES - 1) if is_clean or position != LENGTH_FAR else (2, 12)
+        await asyncio.sleep(5)  # everything is flushed, and that is written down
         await machine.stop() if is_clean else machine.crash()
-        for offset in (2, BATCHES - 2):
+        for offset in rotten:
             base = max(each for each in before if each <= offset)
             at = next(at for at, header in iterate_headers(before[base]) if header.base_offset == offset)
-            machine.disk.corrupt(topic.log_path(base), at + RECORD)
+            machine.disk.corrupt(topic.log_path(base), at + position)
         machine.start()
         await topic.in_sync(1)
         assert await topic.produce("more") == ErrorCode.NONE
-        for offset in (2, BATCHES - 2):
+        for offset in rotten:
             assert await fetch_code(topic, machine, offset) == ErrorCode.CORRUPT_MESSAGE
-            await asyncio.sleep(20)
+            await asyncio.sleep(6)
             assert await fetch_code(topic, machine, offset) == ErrorCode.CORRUPT_MESSAGE
             async with topic.world.client(machine.name) as client:
                 rest = await client.fetch(TOPIC, offset + 1)
-            assert rest.error_code == ErrorCode.NONE and rest.records
+            # Where batches begin behind a header that has rotted, only the index knows.
+            assert position != RECORD or (rest.error_code == ErrorCode.NONE and rest.records)
         assert topic.replica(machine).log.log_end_offset == BATCHES + 1
         assert repairs(machine) == 0
 

@@ -130,6 +130,8 @@ class Replica:
         self._flusher = surroundings.flusher
         self._flush_after = log.settings.flush_messages - 1
         log.on_corruption = lambda: surroundings.repair(self)
+        if any(segment.is_suspect for segment in log.segments):
+            surroundings.repair(self)
 
     # -- leading and following --------------------------------------------------------------------------------------
 

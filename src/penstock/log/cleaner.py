@@ -161,7 +161,8 @@ class Cleaner:
         self._checkpoints: dict[str, dict[TopicPartition, int]] = {}
         self._in_progress: set[TopicPartition] = set()
         self._postponed: set[TopicPartition] = set()
-        self._uncleanable: set[TopicPartition] = set()
+        # Logs with a corrupt batch, and how often they had been repaired when it was found.
+        self._uncleanable: dict[TopicPartition, int] = {}
         self._writing = asyncio.Lock()
 
     async def run(self) -> None:
@@ -198,7 +199,7 @@ class Cleaner:
 
     async def forget(self, log: Log) -> None:
         """The partition was deleted; one of the same name must not be taken for clean."""
-        self._uncleanable.discard(log.topic_partition)
+        self._uncleanable.pop(log.topic_partition, None)
         offsets = self._checkpoint_of(log)
         if offsets.pop(log.topic_partition, None) is not None:
             await self._write_checkpoint(log)
@@ -211,7 +212,7 @@ class Cleaner:
             if "compact" in (log := replica.log).settings.cleanup_policy
             and log.topic_partition not in self._in_progress
             and log.topic_partition not in self._postponed
-            and log.topic_partition not in self._uncleanable
+            and self._uncleanable.get(log.topic_partition) != log.repairs
         ]
         return dirtiest(candidates)
 
@@ -222,7 +223,10 @@ class Cleaner:
         outcome = await self._compact(job)
         if isinstance(outcome, CompactionFailure):
             if outcome.permanent:
-                self._uncleanable.add(partition)
+                self._uncleanable[partition] = log.repairs
+                for segment in found.segments:
+                    segment.is_suspect = True
+                log.on_corruption()
             logger.error(
                 "%s %s: %s",
                 partition,

@@ -12,12 +12,17 @@ Nothing is cut: behind the stretch the log goes on, and while it is not repaired
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from penstock.io.files import FileSystem
 from penstock.log.handles import Access, OwnAccess
 from penstock.log.segment import Segment
 from penstock.records.batch import HEADER_SIZE, MAGIC, MIN_LENGTH, CorruptBatch, check_crc, iterate_headers, read_header
+
+MAGIC_AT = 16
+MAGIC_BYTE = bytes([MAGIC])
+LONG_MAX = 2**63 - 1
 
 
 class Damage(NamedTuple):
@@ -59,21 +64,43 @@ def find_damage(files: FileSystem, segment: Segment, size: int, next_offset: int
 
 
 def next_good_batch(
-    files: FileSystem, segment: Segment, position: int, size: int, due: int, end_offset: int
+    files: FileSystem, segment: Segment, position: int, size: int, due: int, end_offset: int = LONG_MAX
 ) -> tuple[int, int] | None:
     """Position and offset of the first good batch that can be found behind the bad one at `position`; its offsets are
     at least `due` and below `end_offset`."""
     with OwnAccess(files) as access:
-        candidates = []
-        if size - position >= HEADER_SIZE:
-            header = read_header(access.read(segment.path, HEADER_SIZE, position))
-            if header.length >= MIN_LENGTH:
-                candidates.append(position + header.size)
-        candidates += [entry for _, entry in segment.index.entries() if entry > position]
-        for candidate in candidates:
+        for candidate in _candidates(access, segment, position, size):
             if candidate < size and not isinstance(_look(access, segment, candidate, size, due, end_offset), _Fault):
                 return candidate, read_header(access.read(segment.path, HEADER_SIZE, candidate)).base_offset
+        # There is no telling where the next one begins: look everywhere. A record may hold what looks like a batch, but
+        # then it is not followed by batches up to the end.
+        data = bytes(access.read(segment.path, size - position, position))
+        at = data.find(MAGIC_BYTE, MAGIC_AT + 1)
+        while at >= 0:
+            candidate = position + at - MAGIC_AT
+            if _reaches_end(access, segment, candidate, size, due, end_offset):
+                return candidate, int.from_bytes(data[at - MAGIC_AT : at - MAGIC_AT + 8], "big")
+            at = data.find(MAGIC_BYTE, at + 1)
     return None
+
+
+def _candidates(access: Access, segment: Segment, position: int, size: int) -> Iterator[int]:
+    if size - position >= HEADER_SIZE:
+        header = read_header(access.read(segment.path, HEADER_SIZE, position))
+        if header.length >= MIN_LENGTH:
+            yield position + header.size
+    for _, entry in segment.index.entries():
+        if entry > position:
+            yield entry
+
+
+def _reaches_end(access: Access, segment: Segment, position: int, size: int, due: int, end_offset: int) -> bool:
+    while position < size:
+        found = _look(access, segment, position, size, due, end_offset)
+        if isinstance(found, _Fault):
+            return False
+        position, due = position + found[0], found[1]
+    return True
 
 
 def _look(

@@ -3,7 +3,10 @@
 After a clean stop nothing is scanned: the segments are listed, the end is read off the last index entry and the few
 batches behind it, and the producers come from the snapshot written at the end. After any other stop, or where the files
 contradict that it was clean, the batches from the recovery point on are checked (see `recovery`), and the first bad one
-ends the log.
+ends the log: it was never whole on the disk.
+
+Below the recovery point it was. A batch that is bad there has rotted, and others may still have it: it stays where it
+is, the log goes on behind it, and its segment is suspect (see `damage`).
 
 The end offset never goes back below the log start offset, whatever was lost: offsets that were once given away are not
 given to other records.
@@ -17,8 +20,9 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.io.files import FileSystem
+from penstock.io.files import File, FileSystem
 from penstock.log.checkpoints import LEADER_EPOCH_CHECKPOINT, MalformedCheckpoint, read_epoch_checkpoint
+from penstock.log.damage import find_damage, next_good_batch
 from penstock.log.handles import OwnAccess
 from penstock.log.index import CorruptIndex, OffsetIndex, TimeIndex
 from penstock.log.producer_snapshot import ProducerSnapshots
@@ -108,7 +112,7 @@ class _Loading:
         self._list_segments(names)
         if not self._read_epochs(names):
             clean_shutdown, recovery_point = False, 0
-        log_end_offset = self._end_after_clean_stop() if clean_shutdown else None
+        log_end_offset = self._end_after_clean_stop(recovery_point) if clean_shutdown else None
         if log_end_offset is None:
             if clean_shutdown:
                 recovery_point = min(recovery_point, self.segments[-1].base_offset)
@@ -222,19 +226,31 @@ class _Loading:
 
     # -- the end of the log
 
-    def _end_after_clean_stop(self) -> int | None:
+    def _end_after_clean_stop(self, recovery_point: int) -> int | None:
+        """Where the log ended at a clean stop: at the recovery point, which is only doubted if it contradicts what can
+        be read."""
         if not self.segments:
             return 0
         last = self.segments[-1]
         try:
             with OwnAccess(self.files) as access:
                 end = last.next_offset(access)
-        except (CorruptBatch, CorruptIndex) as error:
+        except CorruptIndex as error:
             logger.error("%s: the stop was said to be clean, but %s; recovering", self.directory, error)
             return None
+        except CorruptBatch as error:
+            if recovery_point <= last.base_offset:
+                logger.error("%s: the stop was said to be clean, but %s; recovering", self.directory, error)
+                return None
+            return recovery_point
         # Where offsets are missing before the end, the snapshot that was taken there at the stop knows it.
         snapshot = self.snapshots.newest_until(last.base_offset + MAX_RELATIVE_OFFSET)
-        return end if snapshot is None else max(end, snapshot[0])
+        if snapshot is not None and snapshot[0] > end:
+            end = snapshot[0]
+        if end != recovery_point > last.base_offset and find_damage(self.files, last, last.size, recovery_point):
+            last.is_suspect = True
+            return recovery_point
+        return end
 
     def _recover(self, recovery_point: int, log_start_offset: int) -> int:
         if not self.segments:
@@ -243,7 +259,7 @@ class _Loading:
         # was closed, and then its indexes were not.
         first = max(bisect_right(self.segments, recovery_point - 1, key=_base_offset) - 1, 0)
         if first == len(self.segments) - 1:
-            end = self._recover_from(first, recovery_point, log_start_offset)
+            end = self._recover_from(first, recovery_point, recovery_point, log_start_offset)
             if end >= recovery_point or recovery_point <= self.segments[first].base_offset:
                 return end
             logger.warning(
@@ -252,19 +268,18 @@ class _Loading:
                 end,
                 recovery_point,
             )
-            return self._recover_from(first, self.segments[first].base_offset, log_start_offset)
-        return self._recover_from(first, recovery_point, log_start_offset)
+            return self._recover_from(first, self.segments[first].base_offset, recovery_point, log_start_offset)
+        return self._recover_from(first, recovery_point, recovery_point, log_start_offset)
 
-    def _recover_from(self, first: int, recovery_point: int, log_start_offset: int) -> int:
-        position, next_offset = start_of_recovery(self.files, self.segments[first], recovery_point)
+    def _recover_from(self, first: int, start: int, recovery_point: int, log_start_offset: int) -> int:
+        position, next_offset = start_of_recovery(self.files, self.segments[first], start)
         self._load_producers(next_offset, log_start_offset)
         for number, segment in enumerate(self.segments[first:], first):
             if number > first:
                 position, next_offset = start_of_recovery(self.files, segment, segment.base_offset)
             file = self.files.open(segment.path)
             try:
-                scanned = scan_segment(segment, file, position, next_offset, self.epochs, self.producers, self.now_ms)
-                self.recovered_bytes += scanned.end - position
+                scanned, position = self._scan(number, file, position, next_offset, recovery_point)
                 self._report(segment, scanned, number)
                 if scanned.end < segment.size:
                     # Synced at once: what was cut must not come back behind what is appended next.
@@ -284,6 +299,45 @@ class _Loading:
             if number < len(self.segments) - 1:
                 segment.write_indexes()
         return next_offset
+
+    def _scan(
+        self, number: int, file: File, position: int, next_offset: int, recovery_point: int
+    ) -> tuple[Scanned, int]:
+        """Check a segment from `position` on, past what has rotted; also gives the position behind that."""
+        segment = self.segments[number]
+        while True:
+            scanned = scan_segment(segment, file, position, next_offset, self.epochs, self.producers, self.now_ms)
+            self.recovered_bytes += scanned.end - position
+            if not scanned.fault or scanned.next_offset >= recovery_point:
+                return scanned, position
+            found = next_good_batch(self.files, segment, scanned.end, segment.size, scanned.next_offset)
+            if found is None:
+                found = self._end_of_synced(number, scanned.end, recovery_point)
+            if found is None:
+                return scanned, position
+            logger.error(
+                "%s is damaged at position %d, below the recovery point %d: %s. It goes on at %d",
+                segment.path,
+                scanned.end,
+                recovery_point,
+                scanned.fault,
+                found[0],
+            )
+            segment.is_suspect = True
+            position, next_offset = found
+
+    def _end_of_synced(self, number: int, position: int, recovery_point: int) -> tuple[int, int] | None:
+        """Where a segment that has nothing good behind a bad batch goes on: at its end, if all of it was synced, or
+        behind that batch if it is the last that was."""
+        segment = self.segments[number]
+        if number < len(self.segments) - 1 and self.segments[number + 1].base_offset <= recovery_point:
+            return segment.size, self.segments[number + 1].base_offset
+        if segment.size - position < HEADER_SIZE:
+            return None
+        with OwnAccess(self.files) as access:
+            header = read_header(access.read(segment.path, HEADER_SIZE, position))
+        is_last = header.next_offset == recovery_point and position + header.size <= segment.size
+        return (position + header.size, recovery_point) if is_last and header.length > 0 else None
 
     def _report(self, segment: Segment, scanned: Scanned, number: int) -> None:
         """A torn tail is what crashes leave; good data behind a bad batch is a loss, and is said as one."""

@@ -51,6 +51,7 @@ from penstock.records.batch import (
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME,
     BatchHeader,
+    CorruptBatch,
     read_header,
     set_base_offset,
 )
@@ -105,6 +106,7 @@ class Log(ReadableLog):
         self.epochs = LeaderEpochs()
         self.recovery_point = 0
         self.recovered_bytes = 0
+        self.repairs = 0
         self._settings = settings
         self._latest_epoch = -1
         self._epochs_changed = False
@@ -581,6 +583,9 @@ class Log(ReadableLog):
                 self._files.sync_directory(self.directory)
             self._unsynced.add_existing(segment.paths)
             self._set_end(end)
+        except CorruptBatch:
+            self.on_corruption()
+            raise
         except OSError as error:
             raise self._storage_error("cannot be truncated", error) from error
 
@@ -693,6 +698,7 @@ class Log(ReadableLog):
         except OSError as error:
             raise self._storage_error("cannot be repaired", error) from error
         self._unsynced.add(segment.path)
+        self.repairs += 1
         return True
 
     # -- files

@@ -23,6 +23,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from penstock.io.files import Buffer, File, FileSystem
+from penstock.log.damage import next_good_batch
 from penstock.log.handles import OwnAccess
 from penstock.log.segment import MAX_RELATIVE_OFFSET, Segment
 from penstock.log.transaction_index import AbortedTransaction
@@ -165,20 +166,29 @@ def replay_batch(
 def replay_producers(
     files: FileSystem, segments: Sequence[Segment], producers: ProducerStates, start: int, end: int, now_ms: int
 ) -> None:
-    """Bring `producers`, which are as of offset `start`, to offset `end`, from batches that are known to be good."""
+    """Bring `producers`, which are as of offset `start`, to offset `end`. Batches there were good once; what a header
+    that has rotted said is not to be had."""
     first = max(bisect_right(segments, start, key=_base_offset) - 1, 0)
     with OwnAccess(files) as access:
         for segment in segments[first:]:
             if segment.base_offset >= end:
                 return
-            position, _ = segment.find(start, access)
-            while position < segment.size:
+            try:
+                position, _ = segment.find(start, access)
+            except CorruptBatch:
+                position = 0
+            while position <= segment.size - HEADER_SIZE:
                 header = read_header(access.read(segment.path, HEADER_SIZE, position))
+                if header.length < MIN_LENGTH or header.magic != MAGIC:
+                    segment.is_suspect = True
+                    found = next_good_batch(files, segment, position, segment.size, start)
+                    if found is None:
+                        break
+                    position = found[0]
+                    continue
                 if header.base_offset >= end:
                     return
-                if header.length < MIN_LENGTH or header.magic != MAGIC:
-                    raise CorruptBatch(f"{segment.path} is corrupt at position {position}")
-                if header.producer_id >= 0:
+                if header.producer_id >= 0 and header.base_offset >= start:
                     batch = access.read(segment.path, header.size, position) if header.is_control else b""
                     replay_batch(None, producers, batch, 0, header, now_ms)
                 position += header.size

@@ -14,6 +14,7 @@ Handles: the loop's own, for writing, opened with the first append; everything e
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import struct
@@ -363,10 +364,11 @@ class Segment:
     # -- timestamps
 
     def load_timestamps(self) -> None:
-        """The largest timestamp and its offset: the last time index entry, and the batches that follow it."""
+        """The largest timestamp and its offset: the last time index entry, and the batches that follow it, as far as
+        they can be read."""
         if self._loaded_timestamps:
             return
-        with OwnAccess(self._files) as access:
+        with OwnAccess(self._files) as access, contextlib.suppress(CorruptBatch):
             timestamp, offset = self.time_index.last(access)
             position = self.index.floor(offset, access) if timestamp >= 0 else 0
             while position < self.size:
@@ -396,9 +398,10 @@ class Segment:
 
     @property
     def first_timestamp(self) -> int | None:
-        """The first batch's timestamp, on which rolling by time is based; None while the segment is empty."""
+        """The first batch's timestamp, on which rolling by time is based; None while the segment is empty, or where it
+        cannot be read."""
         if self._first_timestamp is None and self.size:
-            with OwnAccess(self._files) as access:
+            with OwnAccess(self._files) as access, contextlib.suppress(CorruptBatch):
                 self._first_timestamp = self._checked_scan(access.read(self.path, HEADER_SIZE, 0), 0, 0)[8]
         return self._first_timestamp
 
