@@ -25,8 +25,10 @@ class Hint(NamedTuple):
 
 def hint(node: Node, connection: Connection, topic: str, index: int, code: int) -> Hint | None:
     """What goes with an error; None if nothing does, or nobody is known to lead."""
-    if code not in _MISPLACED:
-        return None
+    return current_leader(node, connection, topic, index) if code in _MISPLACED else None
+
+
+def current_leader(node: Node, connection: Connection, topic: str, index: int) -> Hint | None:
     partition = node.image.topics.partition(topic, index)
     if partition is None:
         return None

@@ -23,6 +23,7 @@ from penstock.broker.departed import DepartedBrokers
 from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.flusher import Flusher
 from penstock.broker.formatting import NodeIdentity, format_or_load, needs_cluster_id
+from penstock.broker.handover import Handover
 from penstock.broker.lifecycle import BrokerLifecycle
 from penstock.broker.listeners import Listeners
 from penstock.broker.peers import PeerFailed, Peers
@@ -109,6 +110,7 @@ class Node:
         )
         self.producer_ids = ProducerIds(self)
         self.lifecycle = BrokerLifecycle(self)
+        self.handover = Handover(self)
         self.topics_being_created: set[str] = set()
         self.departed = DepartedBrokers(settings.node_id, loop.time, settings.broker_session_timeout_ms / 1000)
         self.unadvertised_listeners = frozenset(
@@ -266,6 +268,7 @@ class Node:
             self.departed.committed(delta, self.image)
             self.assignment.committed(delta)
             self.lifecycle.committed()
+            self.handover.committed()
         self._make_known()
 
     def _controller_changed(self) -> None:
@@ -313,7 +316,9 @@ class Node:
     async def stop(self) -> None:
         """A clean stop: leaderships handed over, no new requests, everything on disk, marked as such."""
         if self._is_serving and not self.is_alone and self.settings.controlled_shutdown_enable:
+            await self.handover.prepare()
             await self.lifecycle.take_leave()
+            await self.handover.finish()
         for listener in self.listeners.of_brokers:
             await listener.close()
         if self._upkeep is not None:

@@ -22,6 +22,7 @@ from penstock.broker.replica import Replica
 from penstock.broker.request import Request
 from penstock.log.log import Appended
 from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ids import TopicPartition
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -79,6 +80,8 @@ class Produce:
         self._deadline: asyncio.TimerHandle | None = None
 
     def start(self) -> ProduceResponse | None:
+        if self._node.handover.is_on and self._is_handed_over():
+            return None
         for topic in self._message.topic_data:
             name, refusal = self._admit(topic)
             result = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
@@ -100,6 +103,17 @@ class Produce:
             self._check_unanswered()
             return None
         return self._response
+
+    def _is_handed_over(self) -> bool:
+        """Whether this broker leaves, and another one answers."""
+        if self._acks == NO_ACKS or len(self._message.topic_data) != 1:
+            return False
+        (topic,) = self._message.topic_data
+        if len(topic.partition_data) != 1:
+            return False
+        name, refusal = self._admit(topic)
+        partition = TopicPartition(name, topic.partition_data[0].index)
+        return refusal is None and self._node.handover.take(self._request, self._message, partition)
 
     def _admit(self, topic: TopicProduceData) -> tuple[str, KafkaError | None]:
         """The topic's name, and why it may not be written to, if so."""

@@ -1,0 +1,194 @@
+"""A leader that leaves has its successor take what producers still send to it.
+
+A producer learns from an error that a partition has another leader, and then waits before it tries again: librdkafka
+0.1 s, whatever the error says. So a broker that shuts down avoids the error:
+
+    held        from when it wants to go, requests for partitions that others can lead wait here
+    drained     the in-sync replicas catch up with what was appended before
+    moved       only then the controller is asked: the successors miss nothing, and nothing is cut off from this log
+    passed on   what waited goes to the successor, one request at a time for each partition, and the answers come back
+
+When no more of a client's requests wait, the answer names the successor, as errors do (KIP-951). Clients that look, as
+librdkafka does, go there without having seen an error. What others send is passed on until this broker is gone.
+
+Only requests for a single partition are held: those of librdkafka always are. What names several is served as before,
+and refused, with hints, once one of them has moved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from penstock.broker.leader_hints import current_leader
+from penstock.broker.peers import Peer, PeerFailed
+from penstock.broker.request import Request
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ids import TopicPartition
+from penstock.protocol.messages.produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+logger = logging.getLogger("penstock.node")
+
+CHANNEL: Final = "handover"
+DRAIN_S: Final = 0.2
+HOLD_S: Final = 1.0
+CHECK_S: Final = 0.001
+HELD_BYTES_MAX: Final = 64 * 1024 * 1024
+LEADER_HINTS_SINCE: Final = 10
+
+# The successor has not heard of it yet.
+_TOO_EARLY: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+class Held(NamedTuple):
+    request: Request
+    message: ProduceRequest
+    answer: Callable[[Any], None]
+    size: int
+    deadline: float
+
+
+class Handover:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._loop = node.loop
+        self.is_on = False
+        self._held: dict[TopicPartition, deque[Held]] = {}
+        self._held_bytes = 0
+        self._under_way: set[TopicPartition] = set()
+        self._is_empty = asyncio.Event()
+
+    async def prepare(self) -> None:
+        """Hold what comes from now on; returns when the in-sync replicas have what came before, or after a while."""
+        self.is_on = True
+        deadline = self._loop.time() + DRAIN_S
+        led = [leader for replica in self._node.replicas if (leader := replica.leader) and len(leader.isr) > 1]
+        while led and self._loop.time() < deadline:
+            await asyncio.sleep(CHECK_S)
+            led = [leader for leader in led if leader.high_watermark < leader.log_end]
+
+    async def finish(self) -> None:
+        """Nothing more is held; returns when what was is answered."""
+        self.is_on = False
+        if self._held:
+            await self._is_empty.wait()
+
+    def take(self, request: Request, message: ProduceRequest, partition: TopicPartition) -> bool:
+        """Whether the request, which is for this partition alone, is the successor's to answer. The message's records
+        are copied then: they lie in the receive buffer."""
+        node = self._node
+        replica = node.replicas.get(*partition)
+        (topic,) = message.topic_data
+        (data,) = topic.partition_data
+        if replica is None or not data.records or not node.limits.may_park:
+            return False
+        if replica.leader is not None and len(replica.leader.isr) == 1:
+            return False  # nobody else can lead it
+        assert isinstance(data.records, memoryview)
+        records = bytes(data.records)
+        if self._held_bytes + len(records) > HELD_BYTES_MAX:
+            return False
+        data.records = records
+        topic.name, topic.topic_id = partition.topic, replica.topic_id  # whichever version the successor speaks
+        self._held_bytes += len(records)
+        self._is_empty.clear()
+        held = Held(request, message, request.park(), len(records), self._loop.time() + HOLD_S)
+        self._held.setdefault(partition, deque()).append(held)
+        self._loop.call_later(HOLD_S, self._go_on, partition)
+        self._go_on(partition)
+        return True
+
+    def committed(self) -> None:
+        """The metadata changed."""
+        for partition in list(self._held):
+            self._go_on(partition)
+
+    # -- passing on -------------------------------------------------------------------------------------------------
+
+    def _go_on(self, partition: TopicPartition) -> None:
+        """Pass on the first that waits, if the successor is known; one at a time, as order matters."""
+        waiting = self._held.get(partition)
+        if not waiting or partition in self._under_way:
+            return
+        held = waiting[0]
+        left = held.deadline - self._loop.time()
+        peer = self._successor(partition)
+        if left <= 0:
+            self.is_on = False  # this takes too long: what comes now is served as before
+            self._refuse(partition, held, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._go_on(partition)
+        elif peer is not None:
+            self._under_way.add(partition)
+            peer.send(held.message, lambda outcome: self._answered(partition, held, outcome), timeout=left)
+
+    def _again(self, partition: TopicPartition) -> None:
+        self._under_way.discard(partition)
+        self._go_on(partition)
+
+    def _successor(self, partition: TopicPartition) -> Peer | None:
+        node = self._node
+        known = node.image.topics.partition(*partition)
+        if known is None or known.leader == node.settings.node_id:
+            return None
+        broker = node.image.brokers.get(known.leader)
+        endpoint = None if broker is None else broker.endpoints.get(node.settings.inter_broker_listener)
+        return None if endpoint is None else node.peers.at(endpoint.host, endpoint.port, CHANNEL)
+
+    def _answered(self, partition: TopicPartition, held: Held, outcome: ProduceResponse | PeerFailed) -> None:
+        waiting = self._held.get(partition)
+        if waiting and waiting[0] is held:
+            if isinstance(outcome, PeerFailed):
+                # Whether it was appended nobody knows.
+                code = ErrorCode.NOT_LEADER_OR_FOLLOWER if outcome.refused else ErrorCode.REQUEST_TIMED_OUT
+                self._refuse(partition, held, code)
+            else:
+                answer = outcome.responses[0].partition_responses[0]
+                if answer.error_code in _TOO_EARLY and self._loop.time() < held.deadline:
+                    self._loop.call_later(CHECK_S, self._again, partition)
+                    return
+                self._answer(partition, held, answer)
+        self._again(partition)
+
+    def _refuse(self, partition: TopicPartition, held: Held, code: ErrorCode) -> None:
+        error = KafkaError(code)
+        answer = PartitionProduceResponse(
+            index=partition.partition, base_offset=-1, error_code=code, error_message=error.message
+        )
+        self._answer(partition, held, answer)
+
+    def _answer(self, partition: TopicPartition, held: Held, answer: PartitionProduceResponse) -> None:
+        waiting = self._held[partition]
+        waiting.popleft()
+        self._held_bytes -= held.size
+        if not waiting:
+            del self._held[partition]
+        if not self._held:
+            self._is_empty.set()
+        (asked,) = held.message.topic_data
+        topic = TopicProduceResponse(name=asked.name, topic_id=asked.topic_id, partition_responses=[answer])
+        response = ProduceResponse(responses=[topic])
+        answer.current_leader = None
+        connection = held.request.connection
+        # A client that goes to the successor while requests of its own wait here would overtake them.
+        is_last = all(other.request.connection is not connection for other in waiting)
+        if is_last and held.request.version >= LEADER_HINTS_SINCE:
+            hint = current_leader(self._node, connection, *partition)
+            if hint is not None:
+                answer.current_leader = LeaderIdAndEpoch(leader_id=hint.leader_id, leader_epoch=hint.leader_epoch)
+                response.node_endpoints = [
+                    NodeEndpoint(node_id=hint.leader_id, host=hint.host, port=hint.port, rack=hint.rack)
+                ]
+        held.answer(response)

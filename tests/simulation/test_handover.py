@@ -1,0 +1,149 @@
+"""A broker that shuts down: its successors take what producers still send to it, and no producer sees an error."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from penstock.model.errors import ErrorCode
+from penstock.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from penstock.protocol.messages.produce import PartitionProduceResponse
+from penstock.testing import requests
+from penstock.testing.simulated_loop import SimulatedLoop, simulate
+from penstock.testing.simulation.client import Client, Lost
+from penstock.testing.simulation.cluster_world import ClusterWorld, Machine
+from penstock.testing.simulation.story import quietly
+
+TOPIC = "t"
+PRODUCERS = 3
+
+
+class Producer:
+    """Idempotent, one request at a time, always to the same broker."""
+
+    def __init__(self, world: ClusterWorld, producer_id: int) -> None:
+        self.world = world
+        self.producer_id = producer_id
+        self.sent = 0
+        self.answers: list[PartitionProduceResponse] = []
+
+    async def send(self, client: Client, acks: int) -> PartitionProduceResponse:
+        data = requests.batch(
+            f"{self.producer_id}:{self.sent}",
+            timestamp=self.world.brokers[0].clock.now_ms(),
+            producer_id=self.producer_id,
+            producer_epoch=0,
+            base_sequence=self.sent,
+        )
+        request = requests.produce_request(TOPIC, data, acks=acks)
+        self.sent += 1
+        answer = requests.only_partition(await client.ask(request, 12))
+        self.answers.append(answer)
+        return answer
+
+    @property
+    def is_refused(self) -> bool:
+        return bool(self.answers) and self.answers[-1].error_code != ErrorCode.NONE
+
+    async def run(self, machine: Machine, acks: int) -> None:
+        """Until the broker ends the connection, or refuses what comes while it does that."""
+        try:
+            async with self.world.client(machine.name) as client:
+                while not self.is_refused:
+                    await self.send(client, acks)
+                    await asyncio.sleep(self.world.chance.choice((0.0, 0.002)))
+        except Lost:
+            pass
+
+
+async def cluster(loop: SimulatedLoop, seed: int, replicas: int) -> tuple[ClusterWorld, Machine]:
+    """Three brokers, a topic of one partition, and the machine that leads it."""
+    world = ClusterWorld(loop, seed, controllers=1, brokers=3)
+    await world.start_all()
+    topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=replicas)
+    async with world.client("broker-1") as client:
+        (result,) = (await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))).topics
+    assert result.error_code == ErrorCode.NONE
+    image = await world.settled()
+    partition = image.topics.partition(TOPIC, 0)
+    assert partition is not None
+    return world, world.machines[f"broker-{partition.leader}"]
+
+
+def tell(story: Callable[[SimulatedLoop], Coroutine[Any, Any, None]], seed: int) -> None:
+    quietly()
+    simulate(story, seed)
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+@pytest.mark.parametrize("seed", range(3))
+def test_producers_see_no_error_and_hear_of_the_successor(seed: int, acks: int) -> None:
+    async def story(loop: SimulatedLoop) -> None:
+        world, leaving = await cluster(loop, seed, replicas=3)
+        producers = [Producer(world, producer_id) for producer_id in range(PRODUCERS)]
+        async with asyncio.TaskGroup() as tasks:
+            for producer in producers:
+                tasks.create_task(producer.run(leaving, acks))
+            await asyncio.sleep(0.1)
+            await leaving.stop()
+        image = await world.settled()
+        partition = image.topics.partition(TOPIC, 0)
+        assert partition is not None
+        for producer in producers:
+            *answers, last = producer.answers
+            assert all(answer.error_code == ErrorCode.NONE for answer in answers)
+            assert last.error_code in (ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            hints = [answer.current_leader for answer in answers if answer.current_leader is not None]
+            assert len(hints) > 10
+            assert {(hint.leader_id, hint.leader_epoch) for hint in hints} == {
+                (partition.leader, partition.leader_epoch)
+            }
+        successor = world.machines[f"broker-{partition.leader}"]
+        assert successor.node is not None
+        replica = successor.node.replicas.get(TOPIC, 0)
+        assert replica is not None
+        await world.until(lambda: replica.high_watermark == replica.log.log_end_offset, "all is committed")
+        async with world.client(successor.name) as client:
+            values = [record.value or b"" for record in await client.read_all(TOPIC)]
+        for producer in producers:
+            own = [int(value.split(b":")[1]) for value in values if value.startswith(b"%d:" % producer.producer_id)]
+            assert own == list(range(len(own)))
+            assert len(own) >= len(producer.answers) - 1
+
+    tell(story, seed)
+
+
+def test_a_partition_that_nobody_else_has_is_served_to_the_end() -> None:
+    async def story(loop: SimulatedLoop) -> None:
+        world, leaving = await cluster(loop, 1, replicas=1)
+        producer = Producer(world, 0)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(producer.run(leaving, -1))
+            await asyncio.sleep(0.1)
+            before = producer.sent
+            await leaving.stop()
+        assert producer.sent > before
+        assert all(
+            answer.error_code == ErrorCode.NONE and not answer.current_leader for answer in producer.answers[:-1]
+        )
+
+    tell(story, 1)
+
+
+def test_without_a_controller_it_is_served_as_before_after_a_while() -> None:
+    async def story(loop: SimulatedLoop) -> None:
+        world, leaving = await cluster(loop, 1, replicas=3)
+        world.controllers[0].crash()
+        producer = Producer(world, 0)
+        async with world.client(leaving.name) as client:
+            stopping = asyncio.ensure_future(leaving.stop())
+            await asyncio.sleep(0.01)
+            assert (await producer.send(client, -1)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            producer.sent -= 1
+            assert (await producer.send(client, -1)).error_code == ErrorCode.NONE
+        await stopping
+
+    tell(story, 1)
