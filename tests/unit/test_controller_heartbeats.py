@@ -87,7 +87,6 @@ def test_a_broker_may_stop_when_all_others_know() -> None:
     heartbeats.heartbeat(2, 20, 120, 0)
     assert not heartbeats.may_stop(1, [2, 3])
     assert not heartbeats.may_stop(1, [2, 9])  # never heard of since this controller took over
-    heartbeats.observed(3, 130)
-    heartbeats.observed(3, 90)
+    heartbeats.heartbeat(3, 30, 130, 0)
     assert heartbeats.may_stop(1, [2, 3])
     assert heartbeats.may_stop(1, [])

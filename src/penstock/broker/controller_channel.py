@@ -50,7 +50,7 @@ class ControllerChannel:
         self._channel = channel
         self._peer: Peer | None = None
         self._open: dict[_Asked, None] = {}
-        self._waiting: list[_Asked] = []  # for a controller to be known
+        self._waiting: dict[_Asked, None] = {}  # for a controller to be known
         self._is_closed = False
         self.on_connection_lost: Callable[[], None] | None = None
 
@@ -72,7 +72,7 @@ class ControllerChannel:
             former, self._peer = self._peer, None
             former.on_lost = None
             former.disconnect("another node is the active controller")
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, {}
         for asked in waiting:
             self._try(asked)
 
@@ -93,7 +93,7 @@ class ControllerChannel:
             return
         peer = self._target()
         if peer is None:
-            self._waiting.append(asked)
+            self._waiting[asked] = None
             return
         self._peer = peer
         peer.on_lost = self._connection_lost
@@ -139,6 +139,7 @@ class ControllerChannel:
             return
         asked.is_over = True
         self._open.pop(asked, None)
+        self._waiting.pop(asked, None)
         if asked.timer is not None:
             asked.timer.cancel()
         asked.done(outcome)

@@ -138,17 +138,17 @@ class ControllerUpkeep:
 
     def _balance(self) -> None:
         def done(outcome: bool | KafkaError) -> None:
-            if self._is_active and not isinstance(outcome, KafkaError):
+            if self._is_active:
                 seconds = self._node.settings.leader_imbalance_check_interval_seconds
-                self._later("balance", 0 if outcome else seconds, self._balance)
+                self._later("balance", 0 if outcome is True else seconds, self._balance)
 
         self._node.quorum.submit(Controller.balance_leaders, done)
 
     def _elect_unclean(self) -> None:
         def done(outcome: bool | KafkaError) -> None:
-            if self._is_active and not isinstance(outcome, KafkaError):
+            if self._is_active:
                 seconds = self._node.settings.unclean_leader_election_interval_ms / 1000
-                self._later("unclean", 0 if outcome else seconds, self._elect_unclean)
+                self._later("unclean", 0 if outcome is True else seconds, self._elect_unclean)
 
         self._node.quorum.submit(Controller.elect_unclean_leaders, done)
 

@@ -64,6 +64,7 @@ class BrokerLifecycle:
         self._may_go: asyncio.Future[None] = self._loop.create_future()
         self._caught_up: asyncio.Future[None] = self._loop.create_future()
         self._timer: asyncio.TimerHandle | None = None
+        self._registering: asyncio.Task[None] | None = None
         self._is_beating = False
         self._beat_again = False
         self._heard_at = 0.0
@@ -204,21 +205,16 @@ class BrokerLifecycle:
             return
         logger.warning("the controller does not know this registration any more: registering again")
         self._is_beating = True
-        self._loop.create_task(self._again()).add_done_callback(self._registered_again)
+        self._registering = self._loop.create_task(self._again())
 
     async def _again(self) -> None:
         error = await self._register_once(self._loop.time() + self._node.settings.broker_session_timeout_ms / 1000)
-        if error is not None:
-            raise error
-
-    def _registered_again(self, task: asyncio.Task[None]) -> None:
         self._is_beating = False
-        if task.cancelled() or self._is_closed:
+        if self._is_closed:
             return
-        error = task.exception()
-        if isinstance(error, KafkaError) and error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+        if error is not None and error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
             self._node.fail(f"another broker is registered with the id {self._node.settings.node_id}")
-        elif isinstance(error, KafkaError) and error.code not in TRANSIENT:
+        elif error is not None and error.code not in TRANSIENT:
             self._node.fail(f"the cluster refuses this broker: {error.message}")
         else:
             self._node.assignment.registered()

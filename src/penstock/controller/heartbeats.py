@@ -64,11 +64,6 @@ class Heartbeats:
         self._contacts[broker_id] = _Contact(broker_epoch, now_ms)
         self._replayed[broker_id] = metadata_offset
 
-    def observed(self, broker_id: int, metadata_offset: int) -> None:
-        """It is known from elsewhere that a broker has replayed this far."""
-        if metadata_offset > self._replayed.get(broker_id, -1):
-            self._replayed[broker_id] = metadata_offset
-
     def contact_lost(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
         """The connection was lost that this incarnation of a broker sent its heartbeats on."""
         contact = self._contacts.get(broker_id)
