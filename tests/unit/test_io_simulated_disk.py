@@ -283,6 +283,23 @@ def test_unsynced_names_what_is_at_risk() -> None:
 # Faults
 
 
+def test_durable_is_what_a_power_loss_leaves_whatever_happens() -> None:
+    disk = SimulatedDisk()
+    disk.make_directories("/d")
+    assert disk.durable("/d/a") is None
+    file = written(disk, "/d/a", b"old", sync=True)
+    assert disk.durable("/d/a") is None, "its name is not synced"
+    disk.sync_directory("/d")
+    disk.sync_directory("/")
+    file.pwrite(b"new", 0)
+    assert disk.durable("/d/a") == b"old"
+    file.sync()
+    disk.rename("/d/a", "/d/b")
+    assert disk.durable("/d/a") == b"new"
+    assert disk.durable("/d/b") is None
+    assert disk.durable("/d") is None
+
+
 def test_a_full_disk_takes_what_fits_and_recovers() -> None:
     disk = SimulatedDisk()
     file = written(disk, "a", b"12345")

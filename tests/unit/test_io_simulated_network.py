@@ -311,6 +311,29 @@ def test_one_direction_can_be_cut_alone(seed: int) -> None:
     simulate(program, seed)
 
 
+def test_links_are_mended_one_by_one() -> None:
+    async def program(loop: SimulatedLoop) -> None:
+        accepted = await serve(loop, BufferedEcho)
+
+        async def node() -> None:
+            client = await connect(loop)
+            echo = accepted[0]
+            assert isinstance(echo, BufferedEcho)
+            loop.network.partition(["client"], ["server"])
+            client.transport.write(b"1")
+            await asyncio.sleep(1)
+            loop.network.mend("client", "server")
+            await until(lambda: echo.reads == [1], 5)
+            await asyncio.sleep(1)
+            assert not client.received
+            loop.network.mend("server", "client")
+            await until(lambda: client.received == b"1", 5)
+
+        await loop.start("client", node())
+
+    simulate(program)
+
+
 def test_a_partition_that_lasts_breaks_the_connection() -> None:
     async def program(loop: SimulatedLoop) -> None:
         await serve(loop, Recorder)

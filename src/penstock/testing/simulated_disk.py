@@ -289,6 +289,16 @@ class SimulatedDisk:
             if id(node) in names or (isinstance(node, _Inode) and node.changes)
         ]
 
+    def durable(self, path: str) -> bytes | None:
+        """What of a file surely survives a power loss; None if not even its name does."""
+        node: _Node = self._root
+        for name in _parts(path):
+            child = node.durable.get(name) if isinstance(node, _Directory) else None
+            if child is None:
+                return None
+            node = child
+        return bytes(node.durable) if isinstance(node, _Inode) else None
+
     def open_paths(self) -> list[str]:
         """Files somebody has open, for tests that look for leaks."""
         return [path for path, node in self._walk(self._root, "") if isinstance(node, _Inode) and node.handles]

@@ -278,6 +278,11 @@ class Network:
     def isolate(self, host: str) -> None:
         self.partition([host], [other for other in self._hosts if other != host])
 
+    def mend(self, source: str, target: str) -> None:
+        """What `source` sends reaches `target` again."""
+        self._cut.discard((source, target))
+        self._send_again()
+
     def heal(self) -> None:
         """No link is cut any more; packets that waited are sent again."""
         self._cut.clear()
