@@ -167,11 +167,13 @@ class Assignment:
                 self.followers.expect(replica)
         elif replica.follow(partition):
             self.fetchers.follow(replica)
+        self._node.coordinators.replica_changed(replica)
 
     def _let_go(self, replica: Replica) -> None:
         """Not ours any more: deleted with its topic, or moved to other brokers."""
         self.fetchers.forget(replica)
         self._node.storage.delete_replica(replica)
+        self._node.coordinators.replica_changed(replica)
 
     def _try_again_later(self, name: str, error: KafkaError) -> None:
         logger.error("%s; trying again every %g s", error.message, RETRY_SECONDS)

@@ -19,6 +19,7 @@ from penstock.broker.assignment import Assignment
 from penstock.broker.controller_channel import ControllerChannel
 from penstock.broker.controller_presence import ControllerPresence
 from penstock.broker.controller_upkeep import ControllerUpkeep
+from penstock.broker.coordinators.coordinators import Coordinators
 from penstock.broker.departed import DepartedBrokers
 from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.flusher import Flusher
@@ -109,6 +110,7 @@ class Node:
             settings.max_incremental_fetch_session_cache_slots, self._new_fetch_session_id
         )
         self.producer_ids = ProducerIds(self)
+        self.coordinators = Coordinators(self)
         self.lifecycle = BrokerLifecycle(self)
         self.handover = Handover(self)
         self.topics_being_created: set[str] = set()
@@ -267,6 +269,7 @@ class Node:
         if self.settings.is_broker:
             self.departed.committed(delta, self.image)
             self.assignment.committed(delta)
+            self.coordinators.committed(delta)
             self.lifecycle.committed()
             self.handover.committed()
         self._make_known()
@@ -328,6 +331,7 @@ class Node:
         self.lifecycle.close()
         self._presence.close()
         if self.settings.is_broker:
+            self.coordinators.close()
             self.assignment.close()
             await self.storage.close(self.broker_epoch)
         await self._leave_quorum()
@@ -355,6 +359,7 @@ class Node:
             await listener.close()
         if self._upkeep is not None:
             self._upkeep.cancel()
+        self.coordinators.close()
         self.lifecycle.close()
         self.controller_upkeep.close()
         self.peers.close()

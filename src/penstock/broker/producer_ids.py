@@ -21,6 +21,7 @@ logger = logging.getLogger("penstock.producers")
 TIMEOUT_S: Final = 10.0
 
 Taker = Callable[[int | KafkaError], None]
+Waiter = Callable[[KafkaError | None], None]
 
 
 class ProducerIds:
@@ -28,16 +29,33 @@ class ProducerIds:
         self._node = node
         self._next = 0
         self._end = 0
-        self._waiting: list[Taker] = []
+        self._waiting: list[Waiter] = []
 
     def take(self, taker: Taker) -> None:
+        def at_hand(error: KafkaError | None) -> None:
+            taker(self._take() if error is None else error)
+
+        self.when_any(at_hand)
+
+    def take_if_any(self) -> int | None:
+        """One that is at hand; if there is none, more are on their way now."""
         if self._next < self._end:
-            self._next += 1
-            taker(self._next - 1)
+            return self._take()
+        self.when_any(lambda error: None)
+        return None
+
+    def when_any(self, waiter: Waiter) -> None:
+        """Run `waiter` once there is an id to take, or with why there is none."""
+        if self._next < self._end:
+            waiter(None)
             return
-        self._waiting.append(taker)
+        self._waiting.append(waiter)
         if len(self._waiting) == 1:
             self._allocate()
+
+    def _take(self) -> int:
+        self._next += 1
+        return self._next - 1
 
     def _allocate(self) -> None:
         request = AllocateProducerIdsRequest(
@@ -50,10 +68,10 @@ class ProducerIds:
         if isinstance(outcome, PeerFailed) or outcome.error_code:
             # Clients try again; an epoch that is out of date is renewed meanwhile.
             logger.warning("no producer ids from the controller: %s", outcome)
-            for taker in waiting:
-                taker(KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The controller gave no producer ids yet."))
+            for waiter in waiting:
+                waiter(KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The controller gave no producer ids yet."))
             return
         self._next = outcome.producer_id_start
         self._end = outcome.producer_id_start + outcome.producer_id_len
-        for taker in waiting:
-            self.take(taker)
+        for waiter in waiting:
+            self.when_any(waiter)

@@ -243,11 +243,16 @@ class Replica:
 
     # -- appending --------------------------------------------------------------------------------------------------
 
-    def append(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Appended:
+    def append(
+        self, batch: memoryview, header: BatchHeader, now_ms: int, *, transaction_version: int = 0
+    ) -> Appended:
+        """`transaction_version` is that of the coordinator that writes a transaction marker."""
         leader = self.leader
         if leader is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        appended = self.log.append_as_leader(batch, header, leader.leader_epoch, now_ms)
+        appended = self.log.append_as_leader(
+            batch, header, leader.leader_epoch, now_ms, transaction_version=transaction_version
+        )
         if not appended.duplicate:
             size = header.length + LENGTH_OVERHEAD
             if leader.appended(appended.last_offset + 1, now_ms):

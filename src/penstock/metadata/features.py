@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 METADATA_VERSION: Final = "metadata.version"
 KRAFT_VERSION: Final = "kraft.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION: Final = "eligible.leader.replicas.version"
+GROUP_VERSION: Final = "group.version"
+TRANSACTION_VERSION: Final = "transaction.version"
 
 # metadata.version by Kafka release. 4.0 is the oldest we write: below it partition records have another shape.
 METADATA_4_0_IV3: Final = 25
@@ -38,14 +40,18 @@ class Levels(NamedTuple):
 
 SUPPORTED_FEATURES: Final[Mapping[str, Levels]] = {
     ELIGIBLE_LEADER_REPLICAS_VERSION: Levels(0, 1),
+    GROUP_VERSION: Levels(0, 1),
     KRAFT_VERSION: Levels(0, 1),
     METADATA_VERSION: Levels(METADATA_4_0_IV3, METADATA_4_3_IV0),
+    TRANSACTION_VERSION: Levels(0, 2),
 }
 
 # What a new cluster is finalized with. kraft.version is no record of the controller's but one of the quorum's.
 NEW_CLUSTER_FEATURES: Final[Mapping[str, int]] = {
     METADATA_VERSION: METADATA_4_3_IV0,
     ELIGIBLE_LEADER_REPLICAS_VERSION: 1,
+    GROUP_VERSION: 1,
+    TRANSACTION_VERSION: 2,
 }
 
 

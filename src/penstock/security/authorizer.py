@@ -69,6 +69,15 @@ CLUSTER_OPERATIONS: Final = frozenset(
         Operation.IDEMPOTENT_WRITE,
     }
 )
+GROUP_OPERATIONS: Final = frozenset(
+    {
+        Operation.READ,
+        Operation.DELETE,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    }
+)
 
 
 def topic_resource(name: str) -> Resource:
@@ -77,6 +86,10 @@ def topic_resource(name: str) -> Resource:
 
 def group_resource(name: str) -> Resource:
     return Resource(ResourceKind.GROUP, name)
+
+
+def transactional_id_resource(name: str) -> Resource:
+    return Resource(ResourceKind.TRANSACTIONAL_ID, name)
 
 
 class Authorizer(Protocol):

@@ -1,17 +1,20 @@
 """FindCoordinator: which broker looks after a group or a transactional id.
 
-Versions 0-6: 4 asks for many at once. No coordinator is available yet, and the answer says so. The API is served all
-the same because librdkafka takes its presence for that of LZ4 compression, and compresses nothing without it.
+Versions 0-6: 1 adds transactional ids, 4 asks for many at once, 6 share groups, which are not served. The first
+question makes the topic that the coordinators write to; until it has a leader, nobody looks after anything.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, create_internal_topic
+from penstock.broker.endpoints import reachable_at
 from penstock.broker.request import Request
-from penstock.model.errors import ErrorCode
+from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from penstock.security.authorizer import Operation, group_resource, transactional_id_resource
 
 if TYPE_CHECKING:
     from penstock.broker.node import Node
@@ -19,18 +22,52 @@ if TYPE_CHECKING:
 API_KEY = ApiKey.FIND_COORDINATOR
 VERSIONS = (0, 6)
 
-BATCHED_SINCE = 4
-WHY = "groups and transactions are not served yet"
+BATCHED_SINCE: Final = 4
+GROUP: Final = 0
+TRANSACTION: Final = 1
 
 
 def handle(node: Node, request: Request, message: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    if request.version < BATCHED_SINCE:
+    if request.version >= BATCHED_SINCE:
         return FindCoordinatorResponse(
-            error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, error_message=WHY, node_id=-1, host="", port=-1
+            coordinators=[_find(node, request, message.key_type, key) for key in message.coordinator_keys]
         )
+    found = _find(node, request, message.key_type, message.key)
     return FindCoordinatorResponse(
-        coordinators=[
-            Coordinator(key=key, node_id=-1, port=-1, error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, error_message=WHY)
-            for key in message.coordinator_keys
-        ]
+        error_code=found.error_code,
+        error_message=found.error_message,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+def _find(node: Node, request: Request, key_type: int, key: str) -> Coordinator:
+    try:
+        return _coordinator(node, request, key_type, key)
+    except KafkaError as error:
+        return Coordinator(key=key, node_id=-1, port=-1, error_code=error.code, error_message=error.message)
+
+
+def _coordinator(node: Node, request: Request, key_type: int, key: str) -> Coordinator:
+    if key_type == GROUP:
+        if not request.may(Operation.DESCRIBE, group_resource(key)):
+            raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        topic, index = CONSUMER_OFFSETS, node.coordinators.groups.partition_of(key)
+    elif key_type == TRANSACTION:
+        if not request.may(Operation.DESCRIBE, transactional_id_resource(key)):
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        topic, index = TRANSACTION_STATE, node.coordinators.transactions.partition_of(key)
+    else:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there are no coordinators of type {key_type}")
+    partition = node.image.topics.partition(topic, index)
+    if partition is None:
+        create_internal_topic(node, topic)
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    leader = node.image.brokers.get(partition.leader)
+    endpoint = None if leader is None or leader.fenced else reachable_at(node, request.connection, leader)
+    if endpoint is None:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return Coordinator(
+        key=key, node_id=partition.leader, host=endpoint.host, port=endpoint.port, error_message=None
     )

@@ -1,41 +1,75 @@
-"""InitProducerId: an id for an idempotent producer.
+"""InitProducerId: an id and an epoch for an idempotent or a transactional producer.
 
-Versions 0-5. Each call gives a new id with epoch 0, which is what a producer without a transactional id wants also when
-it asks for a new epoch of its old one.
+Versions 0-6: 3 lets a producer go on with the id it has, 4 knows PRODUCER_FENCED, 6 takes part in transactions of another
+system (KIP-939), and is advertised only where that is allowed. Without a transactional id each call gives a new id with
+epoch 0, which is what such a producer wants also when it asks for a new epoch of its old one.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.broker.coordinators.asking import caller_of
+from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.request import Request
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from penstock.security.authorizer import CLUSTER, Operation
+from penstock.security.authorizer import CLUSTER, Operation, transactional_id_resource
 
 if TYPE_CHECKING:
     from penstock.broker.node import Node
 
 API_KEY = ApiKey.INIT_PRODUCER_ID
-VERSIONS = (0, 5)
+VERSIONS = (0, 6)
+
+TWO_PHASE_COMMIT_SINCE = 6
+NO_EPOCH = -1
 
 
 def handle(node: Node, request: Request, message: InitProducerIdRequest) -> InitProducerIdResponse | None:
-    if message.transactional_id is not None:
-        # Nothing advertises a transaction coordinator, so no client gets this far by itself.
-        return InitProducerIdResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    transactional_id = message.transactional_id
+    if transactional_id is None:
+        return _idempotent(node, request, message)
+    resource = transactional_id_resource(transactional_id)
+    if not request.may(Operation.WRITE, resource):
+        return _refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if message.enable2_pc and not request.may(Operation.TWO_PHASE_COMMIT, resource):
+        return _refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    waiting = Waiting(request.park(), _refusal)
+    caller = caller_of(request)
+
+    def ids_at_hand(error: KafkaError | None) -> None:
+        if error is not None:
+            waiting.refuse(error.code)
+            return
+        node.coordinators.transactions.submit(
+            transactional_id,
+            lambda shard, token, now_ms: shard.init_producer_id(message, token, caller, now_ms),
+            waiting,
+            writes=True,
+        )
+
+    node.producer_ids.when_any(ids_at_hand)
+    return None
+
+
+def _idempotent(node: Node, request: Request, message: InitProducerIdRequest) -> InitProducerIdResponse | None:
     if not request.may(Operation.IDEMPOTENT_WRITE, CLUSTER):
-        return InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return _refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if (message.producer_id == -1) != (message.producer_epoch == -1):
-        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
+        return _refusal(ErrorCode.INVALID_REQUEST)
     answer = request.park()
 
     def taken(producer_id: int | KafkaError) -> None:
         if isinstance(producer_id, KafkaError):
-            answer(InitProducerIdResponse(error_code=producer_id.code))
+            answer(_refusal(producer_id.code))
         else:
             answer(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
 
     node.producer_ids.take(taken)
     return None
+
+
+def _refusal(code: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=code, producer_epoch=NO_EPOCH)

@@ -7,19 +7,23 @@ once (on a topic that flushes with every message, when it is flushed), acks=all 
 acks=0 never. With acks=all nothing is appended while fewer replicas than `min.insync.replicas` are in sync; where that
 becomes so while a producer waits, it is told that its records are in the log and may or may not stay there. A batch
 whose records must be decoded is copied and handed to a thread; the connection is muted meanwhile, so that what the same
-producer sent after it cannot overtake it.
+producer sent after it cannot overtake it. So it is with the first batch of a transaction in a partition, while the
+coordinator is asked whether the partition is in it (before version 12), or told that it is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.connection import Reply
+from penstock.broker.coordinators.verification import Guard, is_ongoing, told_to_producers
 from penstock.broker.leader_hints import hint, not_here
 from penstock.broker.replica import Replica
 from penstock.broker.request import Request
+from penstock.controller.names import INTERNAL_TOPICS
 from penstock.log.log import Appended
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
@@ -37,7 +41,7 @@ from penstock.protocol.messages.produce import (
 )
 from penstock.records.batch import BatchHeader, read_header
 from penstock.records.validation import InvalidRecords, rewrite_produced, validate_produce
-from penstock.security.authorizer import Operation, topic_resource
+from penstock.security.authorizer import Operation, topic_resource, transactional_id_resource
 
 if TYPE_CHECKING:
     from penstock.broker.node import Node
@@ -50,6 +54,9 @@ ALL_ACKS = -1
 ANY_EPOCH = -1
 TOPIC_IDS_SINCE = 13
 LEADER_HINTS_SINCE = 10
+ABORTABLE_SINCE = 11
+ADDS_PARTITIONS_SINCE = 12
+ADMIN_CLIENT = "__admin_client"  # which alone may write to internal topics, as in Kafka
 
 logger = logging.getLogger("penstock.produce")
 
@@ -58,12 +65,23 @@ def handle(node: Node, request: Request, message: ProduceRequest) -> ProduceResp
     return Produce(node, request, message).start()
 
 
+class Unverified(NamedTuple):
+    """The first batch of a transaction in a partition, while its coordinator is asked."""
+
+    replica: Replica
+    batch: bytearray
+    header: BatchHeader
+    must_be_rewritten: bool
+    answer: PartitionProduceResponse
+    guard: Guard
+
+
 class Produce:
     """One produce request, from its arrival to its answer."""
 
     __slots__ = (
         "_acks", "_deadline", "_message", "_node", "_now_ms", "_pending", "_reply", "_request", "_response",
-        "_rewriting",
+        "_rewriting", "_unverified",
     )  # fmt: skip
 
     def __init__(self, node: Node, request: Request, message: ProduceRequest) -> None:
@@ -76,6 +94,7 @@ class Produce:
         # The answers that are not known yet, by identity: their records are being rewritten, or are not safe yet.
         self._pending: dict[int, PartitionProduceResponse] = {}
         self._rewriting = 0
+        self._unverified: list[Unverified] = []
         self._reply: Reply | None = None
         self._deadline: asyncio.TimerHandle | None = None
 
@@ -98,6 +117,8 @@ class Produce:
                     self._failed(name, answer, error)
         if self._pending:
             self._park()
+            if self._unverified:
+                self._verify()
             return None
         if self._acks == NO_ACKS:
             self._check_unanswered()
@@ -106,7 +127,8 @@ class Produce:
 
     def _is_handed_over(self) -> bool:
         """Whether this broker leaves, and another one answers."""
-        if self._acks == NO_ACKS or len(self._message.topic_data) != 1:
+        message = self._message
+        if self._acks == NO_ACKS or len(message.topic_data) != 1 or message.transactional_id is not None:
             return False
         (topic,) = self._message.topic_data
         if len(topic.partition_data) != 1:
@@ -127,8 +149,13 @@ class Produce:
             return name, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if self._acks not in (NO_ACKS, 1, ALL_ACKS):
             return name, KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-        if self._message.transactional_id is not None:
-            return name, KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
+        transactional_id = self._message.transactional_id
+        if transactional_id is not None and not self._request.may(
+            Operation.WRITE, transactional_id_resource(transactional_id)
+        ):
+            return name, KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if name in INTERNAL_TOPICS and self._request.client_id != ADMIN_CLIENT:
+            return name, KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by coordinators only")
         return name, None
 
     def _append(self, topic: str, partition: PartitionProduceData, answer: PartitionProduceResponse) -> None:
@@ -142,9 +169,12 @@ class Produce:
         header = read_header(batch)
         self._check_replicas(replica)
         checked = validate_produce(batch, header, replica.log.settings, self._now_ms, api_version=self._request.version)
-        if header.is_transactional:
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
-        if checked is None:
+        if header.is_transactional and self._must_verify(replica, header):
+            guard = self._node.coordinators.verification.begin(replica.topic_partition, header.producer_id)
+            entry = Unverified(replica, bytearray(batch), header, checked is None, answer, guard)
+            self._unverified.append(entry)
+            self._pending[id(answer)] = answer
+        elif checked is None:
             self._rewrite(replica, bytearray(batch), header, answer)
         else:
             self._appended(replica, replica.append(batch, checked, self._now_ms), answer)
@@ -173,6 +203,73 @@ class Produce:
         elif leader.counts_flushed and end > leader.flushed:
             self._pending[id(answer)] = answer
             leader.wait_for_flush(end, lambda code: self._committed(replica, answer, code))
+
+    # -- transactions -----------------------------------------------------------------------------------------------
+
+    def _must_verify(self, replica: Replica, header: BatchHeader) -> bool:
+        if self._message.transactional_id is None:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if is_ongoing(replica, header.producer_id, header.producer_epoch):
+            return False
+        adds = self._request.version >= ADDS_PARTITIONS_SINCE
+        return adds or self._node.settings.transaction_partition_verification_enable
+
+    def _verify(self) -> None:
+        transactional_id = self._message.transactional_id
+        assert transactional_id is not None
+        unverified, self._unverified = self._unverified, []
+        self._rewriting += 1  # as many, or as few, things are under way: the connection stays muted
+        by_producer: dict[tuple[int, int], list[Unverified]] = {}
+        for entry in unverified:
+            by_producer.setdefault((entry.header.producer_id, entry.header.producer_epoch), []).append(entry)
+        if len(by_producer) > 1:
+            self._verified(unverified, {}, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+            return
+        ((producer, entries),) = by_producer.items()
+        self._node.coordinators.verification.ask(
+            transactional_id,
+            *producer,
+            [entry.replica.topic_partition for entry in entries],
+            adds=self._request.version >= ADDS_PARTITIONS_SINCE,
+            done=lambda errors: self._verified(entries, errors),
+        )
+
+    def _verified(
+        self,
+        entries: list[Unverified],
+        errors: Mapping[TopicPartition, ErrorCode],
+        missing: ErrorCode = ErrorCode.NETWORK_EXCEPTION,
+    ) -> None:
+        self._rewriting -= 1
+        for entry in entries:
+            del self._pending[id(entry.answer)]
+            try:
+                self._append_verified(entry, errors.get(entry.replica.topic_partition, missing))
+            except KafkaError as error:
+                self._failed(entry.replica.topic_partition.topic, entry.answer, error)
+        if self._pending and not self._rewriting:
+            self._set_deadline()
+        self._finish_if_complete()
+        self._node.wakeups.run()
+
+    def _append_verified(self, entry: Unverified, code: ErrorCode) -> None:
+        replica, header = entry.replica, entry.header
+        verification = self._node.coordinators.verification
+        if code != ErrorCode.NONE:
+            verification.ended(replica.topic_partition, header.producer_id)
+            version = self._request.version
+            told = told_to_producers(
+                code, adds=version >= ADDS_PARTITIONS_SINCE, knows_abortable=version >= ABORTABLE_SINCE
+            )
+            raise KafkaError(told, f"the transaction coordinator says {code.name}")
+        if not is_ongoing(replica, header.producer_id, header.producer_epoch):
+            verification.check(replica.topic_partition, header.producer_id, entry.guard)
+        self._check_replicas(replica)
+        if entry.must_be_rewritten:
+            self._rewrite(replica, entry.batch, header, entry.answer)
+            return
+        appended = replica.append(memoryview(entry.batch), read_header(entry.batch), self._now_ms)
+        self._appended(replica, appended, entry.answer)
 
     # -- the slower ways --------------------------------------------------------------------------------------------
 
@@ -217,9 +314,13 @@ class Produce:
         self._finish_if_complete()
 
     def _park(self) -> None:
-        self._reply = self._request.connection.park(mute=self._rewriting > 0)
-        if not self._rewriting:
-            self._deadline = self._node.loop.call_later(max(0, self._message.timeout_ms) / 1000, self._expire)
+        is_incomplete = self._rewriting > 0 or bool(self._unverified)
+        self._reply = self._request.connection.park(mute=is_incomplete)
+        if not is_incomplete:
+            self._set_deadline()
+
+    def _set_deadline(self) -> None:
+        self._deadline = self._node.loop.call_later(max(0, self._message.timeout_ms) / 1000, self._expire)
 
     def _expire(self) -> None:
         """The records are in the log, but not known to be safe in time: Kafka's answer, too."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.connection import Connection
 from penstock.broker.replica import Replica
+from penstock.controller.names import INTERNAL_TOPICS
 from penstock.model.errors import KafkaError
 from penstock.records.batch import TRANSACTIONAL, read_header, set_base_offset
 from penstock.records.validation import validate_produce
@@ -171,7 +172,7 @@ def _find_target(node: Node, frame: memoryview, version: int) -> Target | None:
         is_single = partitions == 1
         middle = b"\x00\x00\x00\x01" + bytes(frame[name_start:prefix_end]) + b"\x00\x00"
         last = _classic_reply_end if version >= RECORD_ERRORS_SINCE else _oldest_reply_end
-    if name is None or not is_single or (acks != 1 and acks != -1):
+    if name is None or not is_single or (acks != 1 and acks != -1) or name in INTERNAL_TOPICS:
         return None
     replica = node.replicas.get(name, index)
     if replica is None:

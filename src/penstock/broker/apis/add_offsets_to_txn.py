@@ -1,0 +1,38 @@
+"""AddOffsetsToTxn: the partition where a group has its offsets joins a transaction. Versions 0-4."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.coordinators.asking import ask, caller_of
+from penstock.broker.request import Request
+from penstock.model.errors import ErrorCode
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from penstock.security.authorizer import Operation, group_resource, transactional_id_resource
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.ADD_OFFSETS_TO_TXN
+VERSIONS = (0, 4)
+
+
+def handle(node: Node, request: Request, message: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse | None:
+    def refusal(code: ErrorCode) -> AddOffsetsToTxnResponse:
+        return AddOffsetsToTxnResponse(error_code=code)
+
+    if not request.may(Operation.WRITE, transactional_id_resource(message.transactional_id)):
+        return refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not request.may(Operation.READ, group_resource(message.group_id)):
+        return refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    caller = caller_of(request)
+    ask(
+        node.coordinators.transactions,
+        request,
+        message.transactional_id,
+        lambda shard, token, now_ms: shard.add_offsets_to_txn(message, token, caller, now_ms),
+        refusal,
+        writes=True,
+    )
+    return None

@@ -1,0 +1,110 @@
+"""AddPartitionsToTxn: partitions join a transaction before anything of it is written to them.
+
+Versions 0-5. Up to 3 it comes from clients, for one transaction; from 4 on from brokers, for any number, and it may only
+ask whether partitions are in them (`verify_only`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.coordinators.asking import Gathering, caller_of
+from penstock.broker.coordinators.shard import Waiting
+from penstock.broker.request import Request
+from penstock.controller.names import INTERNAL_TOPICS
+from penstock.model.errors import ErrorCode
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTransaction,
+)
+from penstock.security.authorizer import CLUSTER, Operation, topic_resource, transactional_id_resource
+from penstock.transactions.routing import refused_add_partitions, refused_topics, transactions_of
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.ADD_PARTITIONS_TO_TXN
+VERSIONS = (0, 5)
+
+OF_BROKERS_SINCE = 4
+
+
+def handle(node: Node, request: Request, message: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse | None:
+    version = request.version
+    is_of_broker = version >= OF_BROKERS_SINCE
+    if is_of_broker and not request.may(Operation.CLUSTER_ACTION, CLUSTER):
+        return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    transactions = transactions_of(message, version)
+    results: list[AddPartitionsToTxnResult] = []
+    answer = request.park()
+
+    def done() -> None:
+        if is_of_broker:
+            answer(AddPartitionsToTxnResponse(results_by_transaction=results))
+        else:
+            answer(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results))
+
+    gathering = Gathering(len(transactions), done)
+    for transaction in transactions:
+        _add(node, request, transaction, results, gathering)
+    return None
+
+
+def _add(
+    node: Node,
+    request: Request,
+    transaction: AddPartitionsToTxnTransaction,
+    results: list[AddPartitionsToTxnResult],
+    gathering: Gathering,
+) -> None:
+    """One transaction; the shard is asked as brokers ask, but told the client's version where that matters."""
+    version = request.version
+    transactional_id = transaction.transactional_id
+
+    def added(response: AddPartitionsToTxnResponse) -> None:
+        if version < OF_BROKERS_SINCE:
+            topic_results = response.results_by_topic_v3_and_below
+            results.append(AddPartitionsToTxnResult(transactional_id=transactional_id, topic_results=topic_results))
+        else:
+            results.extend(response.results_by_transaction)
+        gathering.one_more()
+
+    asked = AddPartitionsToTxnRequest(transactions=[transaction])
+    if version < OF_BROKERS_SINCE:
+        asked = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=transactional_id,
+            v3_and_below_producer_id=transaction.producer_id,
+            v3_and_below_producer_epoch=transaction.producer_epoch,
+            v3_and_below_topics=transaction.topics,
+        )
+
+    def refusal(code: ErrorCode) -> AddPartitionsToTxnResponse:
+        return refused_add_partitions(asked, code, version)
+
+    def check(topic: str, index: int) -> ErrorCode:
+        if version < OF_BROKERS_SINCE and (
+            topic in INTERNAL_TOPICS or not request.may(Operation.WRITE, topic_resource(topic))
+        ):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if node.image.topics.partition(topic, index) is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.NONE
+
+    if version < OF_BROKERS_SINCE and not request.may(Operation.WRITE, transactional_id_resource(transactional_id)):
+        added(refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+        return
+    refused = refused_topics(transaction.topics, check)
+    if refused is not None:
+        results.append(AddPartitionsToTxnResult(transactional_id=transactional_id, topic_results=refused))
+        gathering.one_more()
+        return
+    caller = caller_of(request)
+    node.coordinators.transactions.submit(
+        transactional_id,
+        lambda shard, token, now_ms: shard.add_partitions_to_txn(asked, token, caller, now_ms),
+        Waiting(added, refusal),
+        writes=not transaction.verify_only,
+    )

@@ -1,0 +1,54 @@
+"""ConsumerGroupDescribe: groups of the new protocol and their members. Versions 0-1: 1 adds the kind of member."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.coordinators.asking import Gathering, caller_of
+from penstock.broker.coordinators.shard import Waiting
+from penstock.broker.request import Request
+from penstock.model.errors import ErrorCode
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+)
+from penstock.security.authorizer import GROUP_OPERATIONS, Operation, group_resource
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.CONSUMER_GROUP_DESCRIBE
+VERSIONS = (0, 1)
+
+def handle(node: Node, request: Request, message: ConsumerGroupDescribeRequest) -> None:
+    response = ConsumerGroupDescribeResponse()
+    answer = request.park()
+    caller = caller_of(request)
+
+    def described(part: ConsumerGroupDescribeResponse) -> None:
+        for group in part.groups:
+            if message.include_authorized_operations and not group.error_code:
+                group.authorized_operations = request.allowed_of(GROUP_OPERATIONS, group_resource(group.group_id))
+        response.groups += part.groups
+        gathering.one_more()
+
+    gathering = Gathering(len(message.group_ids), lambda: answer(response))
+    for group_id in message.group_ids:
+
+        def refusal(code: ErrorCode, group_id: str = group_id) -> ConsumerGroupDescribeResponse:
+            return ConsumerGroupDescribeResponse(groups=[DescribedGroup(group_id=group_id, error_code=code)])
+
+        if not node.coordinators.serves_consumer_groups:
+            described(refusal(ErrorCode.UNSUPPORTED_VERSION))
+            continue
+        if not request.may(Operation.DESCRIBE, group_resource(group_id)):
+            described(refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+            continue
+        asked = ConsumerGroupDescribeRequest(group_ids=[group_id])
+        node.coordinators.groups.submit(
+            group_id,
+            lambda shard, token, now_ms, asked=asked: shard.consumer_group_describe(asked, token, caller, now_ms),
+            Waiting(described, refusal),
+        )

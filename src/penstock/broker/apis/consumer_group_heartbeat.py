@@ -1,0 +1,47 @@
+"""ConsumerGroupHeartbeat: all that a member of a group of the new protocol says, and all it is told (KIP-848).
+
+Versions 0-1: 1 adds subscriptions by regular expression.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.coordinators.asking import ask, caller_of
+from penstock.broker.request import Request
+from penstock.model.errors import ErrorCode
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from penstock.security.authorizer import Operation, group_resource, topic_resource
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.CONSUMER_GROUP_HEARTBEAT
+VERSIONS = (0, 1)
+
+
+def handle(
+    node: Node, request: Request, message: ConsumerGroupHeartbeatRequest
+) -> ConsumerGroupHeartbeatResponse | None:
+    def refusal(code: ErrorCode) -> ConsumerGroupHeartbeatResponse:
+        return ConsumerGroupHeartbeatResponse(error_code=code)
+
+    if not node.coordinators.serves_consumer_groups:
+        return refusal(ErrorCode.UNSUPPORTED_VERSION)
+    if not request.may(Operation.READ, group_resource(message.group_id)):
+        return refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if any(not request.may(Operation.DESCRIBE, topic_resource(name)) for name in message.subscribed_topic_names or ()):
+        return refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    caller = caller_of(request)
+    ask(
+        node.coordinators.groups,
+        request,
+        message.group_id,
+        lambda shard, token, now_ms: shard.consumer_group_heartbeat(message, token, caller, now_ms),
+        refusal,
+    )
+    return None

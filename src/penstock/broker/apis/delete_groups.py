@@ -1,0 +1,47 @@
+"""DeleteGroups: forget groups without members, and all their offsets. Versions 0-3: 3 adds a message."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.coordinators.asking import Gathering, caller_of
+from penstock.broker.coordinators.shard import Waiting
+from penstock.broker.request import Request
+from penstock.model.errors import ErrorCode
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from penstock.security.authorizer import Operation, group_resource
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.DELETE_GROUPS
+VERSIONS = (0, 3)
+
+
+def handle(node: Node, request: Request, message: DeleteGroupsRequest) -> None:
+    response = DeleteGroupsResponse()
+    answer = request.park()
+    caller = caller_of(request)
+    names = list(dict.fromkeys(message.groups_names))
+
+    def deleted(part: DeleteGroupsResponse) -> None:
+        response.results += part.results
+        gathering.one_more()
+
+    gathering = Gathering(len(names), lambda: answer(response))
+    for group_id in names:
+
+        def refusal(code: ErrorCode, group_id: str = group_id) -> DeleteGroupsResponse:
+            return DeleteGroupsResponse(results=[DeletableGroupResult(group_id=group_id, error_code=code)])
+
+        if not request.may(Operation.DELETE, group_resource(group_id)):
+            deleted(refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+            continue
+        asked = DeleteGroupsRequest(groups_names=[group_id])
+        node.coordinators.groups.submit(
+            group_id,
+            lambda shard, token, now_ms, asked=asked: shard.delete_groups(asked, token, caller, now_ms),
+            Waiting(deleted, refusal),
+            writes=True,
+        )

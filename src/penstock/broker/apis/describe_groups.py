@@ -1,0 +1,51 @@
+"""DescribeGroups: classic groups and their members.
+
+Versions 0-6: 3 tells what the client may do, 4 static members, 6 says GROUP_ID_NOT_FOUND of a group that is not there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.coordinators.asking import Gathering, caller_of
+from penstock.broker.coordinators.shard import Waiting
+from penstock.broker.request import Request
+from penstock.model.errors import ErrorCode
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from penstock.security.authorizer import GROUP_OPERATIONS, Operation, group_resource
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.DESCRIBE_GROUPS
+VERSIONS = (0, 6)
+
+
+def handle(node: Node, request: Request, message: DescribeGroupsRequest) -> None:
+    response = DescribeGroupsResponse()
+    answer = request.park()
+    caller = caller_of(request)
+
+    def described(part: DescribeGroupsResponse) -> None:
+        for group in part.groups:
+            if message.include_authorized_operations and not group.error_code:
+                group.authorized_operations = request.allowed_of(GROUP_OPERATIONS, group_resource(group.group_id))
+        response.groups += part.groups
+        gathering.one_more()
+
+    gathering = Gathering(len(message.groups), lambda: answer(response))
+    for group_id in message.groups:
+
+        def refusal(code: ErrorCode, group_id: str = group_id) -> DescribeGroupsResponse:
+            return DescribeGroupsResponse(groups=[DescribedGroup(group_id=group_id, error_code=code)])
+
+        if not request.may(Operation.DESCRIBE, group_resource(group_id)):
+            described(refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+            continue
+        asked = DescribeGroupsRequest(groups=[group_id])
+        node.coordinators.groups.submit(
+            group_id,
+            lambda shard, token, now_ms, asked=asked: shard.describe_groups(asked, token, caller, now_ms),
+            Waiting(described, refusal),
+        )

@@ -1,0 +1,54 @@
+"""DescribeTransactions: how far transactions are, and which partitions are in them. Version 0."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.coordinators.asking import Gathering, caller_of
+from penstock.broker.coordinators.shard import Waiting
+from penstock.broker.request import Request
+from penstock.model.errors import ErrorCode
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState,
+)
+from penstock.security.authorizer import Operation, topic_resource, transactional_id_resource
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.DESCRIBE_TRANSACTIONS
+VERSIONS = (0, 0)
+
+
+def handle(node: Node, request: Request, message: DescribeTransactionsRequest) -> None:
+    response = DescribeTransactionsResponse()
+    answer = request.park()
+    caller = caller_of(request)
+
+    def described(part: DescribeTransactionsResponse) -> None:
+        for state in part.transaction_states:
+            state.topics = [
+                topic for topic in state.topics if request.may(Operation.DESCRIBE, topic_resource(topic.topic))
+            ]
+        response.transaction_states += part.transaction_states
+        gathering.one_more()
+
+    gathering = Gathering(len(message.transactional_ids), lambda: answer(response))
+    for name in message.transactional_ids:
+
+        def refusal(code: ErrorCode, name: str = name) -> DescribeTransactionsResponse:
+            state = TransactionState(transactional_id=name, error_code=code)
+            return DescribeTransactionsResponse(transaction_states=[state])
+
+        if not request.may(Operation.DESCRIBE, transactional_id_resource(name)):
+            described(refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+            continue
+        asked = DescribeTransactionsRequest(transactional_ids=[name])
+        node.coordinators.transactions.submit(
+            name,
+            lambda shard, token, now_ms, asked=asked: shard.describe_transactions(asked, token, caller, now_ms),
+            Waiting(described, refusal),
+        )

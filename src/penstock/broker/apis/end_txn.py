@@ -1,0 +1,44 @@
+"""EndTxn: commit or abort. Versions 0-5: 2 knows PRODUCER_FENCED, 5 raises the producer's epoch each time (KIP-890)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.coordinators.asking import caller_of
+from penstock.broker.coordinators.shard import Waiting
+from penstock.broker.request import Request
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from penstock.security.authorizer import Operation, transactional_id_resource
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.END_TXN
+VERSIONS = (0, 5)
+
+
+def handle(node: Node, request: Request, message: EndTxnRequest) -> EndTxnResponse | None:
+    def refusal(code: ErrorCode) -> EndTxnResponse:
+        return EndTxnResponse(error_code=code)
+
+    if not request.may(Operation.WRITE, transactional_id_resource(message.transactional_id)):
+        return refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    waiting = Waiting(request.park(), refusal)
+    caller = caller_of(request)
+
+    def ids_at_hand(error: KafkaError | None) -> None:
+        if error is not None:
+            waiting.refuse(error.code)
+            return
+        node.coordinators.transactions.submit(
+            message.transactional_id,
+            lambda shard, token, now_ms: shard.end_txn(message, token, caller, now_ms),
+            waiting,
+            writes=True,
+        )
+
+    # A producer whose epochs are used up goes on with another id.
+    node.producer_ids.when_any(ids_at_hand)
+    return None

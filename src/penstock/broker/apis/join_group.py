@@ -1,0 +1,42 @@
+"""JoinGroup: become a member of a classic group, and wait for the others.
+
+Versions 0-9: 1 adds the rebalance time-out, 4 has a new member come back with the id it is given, 5 static members,
+7 the protocol's type in the answer, 8 a reason, 9 lets a static leader keep its assignment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.coordinators.asking import ask, caller_of
+from penstock.broker.request import Request
+from penstock.model.errors import ErrorCode
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from penstock.security.authorizer import Operation, group_resource
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.JOIN_GROUP
+VERSIONS = (0, 9)
+
+NULL_PROTOCOL_SINCE = 7
+
+
+def handle(node: Node, request: Request, message: JoinGroupRequest) -> JoinGroupResponse | None:
+    def refusal(code: ErrorCode) -> JoinGroupResponse:
+        protocol_name = None if request.version >= NULL_PROTOCOL_SINCE else ""
+        return JoinGroupResponse(error_code=code, member_id=message.member_id, protocol_name=protocol_name)
+
+    if not request.may(Operation.READ, group_resource(message.group_id)):
+        return refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    caller = caller_of(request)
+    ask(
+        node.coordinators.groups,
+        request,
+        message.group_id,
+        lambda shard, token, now_ms: shard.join_group(message, token, caller, now_ms),
+        refusal,
+    )
+    return None

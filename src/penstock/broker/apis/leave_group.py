@@ -1,0 +1,38 @@
+"""LeaveGroup: one member leaves a classic group, or an administrator takes several out.
+
+Versions 0-5: 3 names many, and static members, 5 adds a reason.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.coordinators.asking import ask, caller_of
+from penstock.broker.request import Request
+from penstock.model.errors import ErrorCode
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from penstock.security.authorizer import Operation, group_resource
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.LEAVE_GROUP
+VERSIONS = (0, 5)
+
+
+def handle(node: Node, request: Request, message: LeaveGroupRequest) -> LeaveGroupResponse | None:
+    def refusal(code: ErrorCode) -> LeaveGroupResponse:
+        return LeaveGroupResponse(error_code=code)
+
+    if not request.may(Operation.READ, group_resource(message.group_id)):
+        return refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    caller = caller_of(request)
+    ask(
+        node.coordinators.groups,
+        request,
+        message.group_id,
+        lambda shard, token, now_ms: shard.leave_group(message, token, caller, now_ms),
+        refusal,
+    )
+    return None

@@ -1,0 +1,47 @@
+"""ListGroups: the groups this broker looks after. Versions 0-5: 4 adds states, and asks by them, 5 types."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.coordinators.asking import Gathering, caller_of
+from penstock.broker.coordinators.shard import Waiting
+from penstock.broker.request import Request
+from penstock.model.errors import ErrorCode
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from penstock.security.authorizer import CLUSTER, Operation, group_resource
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.LIST_GROUPS
+VERSIONS = (0, 5)
+
+
+def handle(node: Node, request: Request, message: ListGroupsRequest) -> None:
+    response = ListGroupsResponse()
+    partitions = list(node.coordinators.groups.partitions.values())
+    may_see_all = request.may(Operation.DESCRIBE, CLUSTER)
+    answer = request.park()
+    caller = caller_of(request)
+
+    def listed(part: ListGroupsResponse) -> None:
+        if part.error_code and part.error_code != ErrorCode.NOT_COORDINATOR:
+            response.error_code = part.error_code
+        response.groups += [
+            group
+            for group in part.groups
+            if may_see_all or request.may(Operation.DESCRIBE, group_resource(group.group_id))
+        ]
+        gathering.one_more()
+
+    def done() -> None:
+        answer(ListGroupsResponse(error_code=response.error_code) if response.error_code else response)
+
+    gathering = Gathering(len(partitions), done)
+    for partition in partitions:
+        partition.submit(
+            lambda shard, token, now_ms: shard.list_groups(message, token, caller, now_ms),
+            Waiting(listed, lambda code: ListGroupsResponse(error_code=code)),
+        )

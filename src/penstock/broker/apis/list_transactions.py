@@ -1,0 +1,49 @@
+"""ListTransactions: the transactional ids this broker looks after.
+
+Versions 0-2: 1 asks for those open for long, 2 by a pattern of their names.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.coordinators.asking import Gathering, caller_of
+from penstock.broker.coordinators.shard import Waiting
+from penstock.broker.request import Request
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from penstock.security.authorizer import Operation, transactional_id_resource
+from penstock.transactions.routing import merge_list
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.LIST_TRANSACTIONS
+VERSIONS = (0, 2)
+
+
+def handle(node: Node, request: Request, message: ListTransactionsRequest) -> None:
+    parts: list[ListTransactionsResponse] = []
+    partitions = list(node.coordinators.transactions.partitions.values())
+    answer = request.park()
+    caller = caller_of(request)
+
+    def done() -> None:
+        merged = merge_list(parts)
+        merged.transaction_states = [
+            state
+            for state in merged.transaction_states
+            if request.may(Operation.DESCRIBE, transactional_id_resource(state.transactional_id))
+        ]
+        answer(merged)
+
+    def listed(part: ListTransactionsResponse) -> None:
+        parts.append(part)
+        gathering.one_more()
+
+    gathering = Gathering(len(partitions), done)
+    for partition in partitions:
+        partition.submit(
+            lambda shard, token, now_ms: shard.list_transactions(message, token, caller, now_ms),
+            Waiting(listed, lambda code: ListTransactionsResponse(error_code=code)),
+        )

@@ -1,0 +1,180 @@
+"""OffsetFetch: how far groups have come.
+
+Versions 1-10: 2 asks for all topics and has errors of the whole, 5 adds leader epochs, 7 may insist on offsets that no
+open transaction can change, 8 asks for many groups, 9 names the member that asks, 10 topic ids. Older versions are
+turned into the form of version 8, and the answer back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.coordinators.asking import Gathering, caller_of
+from penstock.broker.coordinators.shard import Waiting
+from penstock.broker.request import Request
+from penstock.model.decision import Caller
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import ZERO_UUID
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from penstock.security.authorizer import Operation, group_resource, topic_resource
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.OFFSET_FETCH
+VERSIONS = (1, 10)
+
+TOP_LEVEL_ERROR_SINCE = 2
+GROUPS_SINCE = 8
+TOPIC_IDS_SINCE = 10
+
+
+def handle(node: Node, request: Request, message: OffsetFetchRequest) -> None:
+    groups = message.groups if request.version >= GROUPS_SINCE else [_as_group(message)]
+    answers: list[OffsetFetchResponseGroup] = []
+    answer = request.park()
+
+    def done() -> None:
+        if request.version >= GROUPS_SINCE:
+            answer(OffsetFetchResponse(groups=answers))
+        else:
+            answer(_as_before_groups(request.version, groups[0], answers[0]))
+
+    gathering = Gathering(len(groups), done)
+    for group in groups:
+        _fetch(node, request, group, message.require_stable, answers, gathering)
+
+
+def _as_group(message: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+    topics = None
+    if message.topics is not None:
+        topics = [
+            OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
+            for topic in message.topics
+        ]
+    return OffsetFetchRequestGroup(group_id=message.group_id, topics=topics)
+
+
+def _fetch(
+    node: Node,
+    request: Request,
+    group: OffsetFetchRequestGroup,
+    require_stable: bool,
+    answers: list[OffsetFetchResponseGroup],
+    gathering: Gathering,
+) -> None:
+    refused: list[OffsetFetchResponseTopics] = []
+
+    def fetched(response: OffsetFetchResponse) -> None:
+        (result,) = response.groups
+        if not result.error_code:
+            if group.topics is None:
+                result.topics = [topic for topic in result.topics if _may_show(node, request, topic)]
+            result.topics += refused
+        answers.append(result)
+        gathering.one_more()
+
+    def refusal(code: ErrorCode) -> OffsetFetchResponse:
+        return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id=group.group_id, error_code=code)])
+
+    if not request.may(Operation.DESCRIBE, group_resource(group.group_id)):
+        fetched(refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        return
+    if group.topics is not None:
+        group.topics = [topic for topic in group.topics if _admit(node, request, topic, refused)]
+    # The shard is asked in the form of the latest versions, whatever the client speaks.
+    version = max(request.version, GROUPS_SINCE)
+    caller = Caller(*caller_of(request)[:2], version)
+    asked = OffsetFetchRequest(groups=[group], require_stable=require_stable)
+    node.coordinators.groups.submit(
+        group.group_id,
+        lambda shard, token, now_ms: shard.offset_fetch(asked, token, caller, now_ms),
+        Waiting(fetched, refusal),
+    )
+
+
+def _admit(
+    node: Node, request: Request, topic: OffsetFetchRequestTopics, refused: list[OffsetFetchResponseTopics]
+) -> bool:
+    code = ErrorCode.NONE
+    if request.version >= TOPIC_IDS_SINCE:
+        topic.name = node.image.topics.name_of(topic.topic_id) or ""
+    else:
+        topic.topic_id = node.image.topics.id_of(topic.name) or ZERO_UUID
+    if not topic.name and request.version >= TOPIC_IDS_SINCE:
+        code = ErrorCode.UNKNOWN_TOPIC_ID
+    elif not request.may(Operation.DESCRIBE, topic_resource(topic.name)):
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if code is ErrorCode.NONE:
+        return True
+    refused.append(
+        OffsetFetchResponseTopics(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=[
+                OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, metadata="", error_code=code)
+                for index in topic.partition_indexes
+            ],
+        )
+    )
+    return False
+
+
+def _may_show(node: Node, request: Request, topic: OffsetFetchResponseTopics) -> bool:
+    """Of all topics of a group: those that the client may know of and, where only ids are told, that have one."""
+    if not request.may(Operation.DESCRIBE, topic_resource(topic.name)):
+        return False
+    if request.version >= TOPIC_IDS_SINCE and topic.topic_id == ZERO_UUID:
+        topic.topic_id = node.image.topics.id_of(topic.name) or ZERO_UUID
+        return topic.topic_id != ZERO_UUID
+    return True
+
+
+def _as_before_groups(
+    version: int, asked: OffsetFetchRequestGroup, result: OffsetFetchResponseGroup
+) -> OffsetFetchResponse:
+    if result.error_code and version < TOP_LEVEL_ERROR_SINCE:
+        # There is no other place for it: each partition says so.
+        topics = [
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=index, committed_offset=-1, metadata="", error_code=result.error_code
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in asked.topics or ()
+        ]
+        return OffsetFetchResponse(topics=topics)
+    return OffsetFetchResponse(
+        error_code=result.error_code,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=each.partition_index,
+                        committed_offset=each.committed_offset,
+                        committed_leader_epoch=each.committed_leader_epoch,
+                        metadata=each.metadata,
+                        error_code=each.error_code,
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in result.topics
+        ],
+    )

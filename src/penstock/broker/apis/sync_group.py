@@ -1,0 +1,38 @@
+"""SyncGroup: the leader of a classic group hands in the assignment, everybody gets its own.
+
+Versions 0-5: 3 adds static members, 5 the protocol's type and name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.coordinators.asking import ask, caller_of
+from penstock.broker.request import Request
+from penstock.model.errors import ErrorCode
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from penstock.security.authorizer import Operation, group_resource
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.SYNC_GROUP
+VERSIONS = (0, 5)
+
+
+def handle(node: Node, request: Request, message: SyncGroupRequest) -> SyncGroupResponse | None:
+    def refusal(code: ErrorCode) -> SyncGroupResponse:
+        return SyncGroupResponse(error_code=code)
+
+    if not request.may(Operation.READ, group_resource(message.group_id)):
+        return refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    caller = caller_of(request)
+    ask(
+        node.coordinators.groups,
+        request,
+        message.group_id,
+        lambda shard, token, now_ms: shard.sync_group(message, token, caller, now_ms),
+        refusal,
+    )
+    return None

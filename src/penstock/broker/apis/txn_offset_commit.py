@@ -1,0 +1,190 @@
+"""TxnOffsetCommit: a group has come this far, if the transaction commits.
+
+Versions 0-6: 2 adds leader epochs, 3 the member, 4 knows TRANSACTION_ABORTABLE, 5 leaves it to the broker to add the
+group's partition to the transaction, 6 topic ids.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.coordinators.asking import caller_of
+from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS
+from penstock.broker.coordinators.partition import Producer
+from penstock.broker.coordinators.shard import Waiting
+from penstock.broker.coordinators.verification import is_ongoing, told_to_producers
+from penstock.broker.request import Request
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ids import TopicPartition
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from penstock.security.authorizer import Operation, group_resource, topic_resource, transactional_id_resource
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.TXN_OFFSET_COMMIT
+VERSIONS = (0, 6)
+
+KNOWS_LOADING_SINCE = 2
+ABORTABLE_SINCE = 4
+ADDS_PARTITIONS_SINCE = 5
+TOPIC_IDS_SINCE = 6
+
+
+def handle(node: Node, request: Request, message: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse | None:
+    if not request.may(Operation.WRITE, transactional_id_resource(message.transactional_id)):
+        return _refusal(message.topics, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not request.may(Operation.READ, group_resource(message.group_id)):
+        return _refusal(message.topics, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    refused: list[TxnOffsetCommitResponseTopic] = []
+    known: list[TxnOffsetCommitRequestTopic] = []
+    for topic in message.topics:
+        _admit(node, request, topic, known, refused)
+    if not known and message.topics:
+        return TxnOffsetCommitResponse(topics=refused)
+    message.topics = known
+    _Commit(node, request, message, refused).start()
+    return None
+
+
+def _admit(
+    node: Node,
+    request: Request,
+    topic: TxnOffsetCommitRequestTopic,
+    known: list[TxnOffsetCommitRequestTopic],
+    refused: list[TxnOffsetCommitResponseTopic],
+) -> None:
+    topics = node.image.topics
+    if request.version >= TOPIC_IDS_SINCE:
+        found = topics.by_id(topic.topic_id)
+        if found is None:
+            refused.append(_refuse(topic, ErrorCode.UNKNOWN_TOPIC_ID))
+            return
+        topic.name = found.name
+    else:
+        found = topics.by_name(topic.name)
+    if not request.may(Operation.READ, topic_resource(topic.name)):
+        refused.append(_refuse(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        return
+    there = {} if found is None else found.partitions
+    if found is not None:
+        topic.topic_id = found.topic_id
+    missing = [each for each in topic.partitions if each.partition_index not in there]
+    if missing:
+        without = TxnOffsetCommitRequestTopic(name=topic.name, topic_id=topic.topic_id, partitions=missing)
+        refused.append(_refuse(without, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        topic.partitions = [each for each in topic.partitions if each.partition_index in there]
+    if topic.partitions:
+        known.append(topic)
+
+
+class _Commit:
+    """One commit: the group's partition is in the transaction, or joins it; then the offsets are written."""
+
+    def __init__(
+        self,
+        node: Node,
+        request: Request,
+        message: TxnOffsetCommitRequest,
+        refused: list[TxnOffsetCommitResponseTopic],
+    ) -> None:
+        self._node = node
+        self._request = request
+        self._message = message
+        self._refused = refused
+        self._adds = request.version >= ADDS_PARTITIONS_SINCE
+        self._partition = TopicPartition(
+            CONSUMER_OFFSETS, node.coordinators.groups.partition_of(message.group_id)
+        )
+        self._answer = request.park()
+
+    def start(self) -> None:
+        node, message = self._node, self._message
+        replica = node.replicas.get(*self._partition)
+        if replica is None or self._partition.partition not in node.coordinators.groups.partitions:
+            self._refuse(ErrorCode.NOT_COORDINATOR)
+            return
+        if is_ongoing(replica, message.producer_id, message.producer_epoch) or not (
+            self._adds or node.settings.transaction_partition_verification_enable
+        ):
+            self._commit()
+            return
+        verification = node.coordinators.verification
+        guard = verification.begin(self._partition, message.producer_id)
+
+        def verified(errors: dict[TopicPartition, ErrorCode]) -> None:
+            code = errors[self._partition]
+            if code != ErrorCode.NONE:
+                verification.ended(self._partition, message.producer_id)
+                version = self._request.version
+                told = told_to_producers(code, adds=self._adds, knows_abortable=version >= ABORTABLE_SINCE)
+                self._refuse(
+                    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if told is ErrorCode.NOT_ENOUGH_REPLICAS else told
+                )
+                return
+            try:
+                if not is_ongoing(replica, message.producer_id, message.producer_epoch):
+                    verification.check(self._partition, message.producer_id, guard)
+            except KafkaError as error:
+                self._refuse(error.code)
+                return
+            self._commit()
+
+        verification.ask(
+            message.transactional_id,
+            message.producer_id,
+            message.producer_epoch,
+            [self._partition],
+            adds=self._adds,
+            done=verified,
+        )
+
+    def _commit(self) -> None:
+        message = self._message
+        caller = caller_of(self._request)
+        self._node.coordinators.groups.submit(
+            message.group_id,
+            lambda shard, token, now_ms: shard.txn_offset_commit(message, token, caller, now_ms),
+            Waiting(self._done, lambda code: _refusal(message.topics, code)),
+            writes=True,
+            producer=Producer(message.producer_id, message.producer_epoch),
+        )
+
+    def _refuse(self, code: ErrorCode) -> None:
+        self._done(_refusal(self._message.topics, code))
+
+    def _done(self, response: TxnOffsetCommitResponse) -> None:
+        by_name = {topic.name: topic for topic in response.topics}
+        for topic in self._refused:
+            if topic.name and topic.name in by_name:
+                by_name[topic.name].partitions += topic.partitions
+            else:
+                response.topics.append(topic)
+        if self._request.version < KNOWS_LOADING_SINCE:
+            for topic in response.topics:
+                for each in topic.partitions:
+                    if each.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                        each.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        self._answer(response)
+
+
+def _refusal(topics: list[TxnOffsetCommitRequestTopic], code: ErrorCode) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(topics=[_refuse(topic, code) for topic in topics])
+
+
+def _refuse(topic: TxnOffsetCommitRequestTopic, code: ErrorCode) -> TxnOffsetCommitResponseTopic:
+    return TxnOffsetCommitResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
+            for each in topic.partitions
+        ],
+    )

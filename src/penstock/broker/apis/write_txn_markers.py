@@ -1,0 +1,55 @@
+"""WriteTxnMarkers: a transaction coordinator tells the leaders of partitions how transactions ended.
+
+Versions 1-2: 2 says by which version of transactions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.coordinators.write_markers import write_markers
+from penstock.broker.request import Request
+from penstock.model.errors import ErrorCode
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.write_txn_markers import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from penstock.security.authorizer import CLUSTER, Operation
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.WRITE_TXN_MARKERS
+VERSIONS = (1, 2)
+
+
+def handle(node: Node, request: Request, message: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse | None:
+    if not request.may(Operation.ALTER, CLUSTER) and not request.may(Operation.CLUSTER_ACTION, CLUSTER):
+        return _refusal(message, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    write_markers(node, message, request.park())
+    return None
+
+
+def _refusal(message: WriteTxnMarkersRequest, code: ErrorCode) -> WriteTxnMarkersResponse:
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=[
+                    WritableTxnMarkerTopicResult(
+                        name=topic.name,
+                        partitions=[
+                            WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
+                            for index in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in message.markers
+        ]
+    )

@@ -1,0 +1,1 @@
+"""The runtime of the coordinators: what the pure shards of groups and transactions decide is made true here."""

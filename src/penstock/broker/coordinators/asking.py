@@ -1,0 +1,50 @@
+"""From a request to the shard that answers it, and from several shards to one answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.broker.coordinators.coordinator import Coordinator
+from penstock.broker.coordinators.partition import Producer
+from penstock.broker.coordinators.shard import Operation, ShardT, Waiting
+from penstock.broker.request import Request
+from penstock.model.decision import Caller
+from penstock.model.errors import ErrorCode
+
+
+def caller_of(request: Request) -> Caller:
+    """As Kafka shows clients: a host is an address with a slash in front."""
+    return Caller(request.client_id or "", f"/{request.client_host}", request.version)
+
+
+def ask(
+    coordinator: Coordinator[ShardT],
+    request: Request,
+    key: str,
+    operation: Operation[ShardT],
+    refusal: Callable[[ErrorCode], Any],
+    *,
+    writes: bool = False,
+    producer: Producer | None = None,
+) -> None:
+    """Have the shard of `key` answer the request."""
+    waiting = Waiting(request.park(), refusal)
+    coordinator.submit(key, operation, waiting, writes=writes, producer=producer)
+
+
+class Gathering:
+    """One answer of several: `done` is called when the last of them has come."""
+
+    __slots__ = ("_done", "_left")
+
+    def __init__(self, count: int, done: Callable[[], None]) -> None:
+        self._left = count
+        self._done = done
+        if not count:
+            done()
+
+    def one_more(self) -> None:
+        self._left -= 1
+        if not self._left:
+            self._done()

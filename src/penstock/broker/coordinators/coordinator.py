@@ -1,0 +1,119 @@
+"""All shards of one internal topic on this broker, and the way to the right one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic
+
+from penstock.broker.coordinators.hashing import partition_for
+from penstock.broker.coordinators.partition import CoordinatorPartition, Producer
+from penstock.broker.coordinators.serde import RecordFormat
+from penstock.broker.coordinators.shard import Operation, ShardT, Waiting
+from penstock.broker.replica import Replica
+from penstock.model.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+logger = logging.getLogger("penstock.coordinator")
+
+
+class Coordinator(Generic[ShardT]):
+    def __init__(
+        self,
+        node: Node,
+        topic: str,
+        records: RecordFormat,
+        new_shard: Callable[[int, int], ShardT],
+        *,
+        partitions_default: int,
+        commit_timeout_ms: int,
+        load_buffer_size: int,
+        codec: int = 0,
+    ) -> None:
+        """`new_shard` makes an empty one, of a partition's number and the epoch of its leader."""
+        self.topic = topic
+        self.loop = node.loop
+        self.clock = node.clock
+        self.records = records
+        self.new_shard = new_shard
+        self.commit_timeout = commit_timeout_ms / 1000
+        self.load_buffer_size = load_buffer_size
+        self.codec = codec
+        self.partitions: dict[int, CoordinatorPartition[ShardT]] = {}
+        self._node = node
+        self._partitions_default = partitions_default
+        # Called with a partition after its shard has changed, when more is committed, and when its shard is gone.
+        self.on_changed: Callable[[CoordinatorPartition[ShardT]], None] | None = None
+        self.on_committed: Callable[[CoordinatorPartition[ShardT]], None] | None = None
+        self.on_dropped: Callable[[CoordinatorPartition[ShardT]], None] | None = None
+
+    # -- who is asked -----------------------------------------------------------------------------------------------
+
+    def partition_of(self, key: str) -> int:
+        """Which partition looks after a group or transactional id."""
+        topic = self._node.image.topics.by_name(self.topic)
+        return partition_for(key, self._partitions_default if topic is None else len(topic.partitions))
+
+    def submit(
+        self,
+        key: str,
+        operation: Operation[ShardT],
+        waiting: Waiting,
+        *,
+        writes: bool = False,
+        producer: Producer | None = None,
+    ) -> None:
+        partition = self.partitions.get(self.partition_of(key))
+        if partition is None:
+            waiting.refuse(ErrorCode.NOT_COORDINATOR)
+        else:
+            partition.submit(operation, waiting, writes=writes, producer=producer)
+
+    def tell_all(self, operation: Callable[[ShardT, int], Any]) -> None:
+        for partition in list(self.partitions.values()):
+            partition.tell(operation)
+
+    # -- what becomes of the partitions -----------------------------------------------------------------------------
+
+    def replica_changed(self, replica: Replica) -> None:
+        """This broker began or ceased to lead it, or something else about it changed."""
+        index = replica.topic_partition.partition
+        partition = self.partitions.get(index)
+        leader = None if replica.is_offline else replica.leader
+        if partition is not None:
+            if (
+                leader is not None
+                and partition.replica is replica
+                and leader.leader_epoch == partition.leader_epoch
+            ):
+                return
+            logger.info("%s: no longer coordinated here", replica.topic_partition)
+            del self.partitions[index]
+            partition.resign()
+        if leader is not None:
+            self.partitions[index] = CoordinatorPartition(self, replica, leader)
+
+    def close(self) -> None:
+        partitions, self.partitions = self.partitions, {}
+        for partition in partitions.values():
+            partition.resign()
+
+    # -- what partitions tell ---------------------------------------------------------------------------------------
+
+    def changed(self, partition: CoordinatorPartition[ShardT]) -> None:
+        if self.on_changed is not None:
+            self.on_changed(partition)
+
+    def committed(self, partition: CoordinatorPartition[ShardT]) -> None:
+        if self.on_committed is not None:
+            self.on_committed(partition)
+
+    def dropped(self, partition: CoordinatorPartition[ShardT]) -> None:
+        if self.on_dropped is not None:
+            self.on_dropped(partition)
+
+    def wake_readers(self) -> None:
+        """Something was appended outside of a request."""
+        self._node.wakeups.run()

@@ -1,0 +1,119 @@
+"""The coordinators of a broker: groups over `__consumer_offsets`, transactions over `__transaction_state`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from penstock.broker.coordinators.coordinator import Coordinator
+from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from penstock.broker.coordinators.marker_delivery import MarkerDelivery
+from penstock.broker.coordinators.serde import GROUP_RECORDS, TRANSACTION_RECORDS
+from penstock.broker.coordinators.verification import TransactionVerification
+from penstock.broker.replica import Replica
+from penstock.groups.settings import GroupCoordinatorSettings
+from penstock.groups.shard import GroupShard
+from penstock.groups.topics import DeletedTopic
+from penstock.metadata.delta import MetadataDelta
+from penstock.metadata.features import GROUP_VERSION, TRANSACTION_VERSION
+from penstock.model.ids import Uuid
+from penstock.transactions.shard import TransactionShard
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+
+class Coordinators:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        settings = node.settings
+        self._topics = ImageTopics(node)
+        self.groups: Coordinator[GroupShard] = Coordinator(
+            node,
+            CONSUMER_OFFSETS,
+            GROUP_RECORDS,
+            self._new_group_shard,
+            partitions_default=settings.offsets_topic_num_partitions,
+            commit_timeout_ms=settings.offsets_commit_timeout_ms,
+            load_buffer_size=settings.offsets_load_buffer_size,
+            codec=settings.offsets_topic_compression_codec,
+        )
+        self.transactions: Coordinator[TransactionShard] = Coordinator(
+            node,
+            TRANSACTION_STATE,
+            TRANSACTION_RECORDS,
+            self._new_transaction_shard,
+            partitions_default=settings.transaction_state_log_num_partitions,
+            commit_timeout_ms=settings.request_timeout_ms,
+            load_buffer_size=settings.transaction_state_log_load_buffer_size,
+        )
+        self.markers = MarkerDelivery(node, self.transactions)
+        self.verification = TransactionVerification(node)
+
+    @property
+    def serves_consumer_groups(self) -> bool:
+        """Whether groups of the new protocol may be used."""
+        return (
+            self._node.image.features.get(GROUP_VERSION, 0) > 0
+            and "consumer" in self._node.settings.group_coordinator_rebalance_protocols
+        )
+
+    @property
+    def transaction_version(self) -> int:
+        """The level that is finalized in the cluster."""
+        return self._node.image.features.get(TRANSACTION_VERSION, 0)
+
+    def _new_group_shard(self, index: int, leader_epoch: int) -> GroupShard:
+        return GroupShard(self._topics, GroupCoordinatorSettings.of(self._node.settings), self._new_member_id)
+
+    def _new_member_id(self) -> str:
+        raise NotImplementedError
+
+    def _new_transaction_shard(self, index: int, leader_epoch: int) -> TransactionShard:
+        return TransactionShard(
+            coordinator_epoch=leader_epoch,
+            settings=self._node.settings,
+            transaction_version=lambda: self.transaction_version,
+            next_producer_id=self._node.producer_ids.take_if_any,
+            offsets_partition=self.groups.partition_of,
+        )
+
+    # -- what the broker tells --------------------------------------------------------------------------------------
+
+    def replica_changed(self, replica: Replica) -> None:
+        """This broker began or ceased to lead a partition, or something else about it changed."""
+        topic = replica.topic_partition.topic
+        if topic == CONSUMER_OFFSETS:
+            self.groups.replica_changed(replica)
+        elif topic == TRANSACTION_STATE:
+            self.transactions.replica_changed(replica)
+
+    def committed(self, delta: MetadataDelta) -> None:
+        """The metadata changed."""
+        if delta.changed_topics or delta.removed_topics:
+            self._topics.version += 1
+
+    def close(self) -> None:
+        self.groups.close()
+        self.transactions.close()
+
+
+class ImageTopics:
+    """What groups may know of topics, as the committed metadata has it now."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.version = 0
+
+    def topic_id(self, name: str) -> Uuid | None:
+        return self._node.image.topics.id_of(name)
+
+    def topic_name(self, topic_id: Uuid) -> str | None:
+        return self._node.image.topics.name_of(topic_id)
+
+    def partition_count(self, name: str) -> int:
+        topic = self._node.image.topics.by_name(name)
+        return 0 if topic is None else len(topic.partitions)
+
+    def topic_names(self) -> Iterable[str]:
+        return self._node.image.topics.names

@@ -1,0 +1,60 @@
+"""The topics that the coordinators keep their records in: made when they are first asked for.
+
+They are asked of the controller with the replication factor that is configured; while there are fewer brokers it
+refuses, and clients, who are told COORDINATOR_NOT_AVAILABLE, come back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from penstock.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+CONSUMER_OFFSETS: Final = "__consumer_offsets"
+TRANSACTION_STATE: Final = "__transaction_state"
+INT16_MAX: Final = 0x7FFF
+
+
+def create_internal_topic(node: Node, name: str) -> None:
+    """Ask for it, unless that is under way; nobody waits for the answer."""
+    if name in node.topics_being_created or node.image.topics.by_name(name) is not None:
+        return
+    settings = node.settings
+    # A node that is the whole cluster will never have others to replicate to.
+    replicas_max = 1 if node.is_alone else INT16_MAX
+    if name == CONSUMER_OFFSETS:
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=settings.offsets_topic_num_partitions,
+            replication_factor=min(replicas_max, settings.offsets_topic_replication_factor),
+            configs=_configs(
+                {
+                    "cleanup.policy": "compact",
+                    "segment.bytes": str(settings.offsets_topic_segment_bytes),
+                    "compression.type": "producer",
+                }
+            ),
+        )
+    else:
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=settings.transaction_state_log_num_partitions,
+            replication_factor=min(replicas_max, settings.transaction_state_log_replication_factor),
+            configs=_configs(
+                {
+                    "unclean.leader.election.enable": "false",
+                    "compression.type": "uncompressed",
+                    "cleanup.policy": "compact",
+                    "min.insync.replicas": str(min(replicas_max, settings.transaction_state_log_min_isr)),
+                    "segment.bytes": str(settings.transaction_state_log_segment_bytes),
+                }
+            ),
+        )
+    node.auto_create_topics(CreateTopicsRequest(topics=[topic]))
+
+
+def _configs(values: dict[str, str]) -> list[CreatableTopicConfig]:
+    return [CreatableTopicConfig(name=name, value=value) for name, value in values.items()]

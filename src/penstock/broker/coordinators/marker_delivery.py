@@ -1,0 +1,172 @@
+"""Telling partitions how transactions ended: from the outboxes of transaction shards to the leaders, and back.
+
+A shard lets a marker go once the record that decides is committed, and gives it out once; what became of it is reported
+to the same shard, if there still is one. What is due at one moment goes to each broker in one request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from penstock.broker.coordinators.coordinator import Coordinator
+from penstock.broker.coordinators.partition import CoordinatorPartition
+from penstock.broker.coordinators.write_markers import write_markers
+from penstock.broker.peers import PeerFailed
+from penstock.metadata.partition import NO_LEADER
+from penstock.model.ids import TopicPartition
+from penstock.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from penstock.transactions.markers import Markers
+from penstock.transactions.shard import TransactionShard
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+logger = logging.getLogger("penstock.transactions")
+
+CHANNEL: Final = "transactions"
+
+
+class _Outgoing:
+    """What one shard waits for: `positions` are (offset, how many records it had replayed by then)."""
+
+    __slots__ = ("handle", "position", "positions", "shard", "timer")
+
+    def __init__(self, shard: TransactionShard) -> None:
+        self.shard = shard
+        self.position = -1
+        self.positions: deque[tuple[int, int]] = deque()
+        self.handle: asyncio.Handle | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+    def cancel(self) -> None:
+        if self.handle is not None:
+            self.handle.cancel()
+        if self.timer is not None:
+            self.timer.cancel()
+
+
+class MarkerDelivery:
+    def __init__(self, node: Node, transactions: Coordinator[TransactionShard]) -> None:
+        self._node = node
+        self._loop = node.loop
+        self._outgoing: dict[CoordinatorPartition[TransactionShard], _Outgoing] = {}
+        transactions.on_changed = self._changed
+        transactions.on_committed = self._committed
+        transactions.on_dropped = self._dropped
+
+    # -- what shards have ready -------------------------------------------------------------------------------------
+
+    def _changed(self, partition: CoordinatorPartition[TransactionShard]) -> None:
+        shard = partition.shard
+        assert shard is not None
+        outgoing = self._outgoing.get(partition)
+        if outgoing is None:
+            outgoing = self._outgoing[partition] = _Outgoing(shard)
+        if shard.position != outgoing.position:
+            outgoing.position = shard.position
+            outgoing.positions.append((partition.end_offset, shard.position))
+        self._committed(partition)
+
+    def _committed(self, partition: CoordinatorPartition[TransactionShard]) -> None:
+        outgoing = self._outgoing.get(partition)
+        if outgoing is None:
+            return
+        high_watermark = partition.replica.high_watermark
+        positions = outgoing.positions
+        while positions and positions[0][0] <= high_watermark:
+            outgoing.shard.committed(positions.popleft()[1])
+        self._send_in_time(partition, outgoing)
+
+    def _dropped(self, partition: CoordinatorPartition[TransactionShard]) -> None:
+        outgoing = self._outgoing.pop(partition, None)
+        if outgoing is not None:
+            outgoing.cancel()
+
+    def _send_in_time(self, partition: CoordinatorPartition[TransactionShard], outgoing: _Outgoing) -> None:
+        deadline = outgoing.shard.markers_deadline
+        if deadline is None or outgoing.handle is not None:
+            return
+        delay = (deadline - self._node.clock.now_ms()) / 1000
+        if delay <= 0:
+            outgoing.handle = self._loop.call_soon(self._send_due, partition, outgoing)
+        elif outgoing.timer is None:
+            outgoing.timer = self._loop.call_later(delay, self._timer_fired, partition, outgoing)
+
+    def _timer_fired(self, partition: CoordinatorPartition[TransactionShard], outgoing: _Outgoing) -> None:
+        outgoing.timer = None
+        self._send_in_time(partition, outgoing)
+
+    # -- sending ----------------------------------------------------------------------------------------------------
+
+    def _send_due(self, partition: CoordinatorPartition[TransactionShard], outgoing: _Outgoing) -> None:
+        outgoing.handle = None
+        if partition.shard is not outgoing.shard:
+            return
+        due = outgoing.shard.markers_due(self._leader_of, self._node.clock.now_ms())
+        for broker_id, markers in due.by_broker.items():
+            self._send(partition, outgoing, broker_id, markers)
+        partition.tell(lambda shard, now_ms: due.decision)
+
+    def _send(
+        self,
+        partition: CoordinatorPartition[TransactionShard],
+        outgoing: _Outgoing,
+        broker_id: int,
+        markers: list[Markers],
+    ) -> None:
+        node = self._node
+        request = WriteTxnMarkersRequest(markers=[each.message() for each in markers])
+
+        def done(outcome: WriteTxnMarkersResponse | PeerFailed) -> None:
+            if partition.shard is outgoing.shard:
+                self._answered(partition, outgoing, markers, outcome)
+
+        if broker_id == node.settings.node_id:
+            write_markers(node, request, done)
+            return
+        endpoint = node.image.brokers[broker_id].endpoints.get(node.settings.inter_broker_listener)
+        if endpoint is None:
+            self._loop.call_soon(done, PeerFailed(f"broker {broker_id} has no listener for brokers"))
+            return
+        peer = node.peers.at(endpoint.host, endpoint.port, CHANNEL)
+        peer.send(request, done, timeout=node.settings.request_timeout_ms / 1000)
+
+    def _answered(
+        self,
+        partition: CoordinatorPartition[TransactionShard],
+        outgoing: _Outgoing,
+        markers: list[Markers],
+        outcome: WriteTxnMarkersResponse | PeerFailed,
+    ) -> None:
+        shard = outgoing.shard
+        now_ms = self._node.clock.now_ms()
+        if isinstance(outcome, PeerFailed):
+            logger.debug("markers did not get through: %s", outcome.message)
+            for sent in markers:
+                shard.markers_lost(sent, now_ms)
+            self._send_in_time(partition, outgoing)
+            return
+        errors = {
+            result.producer_id: {
+                TopicPartition(topic.name, each.partition_index): each.error_code
+                for topic in result.topics
+                for each in topic.partitions
+            }
+            for result in outcome.markers
+        }
+        for sent in markers:
+            partition.tell(
+                lambda shard, now_ms, sent=sent: shard.markers_answered(sent, errors.get(sent.producer_id, {}), now_ms)
+            )
+        self._send_in_time(partition, outgoing)
+
+    def _leader_of(self, topic_partition: TopicPartition) -> int | None:
+        image = self._node.image
+        partition = image.topics.partition(*topic_partition)
+        if partition is None:
+            return None
+        broker = image.brokers.get(partition.leader)
+        return NO_LEADER if broker is None or broker.fenced else partition.leader

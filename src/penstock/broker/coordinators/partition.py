@@ -1,0 +1,445 @@
+"""One partition of an internal topic that this broker leads, and the shard that lives on it.
+
+Laws:
+
+- Nothing is asked of a shard before everything in the log has been replayed into it, nor after leadership is lost.
+- What it decides is replayed at once, so that the next question finds it, and appended with whatever else is decided in
+  the same turn of the event loop as one batch; offsets inside transactions have a batch of their own, as their
+  producer's id and epoch stand in its header.
+- A reply leaves when the high watermark has passed everything the shard had replayed when the reply was made. One that
+  takes too long is answered with COORDINATOR_NOT_AVAILABLE; what it asked for may yet come true.
+- An append that fails leaves the shard ahead of the log: it is dropped and loaded anew. Whoever was to be told of what
+  was not written, or waits, hears an error that makes it come back.
+- Leadership of another epoch, even if of this broker again, begins from the log.
+- No time-outs happen while there are not enough replicas to write down what would follow from them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple
+
+from penstock.broker.coordinators.loading import Load
+from penstock.broker.coordinators.shard import NO_PRODUCER, Operation, ShardT, Waiting
+from penstock.broker.replica import Replica
+from penstock.model.decision import CoordinatorRecord, Decision, Reply
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.records.batch import HEADER_SIZE, read_header
+from penstock.records.builder import NewRecord, build_batch
+from penstock.records.control import build_transaction_marker
+from penstock.replication.partition import LeaderState
+
+if TYPE_CHECKING:
+    from penstock.broker.coordinators.coordinator import Coordinator
+
+logger = logging.getLogger("penstock.coordinator")
+
+# What a record takes in a batch besides its key and value, at most.
+RECORD_OVERHEAD: Final = 32
+RETRY_SECONDS: Final = 1.0
+TIMER_MIN_SECONDS: Final = 0.001
+
+_NOT_AVAILABLE = frozenset(
+    (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+    )
+)
+_NOT_COORDINATOR = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR))
+_TOO_LARGE = frozenset((ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE))
+
+
+def told_to_clients(code: ErrorCode) -> ErrorCode:
+    """What went wrong with the log, in terms of coordinators."""
+    if code in _NOT_AVAILABLE:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if code in _NOT_COORDINATOR:
+        return ErrorCode.NOT_COORDINATOR
+    return ErrorCode.UNKNOWN_SERVER_ERROR if code in _TOO_LARGE else code
+
+
+class Producer(NamedTuple):
+    """In whose transaction something is written."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class Marker(NamedTuple):
+    """The end of a producer's transaction."""
+
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+    coordinator_epoch: int
+    transaction_version: int
+
+
+class _Owed(NamedTuple):
+    """Replies that leave once everything below `offset` is committed."""
+
+    offset: int
+    since: float
+    replies: Sequence[Reply]
+
+
+class CoordinatorPartition(Generic[ShardT]):
+    def __init__(self, coordinator: Coordinator[ShardT], replica: Replica, leader: LeaderState) -> None:
+        self.replica = replica
+        self.leader_epoch = leader.leader_epoch
+        self.index = replica.topic_partition.partition
+        self._coordinator = coordinator
+        self._loop = coordinator.loop
+        self._clock = coordinator.clock
+        self.shard: ShardT | None = None  # None while it is being loaded
+        self._load: Load[ShardT] | None = None
+        self._batch: list[NewRecord] = []
+        self._batch_size = 0
+        self._is_flush_due = False
+        self._owed: deque[_Owed] = deque()
+        self._owed_timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0
+        self._is_closed = False
+        replica.watchers[self] = None
+        self._begin_loading()
+
+    # -- the life of a shard ----------------------------------------------------------------------------------------
+
+    def _begin_loading(self) -> None:
+        shard = self._coordinator.new_shard(self.index, self.leader_epoch)
+        self._load = Load(self._coordinator, self.replica, shard, self._loaded, self._load_failed)
+
+    def _loaded(self, shard: ShardT) -> None:
+        self._load = None
+        self.shard = shard
+        now_ms = self._clock.now_ms()
+        self._carry_out(shard.loaded(now_ms), now_ms)
+
+    def _load_failed(self, error: KafkaError) -> None:
+        logger.error("%s cannot be loaded: %s", self.replica.topic_partition, error.message)
+        self._load = None
+        self._loop.call_later(RETRY_SECONDS, self._load_again)
+
+    def _load_again(self) -> None:
+        if not self._is_closed:
+            self._begin_loading()
+
+    def resign(self) -> None:
+        """Another broker leads, or this one in another epoch."""
+        self._is_closed = True
+        self.replica.watchers.pop(self, None)
+        if self._load is not None:
+            self._load.cancel()
+        self._drop_shard()
+        owed, self._owed = self._owed, deque()
+        for entry in owed:
+            self._refuse(entry.replies, ErrorCode.NOT_COORDINATOR)
+        if self._owed_timer is not None:
+            self._owed_timer.cancel()
+
+    def _drop_shard(self) -> None:
+        shard, self.shard = self.shard, None
+        self._batch = []
+        self._batch_size = 0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if shard is not None:
+            self._coordinator.dropped(self)
+            self._send(shard.resigned())
+
+    def _append_failed(self, error: KafkaError) -> None:
+        """The shard believes what is not in the log."""
+        logger.warning("%s: %s; loading it anew", self.replica.topic_partition, error.message)
+        code = told_to_clients(error.code)
+        end = self.replica.log.log_end_offset
+        untrue = [entry for entry in self._owed if entry.offset > end]
+        self._owed = deque(entry for entry in self._owed if entry.offset <= end)
+        self._drop_shard()
+        for entry in untrue:
+            self._refuse(entry.replies, code)
+        if not self._is_closed:
+            self._begin_loading()
+
+    # -- what is asked of it ----------------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        operation: Operation[ShardT],
+        waiting: Waiting,
+        *,
+        writes: bool = False,
+        producer: Producer | None = None,
+    ) -> None:
+        """`writes`: it would be in vain if nothing can be appended. `producer`: in whose transaction."""
+        shard = self.shard
+        if shard is None:
+            waiting.refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            return
+        if writes:
+            try:
+                self._check_writable()
+            except KafkaError as error:
+                waiting.refuse(told_to_clients(error.code))
+                return
+        now_ms = self._clock.now_ms()
+        self._carry_out(operation(shard, waiting, now_ms), now_ms, producer)
+
+    def tell(self, operation: Any) -> None:
+        """Nobody waits for it: the metadata changed, say. `operation` is called with the shard and the time."""
+        if self.shard is not None:
+            now_ms = self._clock.now_ms()
+            self._carry_out(operation(self.shard, now_ms), now_ms)
+
+    def end_transaction(self, marker: Marker, waiting: Waiting) -> None:
+        """Write the marker that decides what a producer wrote here in its transaction."""
+        shard = self.shard
+        if shard is None:
+            waiting.refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            return
+        self._flush()
+        if self.shard is not shard:
+            waiting.refuse(ErrorCode.NOT_COORDINATOR)
+            return
+        now_ms = self._clock.now_ms()
+        batch = build_transaction_marker(
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            committed=marker.committed,
+            coordinator_epoch=marker.coordinator_epoch,
+            timestamp=now_ms,
+        )
+        try:
+            self._append(batch, now_ms, marker.transaction_version)
+        except KafkaError as error:
+            # Nothing was decided or replayed yet: the shard is as the log.
+            waiting.refuse(told_to_clients(error.code))
+            return
+        shard.replay_end_transaction(marker.producer_id, marker.producer_epoch, marker.committed)
+        self._carry_out(Decision([], [Reply(waiting, waiting.refusal(ErrorCode.NONE))]), now_ms)
+        self._coordinator.wake_readers()
+
+    def _carry_out(self, decision: Decision, now_ms: int, producer: Producer | None = None) -> None:
+        if decision.records:
+            if producer is not None:
+                if not self._write_in_transaction(decision, now_ms, producer):
+                    return
+            elif not self._write(decision, now_ms):
+                return
+        self._owe(decision.replies)
+        self._after_change()
+
+    def _after_change(self) -> None:
+        if self.shard is not None:
+            self._coordinator.changed(self)
+            self._set_timer()
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def _check_writable(self) -> LeaderState:
+        leader = self.replica.leader
+        if leader is None or leader.leader_epoch != self.leader_epoch:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if not leader.has_enough_replicas:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{len(leader.isr)} replicas are in sync, {leader.min_isr} must be (min.insync.replicas)",
+            )
+        return leader
+
+    @property
+    def _size_max(self) -> int:
+        settings = self.replica.log.settings
+        return min(settings.max_message_bytes, settings.segment_bytes)
+
+    def _write(self, decision: Decision, now_ms: int) -> bool:
+        """Replay, and append before the event loop turns to something else; false if that is not possible."""
+        new = self._encode(decision.records, now_ms)
+        size = _size_of(new)
+        if size + HEADER_SIZE > self._size_max:
+            if decision.replies or not self._write_piecemeal(decision.records, new, now_ms):
+                self._too_large(decision, size)
+                return False
+            return True
+        if self._batch_size + size + HEADER_SIZE > self._size_max:
+            shard = self.shard
+            self._flush()
+            if self.shard is not shard:
+                self._refuse(decision.replies, ErrorCode.NOT_COORDINATOR)
+                return False
+        self._replay(decision.records, now_ms)
+        self._batch += new
+        self._batch_size += size
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._loop.call_soon(self._flush_soon)
+        return True
+
+    def _write_piecemeal(self, records: list[CoordinatorRecord], new: list[NewRecord], now_ms: int) -> bool:
+        """What nobody waits for (offsets that expire, say) may become true one after the other."""
+        if any(_size_of([each]) + HEADER_SIZE > self._size_max for each in new):
+            return False
+        for record in records:
+            if self.shard is None or not self._write(Decision([record], []), now_ms):
+                break
+        return True
+
+    def _too_large(self, decision: Decision, size: int) -> None:
+        self._owed.append(_Owed(1 << 62, self._loop.time(), decision.replies))
+        self._append_failed(
+            KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{size} bytes of records exceed max.message.bytes")
+        )
+
+    def _write_in_transaction(self, decision: Decision, now_ms: int, producer: Producer) -> bool:
+        shard = self.shard
+        self._flush()
+        if self.shard is not shard:
+            self._refuse(decision.replies, ErrorCode.NOT_COORDINATOR)
+            return False
+        batch = build_batch(
+            self._encode(decision.records, now_ms),
+            codec=self._coordinator.codec,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            transactional=True,
+        )
+        try:
+            self._append(batch, now_ms)
+        except KafkaError as error:
+            self._refuse(decision.replies, told_to_clients(error.code))
+            return False
+        self._replay(decision.records, now_ms, producer)
+        self._coordinator.wake_readers()
+        return True
+
+    def _encode(self, records: list[CoordinatorRecord], now_ms: int) -> list[NewRecord]:
+        encode = self._coordinator.records.encode
+        return [(now_ms, *encode(record), ()) for record in records]
+
+    def _replay(self, records: list[CoordinatorRecord], now_ms: int, producer: Producer | None = None) -> None:
+        shard = self.shard
+        assert shard is not None
+        producer_id, producer_epoch = producer or (NO_PRODUCER, NO_PRODUCER)
+        for key, value in records:
+            shard.replay(key, value, producer_id=producer_id, producer_epoch=producer_epoch, timestamp=now_ms)
+
+    def _flush_soon(self) -> None:
+        self._is_flush_due = False
+        self._flush()
+        self._coordinator.wake_readers()
+
+    def _flush(self) -> None:
+        """Append what has been decided; the shard is another one afterwards if that failed."""
+        records, self._batch = self._batch, []
+        self._batch_size = 0
+        if not records:
+            return
+        try:
+            self._append(build_batch(records, codec=self._coordinator.codec), self._clock.now_ms())
+        except KafkaError as error:
+            self._append_failed(error)
+
+    def _append(self, batch: bytearray, now_ms: int, transaction_version: int = 0) -> None:
+        self._check_writable()
+        header = read_header(batch)
+        self.replica.append(memoryview(batch), header, now_ms, transaction_version=transaction_version)
+
+    # -- replies ----------------------------------------------------------------------------------------------------
+
+    def _owe(self, replies: Sequence[Reply]) -> None:
+        if not replies:
+            return
+        end = self.end_offset
+        if end <= self.replica.high_watermark:
+            self._send(replies)
+            return
+        self._owed.append(_Owed(end, self._loop.time(), replies))
+        if self._owed_timer is None:
+            self._owed_timer = self._loop.call_later(self._coordinator.commit_timeout, self._look_for_overdue)
+
+    @property
+    def end_offset(self) -> int:
+        """Where the log ends once everything that is decided has been appended."""
+        return self.replica.log.log_end_offset + len(self._batch)
+
+    def _look_for_overdue(self) -> None:
+        now = self._loop.time()
+        patience = self._coordinator.commit_timeout
+        self._owed_timer = None
+        while self._owed and self._owed[0].since + patience <= now + TIMER_MIN_SECONDS:
+            self._refuse(self._owed.popleft().replies, told_to_clients(ErrorCode.REQUEST_TIMED_OUT))
+        if self._owed:
+            self._owed_timer = self._loop.call_at(self._owed[0].since + patience, self._look_for_overdue)
+
+    @staticmethod
+    def _send(replies: Iterable[Reply]) -> None:
+        for token, response in replies:
+            assert isinstance(token, Waiting)
+            token.answer(response)
+
+    @staticmethod
+    def _refuse(replies: Iterable[Reply], code: ErrorCode) -> None:
+        for token, _ in replies:
+            assert isinstance(token, Waiting)
+            token.refuse(code)
+
+    # -- what the replica tells (a Watcher) -------------------------------------------------------------------------
+
+    def committed(self) -> None:
+        high_watermark = self.replica.high_watermark
+        while self._owed and self._owed[0].offset <= high_watermark:
+            self._send(self._owed.popleft().replies)
+        self._coordinator.committed(self)
+
+    def appended(self, size: int) -> None:
+        pass
+
+    def changed(self) -> None:
+        pass
+
+    def in_sync_changed(self, isr: frozenset[int]) -> None:
+        pass
+
+    # -- time -------------------------------------------------------------------------------------------------------
+
+    def _set_timer(self) -> None:
+        """One timer for all that the shard waits for; one that is too early looks again."""
+        assert self.shard is not None
+        deadline = self.shard.deadline
+        if deadline is None:
+            return
+        if self._timer is not None:
+            if self._timer_at <= deadline:
+                return
+            self._timer.cancel()
+        self._timer_at = deadline
+        delay = (deadline - self._clock.now_ms()) / 1000
+        self._timer = self._loop.call_later(max(TIMER_MIN_SECONDS, delay), self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        shard = self.shard
+        if shard is None:
+            return
+        now_ms = self._clock.now_ms()
+        deadline = shard.deadline
+        if deadline is None or deadline > now_ms:
+            self._set_timer()
+            return
+        try:
+            self._check_writable()
+        except KafkaError:
+            self._timer_at = now_ms
+            self._timer = self._loop.call_later(RETRY_SECONDS, self._tick)
+            return
+        self._carry_out(shard.tick(now_ms), now_ms)
+
+
+def _size_of(records: Iterable[NewRecord]) -> int:
+    return sum(len(key or b"") + len(value or b"") + RECORD_OVERHEAD for _, key, value, _ in records)

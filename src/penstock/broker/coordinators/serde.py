@@ -1,0 +1,59 @@
+"""The records of internal topics as bytes, in Kafka's formats.
+
+A key begins with its type, a value with its version, int16 both. Records of types and versions that this software does
+not know come from a later one: they are left alone, as there is nothing here that they could change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from penstock.groups.records import value_version as group_value_version
+from penstock.model.decision import CoordinatorRecord
+from penstock.protocol.codec import MalformedMessage, decode, encode
+from penstock.protocol.declaration import Message
+from penstock.protocol.messages import group_records, transaction_records
+from penstock.transactions.records import value_version as transaction_value_version
+
+RecordTypes = Mapping[int, tuple[type[Message], type[Message]]]
+
+KEY_VERSION = 0
+
+
+class RecordFormat:
+    """How the records of one internal topic are written."""
+
+    def __init__(self, types: RecordTypes, value_version: Callable[[Any], int]) -> None:
+        self._types = types
+        self._numbers = {key: number for number, (key, _) in types.items()}
+        self._value_version = value_version
+
+    def encode(self, record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
+        number = self._numbers[type(record.key)]
+        key = number.to_bytes(2, "big") + encode(record.key, KEY_VERSION)
+        if record.value is None:
+            return key, None
+        version = self._value_version(record.value)
+        return key, version.to_bytes(2, "big") + encode(record.value, version)
+
+    def decode(self, key: bytes | None, value: bytes | None) -> CoordinatorRecord | None:
+        """None for a record that is not known here; MalformedMessage for one that should be."""
+        if key is None or len(key) < 2 or (value is not None and len(value) < 2):
+            raise MalformedMessage("a coordinator's record without its type or version")
+        types = self._types.get(int.from_bytes(key[:2], "big", signed=True))
+        if types is None:
+            return None
+        key_type, value_type = types
+        decoded_key = decode(key_type, key, KEY_VERSION, 2)
+        if value is None:
+            return CoordinatorRecord(decoded_key, None)
+        version = int.from_bytes(value[:2], "big", signed=True)
+        versions = value_type.__schema__.versions
+        if versions is None or version not in versions:
+            return None
+        return CoordinatorRecord(decoded_key, decode(value_type, value, version, 2))
+
+
+GROUP_RECORDS = RecordFormat(group_records.RECORD_TYPES, group_value_version)
+TRANSACTION_RECORDS = RecordFormat(transaction_records.RECORD_TYPES, transaction_value_version)

@@ -1,0 +1,61 @@
+"""What the runtime wants of a pure coordinator shard, and what it hands it as a token.
+
+See `model/decision.py` for the laws of what passes between the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol, TypeVar
+
+from penstock.model.decision import AnyMessage, Decision, Reply
+from penstock.model.errors import ErrorCode
+
+NO_PRODUCER: Final = -1
+
+
+class Shard(Protocol):
+    """The durable and the soft state of one partition of an internal topic."""
+
+    @property
+    def deadline(self) -> int | None:
+        """When `tick` is due next, in milliseconds of the day; None: never."""
+        ...
+
+    def replay(
+        self,
+        key: AnyMessage,
+        value: AnyMessage | None,
+        *,
+        producer_id: int = NO_PRODUCER,
+        producer_epoch: int = NO_PRODUCER,
+        timestamp: int = -1,
+    ) -> None: ...
+
+    def replay_end_transaction(self, producer_id: int, producer_epoch: int, committed: bool) -> None: ...
+
+    def tick(self, now_ms: int) -> Decision: ...
+
+    def loaded(self, now_ms: int) -> Decision: ...
+
+    def resigned(self) -> Sequence[Reply]: ...
+
+
+ShardT = TypeVar("ShardT", bound=Shard)
+
+
+class Waiting:
+    """A token: somebody who waits for an answer. It is answered once; `refusal` makes the answer that says why not."""
+
+    __slots__ = ("answer", "refusal")
+
+    def __init__(self, answer: Callable[[Any], None], refusal: Callable[[ErrorCode], Any]) -> None:
+        self.answer = answer
+        self.refusal = refusal
+
+    def refuse(self, code: ErrorCode) -> None:
+        self.answer(self.refusal(code))
+
+
+# What is done in the name of somebody: the shard, the token, the time.
+Operation = Callable[[ShardT, Waiting, int], Decision]
