@@ -27,7 +27,9 @@ from penstock.broker.quorum import MetadataQuorum
 from penstock.broker.replica import Replica
 from penstock.metadata.image import MetadataImage
 from penstock.metadata.partition import Partition
-from penstock.raft.quorum_state import QUORUM_STATE_FILE, ElectionState, decode_quorum_state
+from penstock.raft.quorum_state import QUORUM_STATE_FILE, decode_quorum_state
+from penstock.raft.roles import Role
+from penstock.raft.voters import ReplicaKey
 from penstock.testing.simulation.cluster_world import DATA, ClusterWorld, Machine
 from penstock.testing.simulation.replica_content import Batch, ReplicaContent
 from penstock.testing.simulation.story import Violation
@@ -90,7 +92,7 @@ class ClusterWatch:
         self._newest: MetadataImage | None = None
         self._leaders: dict[tuple[int, int], str] = {}
         self._controllers: dict[int, str] = {}
-        self._elections: dict[str, ElectionState] = {}
+        self._elections: dict[str, tuple[Role, ReplicaKey | None]] = {}
         self._batches: dict[tuple[int, int, int], tuple[Batch, Batch | None]] = {}
         self._committed: dict[tuple[int, int], Batch] = {}
 
@@ -120,15 +122,15 @@ class ClusterWatch:
                 self._check_vote(machine, quorum)
                 if quorum.is_active:
                     self._controls(machine, quorum.epoch)
-        for machine in self._world.brokers:
-            if machine.node is not None:
-                for promises in self._promises:
-                    replica = machine.node.replicas.get(self._topic, promises.index)
-                    if replica is not None:
-                        self._look_at(machine, promises, replica)
-        leaders, self._to_check = self._to_check, []
-        for leader in leaders:
-            self._check_in_sync(*leader)
+                continue
+            for promises in self._promises:
+                replica = node.replicas.get(self._topic, promises.index)
+                if replica is not None:
+                    self._look_at(machine, promises, replica)
+        if self._to_check:
+            leaders, self._to_check = self._to_check, []
+            for leader in leaders:
+                self._check_in_sync(*leader)
 
     # -- metadata ---------------------------------------------------------------------------------------------------
 
@@ -143,13 +145,16 @@ class ClusterWatch:
         driver = quorum._driver
         if driver._is_busy or driver.is_failed:
             return  # it is about to be written
-        election = driver.raft._quorum.election
-        if self._elections.get(machine.name) == election:
+        role = driver.raft.role
+        seen = (role, getattr(role, "voted", None))
+        known = self._elections.get(machine.name)
+        if known is not None and known[0] is seen[0] and known[1] is seen[1]:
             return
+        election = driver.raft._quorum.election
         durable = machine.disk.durable(f"{DATA}/{METADATA_PARTITION}/{QUORUM_STATE_FILE}")
         if durable is None or decode_quorum_state(durable) != election:
             raise Violation("VotePersisted", f"{machine.name} acts on {election}, its disk says {durable!r}")
-        self._elections[machine.name] = election
+        self._elections[machine.name] = seen
 
     def _image_changed(self, machine: Machine, before: MetadataImage | None, image: MetadataImage) -> None:
         if before is not None and image.offset < before.offset:
