@@ -75,10 +75,16 @@ class Faults:
         self._events["symmetric partitions"] += 1
         self._network.partition([one.name], [other.name])
 
-    def delay(self) -> None:
+    def isolate(self, machine: Machine) -> None:
+        """From all other nodes, but not from clients."""
+        self._events["symmetric partitions"] += 1
+        self._network.partition([machine.name], [host for host in self._world.machines if host != machine.name])
+
+    def delay(self, host: str | None = None) -> None:
         """Everything that comes from a host, or goes there."""
         self._events["delays"] += 1
-        self._slow_hosts[self._chance.choice(list(self._world.machines))] = self._chance.choice((0.02, 0.2, 0.8))
+        host = host or self._chance.choice(list(self._world.machines))
+        self._slow_hosts[host] = self._chance.choice((0.02, 0.2, 0.8))
 
     def reset(self) -> None:
         one, other = self._chance.sample(list(self._world.machines), 2)

@@ -54,7 +54,7 @@ EVENTS = (
 # What may happen; twice if it is to happen more often.
 MISFORTUNES = (
     "kill", "kill", "stop", "lose_power", "lose_power", "lose_disk", "rot", "cut", "cut_one_way", "separate",
-    "slow_network", "reset", "jump", "slow_disk", "lose_controller", "reassign", "reassign", "elect",
+    "isolate", "slow_network", "reset", "jump", "slow_disk", "lose_controller", "reassign", "reassign", "elect",
 )  # fmt: skip
 
 PROPERTIES = {
@@ -232,6 +232,11 @@ class ClusterStory:
         """From another broker only: both are alive to the controller, and one of them cannot copy from the other."""
         other = self.chance.choice([each for each in self.world.brokers if each is not machine])
         self.faults.separate(machine, other)
+        await asyncio.sleep(self.chance.choice((0.5, 6.0)))
+
+    async def isolate(self, machine: Machine) -> None:
+        """Clients still write to it: what it leads goes on differently from what others take over."""
+        self.faults.isolate(machine)
         await asyncio.sleep(self.chance.choice((0.5, 6.0)))
 
     async def slow_network(self, machine: Machine) -> None:
