@@ -5,8 +5,9 @@
     record t Empty 1000/0
     reply NONE 1000/0
 
-A test hands over the file and a function that executes a command and tells what happened, line by line. Lines that start
-with `#` are comments. With `pytest --rewrite` the files are written anew with what happens now: read the difference.
+A test hands over the file and a function that executes a command and tells what happened, line by line. Lines that
+start with `#` are comments. With `pytest --rewrite` the files are written anew with what happens now: read the
+difference.
 """
 
 from __future__ import annotations
