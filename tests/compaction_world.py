@@ -94,6 +94,10 @@ class World:
         """What the cleaner does when its time has come."""
         return self._run(self.cleaner.clean_round())
 
+    def truncated(self, offset: int) -> None:
+        """What the broker does when it cuts the log."""
+        self._run(self.cleaner.truncated(self.log, offset))
+
     def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
         loop = SimulatedLoop(self.seed)
         try:

@@ -15,6 +15,15 @@ if TYPE_CHECKING:
     from penstock.testing.nodes import RunningNode
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rewrite", action="store_true", help="scenarios in text files: accept what happens now")
+
+
+@pytest.fixture
+def rewrite(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--rewrite"))
+
+
 @pytest.fixture(autouse=True)
 def log_levels() -> Iterator[None]:
     """Who crashes things on purpose may silence the loggers; the next test hears them again."""

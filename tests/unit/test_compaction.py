@@ -425,6 +425,46 @@ def test_the_checkpoint_is_kafkas_and_is_read_again() -> None:
     assert not world.clean()
 
 
+def test_what_takes_the_place_of_what_was_cut_is_not_clean() -> None:
+    world = World()
+    for number in range(8):
+        world.put((b"a", b"%d" % number))
+    world.roll()
+    assert world.clean()
+    world.put((b"b", b"1"))
+    world.log.truncate_to(7)
+    world.truncated(7)
+    for number in range(3):
+        world.put((b"a", b"other %d" % number))
+    world.roll()
+    world.flush()
+    world.restart()
+    assert world.clean()
+    assert world.contents() == [(9, b"a", b"other 2")]
+
+
+def test_a_log_that_was_repaired_is_compacted_after_all() -> None:
+    world = World()
+    for number in range(8):
+        world.put((b"a", b"%d" % number))
+    world.roll()
+    (segment, _) = world.log.segments
+    file = world.disk.open(segment.path)
+    good = file.pread(segment.size, 0)
+    world.disk.corrupt(segment.path, 65)
+    wanted: list[bool] = []
+    world.log.on_corruption = lambda: wanted.append(segment.is_suspect)
+    assert not world.clean()
+    assert wanted == [True]
+    assert world.clean_round() == 0  # it would fail again
+    damage = world.log.find_damage(segment)()
+    assert damage is not None and (damage.first_offset, damage.next_offset) == (0, 1)
+    assert world.log.restore(segment, damage, good[: damage.size])
+    assert world.log.find_damage(segment)() is None
+    assert world.clean()
+    assert world.contents() == [(7, b"a", b"7")]
+
+
 def test_a_partition_deleted_and_made_again_is_left_alone() -> None:
     world = World()
     for number in range(10):

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+import random
 
 import pytest
-from log_harness import NOW, TOPIC_ID, append, topic
+from log_harness import NOW, TOPIC_ID, append, headers, topic
 
+from penstock.log.checkpoints import read_offset_checkpoint
 from penstock.log.directory import LogDirectory, parse_partition_directory
 from penstock.log.log import Log
 from penstock.model.ids import TopicPartition
@@ -166,3 +168,34 @@ def test_the_metadata_log_is_not_a_partition_like_others(disk: SimulatedDisk) ->
 def test_the_directory_itself_is_durable(disk: SimulatedDisk) -> None:
     LogDirectory(disk, "/srv/penstock/data")
     assert disk.unsynced() == []
+
+
+# -- cutting
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_after_a_cut_nothing_new_is_believed_unchecked(seed: int) -> None:
+    """The checkpoint says how far bytes were synced; what takes the place of what was cut was not."""
+    chance = random.Random(seed)
+    disk = SimulatedDisk()
+    directory = LogDirectory(disk, "/data")
+    log = directory.open(ONE, topic(segment_bytes=2000), now_ms=NOW)
+    for _ in range(40):
+        append(log, size=100)
+    log.flushed(log.flush())
+    stale = directory.checkpoint({})
+    directory.write_checkpoint(stale)
+    cut = chance.randrange(1, 40)
+    log.truncate_to(cut)
+    assert read_offset_checkpoint(disk, "/data/recovery-point-offset-checkpoint")[ONE] <= cut
+    if seed % 2:
+        directory.write_checkpoint(stale)  # by a thread that was slow
+    for _ in range(40):
+        append(log, size=100, epoch=1)
+    disk.power_loss(chance)
+    log = LogDirectory(disk, "/data").open(ONE, topic(segment_bytes=2000), now_ms=NOW)
+    found = headers(log)
+    assert [header.base_offset for header in found] == list(range(log.log_end_offset))
+    assert log.log_end_offset >= cut
+    assert [header.leader_epoch for header in found] == [0] * cut + [1] * (log.log_end_offset - cut)
+    assert not any(segment.is_suspect for segment in log.segments)

@@ -346,3 +346,13 @@ def test_on_a_real_disk(tmp_path: object) -> None:
         files.remove(path)
     assert (log.log_start_offset, log.size) == (300, 0)
     log.close()
+
+
+@pytest.mark.parametrize("number", [2, 5])
+def test_an_offset_that_has_rotted_is_found_by_what_follows(disk: SimulatedDisk, number: int) -> None:
+    """No checksum covers it, and compaction may leave offsets out: it is the next batch that gives it away."""
+    log = filled(disk, 8)
+    position = sum(header.size for header in headers(log)[:number])
+    disk.crash()
+    disk.corrupt(f"{DIRECTORY}/{LOG}", position + 7, 0x40)
+    check_whole(open_log(disk), number)

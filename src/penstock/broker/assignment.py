@@ -1,5 +1,8 @@
 """Bringing the replicas of this broker in line with the metadata: what it is to hold, to lead, to follow, to forget.
 
+Of a topic with very many partitions only some are opened at a time: others need the loop, too, and a broker that opens
+thousands of logs without a heartbeat would be taken for dead.
+
 A partition whose log cannot be opened (the disk is full, say) is left out and tried again until it can; the cluster's
 metadata is committed, and one partition is no reason to stop all others. Only at the start it is: then nobody is served
 yet, and somebody is looking.
@@ -7,8 +10,11 @@ yet, and somebody is looking.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
+import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from penstock.broker.fetcher import Fetchers
@@ -29,6 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("penstock.storage")
 
 RETRY_SECONDS = 1.0
+LOGS_AT_ONCE = 50
 
 
 class Assignment:
@@ -47,6 +54,8 @@ class Assignment:
         # What the metadata says before this process has registered is about the one before it.
         self._is_registered = False
         self._incomplete: set[str] = set()  # topics with partitions that could not be opened
+        self._unopened: dict[str, None] = {}  # topics with partitions that wait for their turn to be opened
+        self._going_on: asyncio.Handle | None = None
 
     def load(self) -> None:
         """At the start, once the metadata is replayed: set aside what is not ours any more, open what is."""
@@ -68,6 +77,8 @@ class Assignment:
 
     def close(self) -> None:
         """Stop taking part."""
+        if self._going_on is not None:
+            self._going_on.cancel()
         self.fetchers.close()
         self.proposals.close()
 
@@ -88,8 +99,7 @@ class Assignment:
                     node.storage.delete_unopened(TopicPartition(topic.name, index))
         for broker_id in delta.changed_brokers:
             self.fetchers.broker_changed(broker_id)
-        for name in delta.changed_topics.values():
-            self._open_partitions(name)
+        self._bring_in_line(delta.changed_topics.values())
         if any(resource.type == ResourceType.BROKER for resource in delta.changed_configs):
             self._set_throttles()
             for replica in node.replicas:
@@ -131,12 +141,34 @@ class Assignment:
         is_same_topic = topic_id is None or topic_id == topic.topic_id
         return is_same_topic and self._node.settings.node_id in topic.partitions[partition.partition].replicas
 
-    def _open_partitions(self, name: str) -> None:
-        """Every partition of a topic that this broker is to hold has a replica, led or not as the metadata says."""
+    def _bring_in_line(self, names: Iterable[str]) -> None:
+        """Leaders and followers now; logs as many as may be opened at once, the others one topic after the other."""
+        left = LOGS_AT_ONCE
+        for name in names:
+            opened = self._open_partitions(name, left)
+            if opened > left:
+                self._unopened[name] = None
+            else:
+                self._unopened.pop(name, None)
+            left = max(0, left - opened)
+        if self._unopened and self._going_on is None:
+            self._going_on = self._node.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._going_on = None
+        self._bring_in_line([next(iter(self._unopened))])
+        self._node.wakeups.run()
+
+    def _open_partitions(self, name: str, at_most: int = sys.maxsize) -> int:
+        """Every partition of a topic that this broker is to hold has a replica, led or not as the metadata says.
+
+        Returns how many had to be opened; if that is more than `at_most`, the others have not been.
+        """
         node = self._node
         topic = node.image.topics.by_name(name)
+        opened = 0
         if topic is None:
-            return
+            return opened
         settings = self._topic_settings(name)
         for index, partition in topic.partitions.items():
             replica = node.replicas.get(name, index)
@@ -145,6 +177,9 @@ class Assignment:
                     self._let_go(replica)
                 continue
             if replica is None:
+                opened += 1
+                if opened > at_most:
+                    continue
                 try:
                     replica = node.storage.open_replica(TopicPartition(name, index), topic.topic_id, settings)
                 except KafkaError as error:
@@ -154,6 +189,7 @@ class Assignment:
                     continue
             if self._is_registered:
                 self._take_part(replica, partition)
+        return opened
 
     def _take_part(self, replica: Replica, partition: Partition) -> None:
         """Lead or follow, as the metadata says."""
@@ -183,8 +219,7 @@ class Assignment:
 
     def _try_again(self) -> None:
         incomplete, self._incomplete = self._incomplete, set()
-        for name in sorted(incomplete):
-            self._open_partitions(name)
+        self._bring_in_line(sorted(incomplete))
 
     def _topic_settings(self, name: str) -> TopicSettings:
         return TopicSettings.from_overrides(self._node.image.topic_config(name), self._node.settings.topic_defaults)

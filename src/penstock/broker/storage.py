@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.broker.replica import Replica
@@ -54,10 +55,16 @@ class Storage:
             directory = min(self.directories, key=lambda each: len(each.logs))
             self._home[partition] = directory
         log = directory.open(partition, settings, now_ms=self._node.clock.now_ms(), topic_id=topic_id)
+        log.before_cut = partial(self._before_cut, log, log.before_cut)
         high_watermark = directory.high_watermarks.get(partition, 0)
         replica = Replica(log, partition, topic_id, self._node.assignment.surroundings, high_watermark)
         self._node.replicas.add(replica)
         return replica
+
+    def _before_cut(self, log: Log, lower_recovery_point: Callable[[int], None], offset: int) -> None:
+        lower_recovery_point(offset)
+        if "compact" in log.settings.cleanup_policy:
+            self._loop.create_task(self.cleaner.truncated(log, offset)).add_done_callback(_log_failure)
 
     async def settle(self) -> None:
         """Before clients come: what counts only once it is flushed, is. It may have been acknowledged, or read, before

@@ -204,6 +204,13 @@ class Cleaner:
         if offsets.pop(log.topic_partition, None) is not None:
             await self._write_checkpoint(log)
 
+    async def truncated(self, log: Log, offset: int) -> None:
+        """The log was cut: what takes the place of what was clean is not."""
+        offsets = self._checkpoint_of(log)
+        if offsets.get(log.topic_partition, 0) > offset:
+            offsets[log.topic_partition] = offset
+            await self._write_checkpoint(log)
+
     def _find(self) -> LogToClean | None:
         now_ms = self._clock.now_ms()
         candidates = [

@@ -72,7 +72,7 @@ def build_offset_map(
     for segment in job.segments:
         if segment.end_offset <= first_dirty_offset:
             continue
-        for view, position, header in read_batches(files, job.directory, segment.base_offset, segment.size, throttle):
+        for view, position, header in read_batches(files, job.directory, segment, throttle):
             if header.last_offset < first_dirty_offset:
                 continue
             if header.is_control:
@@ -106,9 +106,7 @@ def _clean_group(
     cleaned = CleanedSegment(files, job.directory, base_offset, job.index_interval_bytes, throttle)
     try:
         for segment in group:
-            for view, position, header in read_batches(
-                files, job.directory, segment.base_offset, segment.size, throttle
-            ):
+            for view, position, header in read_batches(files, job.directory, segment, throttle):
                 kept = batch_filter.retain(view, position, header)
                 if kept is not None:
                     batch = view[position : position + header.size] if kept.batch is None else kept.batch

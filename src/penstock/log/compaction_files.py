@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 
 from penstock.io.files import Buffer, File, FileSystem
+from penstock.log.compaction_job import SourceSegment
 from penstock.log.index import OffsetIndex, TimeIndex
 from penstock.log.segment import (
     INDEX_SUFFIX,
@@ -34,10 +35,12 @@ class SegmentTooLarge(ValueError):
 
 
 def read_batches(
-    files: FileSystem, directory: str, base_offset: int, size: int, throttle: Throttle
+    files: FileSystem, directory: str, segment: SourceSegment, throttle: Throttle
 ) -> Iterator[tuple[memoryview, int, BatchHeader]]:
-    """Every batch of a segment: a buffer, the batch's position in it, its header. The CRC has been checked."""
-    path = os.path.join(directory, file_name(base_offset, LOG_SUFFIX))
+    """Every batch of a segment: a buffer, the batch's position in it, its header. The CRC and the offsets have been
+    checked."""
+    due, size = segment.base_offset, segment.size
+    path = os.path.join(directory, file_name(due, LOG_SUFFIX))
     file = files.open(path, read_only=True)
     try:
         start, chunk = 0, _READ_CHUNK
@@ -46,6 +49,9 @@ def read_batches(
             end = 0
             for position, header in iterate_headers(view):
                 check_crc(view, position, header)
+                if not due <= header.base_offset < header.next_offset <= segment.end_offset:
+                    raise CorruptBatch(f"{path} is corrupt at position {start + position}: offset {header.base_offset}")
+                due = header.next_offset
                 yield view, position, header
                 end = position + header.size
             if not end:  # a batch larger than what was read

@@ -77,6 +77,7 @@ class LogDirectory:
         self._recovery_points = self._read(RECOVERY_POINT_CHECKPOINT)
         self._log_start_offsets = self._read(LOG_START_CHECKPOINT)
         self._checkpointed_starts = dict(self._log_start_offsets)
+        self._checkpointed_points = dict(self._recovery_points)
         self.high_watermarks = self._read(REPLICATION_CHECKPOINT)
 
     # -- start
@@ -139,7 +140,17 @@ class LogDirectory:
             handles=self._handles,
         )
         self.logs[topic_partition] = log
+        log.before_cut = lambda offset: self._lower_recovery_point(topic_partition, offset)
         return log
+
+    def _lower_recovery_point(self, topic_partition: TopicPartition, offset: int) -> None:
+        """Before a log is cut: were the checkpoint to say that more was synced, what is appended next would be believed
+        after a power loss without a look."""
+        with self._checkpointing:
+            if self._checkpointed_points.get(topic_partition, 0) > offset:
+                points = {**self._checkpointed_points, topic_partition: offset}
+                self._write(RECOVERY_POINT_CHECKPOINT, points)
+                self._checkpointed_points = points
 
     def _forget_namesake(self, topic_partition: TopicPartition) -> None:
         try:
@@ -203,15 +214,18 @@ class LogDirectory:
         """On any thread. Partitions that were set aside meanwhile are left out."""
         with self._checkpointing:
             known = self.logs.keys() | self._recovery_points.keys() | self._log_start_offsets.keys()
-            for name, offsets in (
-                (RECOVERY_POINT_CHECKPOINT, checkpoint.recovery_points),
-                (LOG_START_CHECKPOINT, checkpoint.log_start_offsets),
-                (REPLICATION_CHECKPOINT, checkpoint.high_watermarks),
-            ):
-                kept = {partition: offset for partition, offset in offsets.items() if partition in known}
-                self._write(name, kept)
-                if name == LOG_START_CHECKPOINT:
-                    self._checkpointed_starts = kept
+            points, starts, high_watermarks = (
+                {partition: offset for partition, offset in offsets.items() if partition in known}
+                for offsets in checkpoint
+            )
+            for partition, log in list(self.logs.items()):
+                if log.recovery_point < points.get(partition, 0):
+                    points[partition] = log.recovery_point  # it was cut meanwhile
+            self._write(RECOVERY_POINT_CHECKPOINT, points)
+            self._checkpointed_points = points
+            self._write(LOG_START_CHECKPOINT, starts)
+            self._checkpointed_starts = starts
+            self._write(REPLICATION_CHECKPOINT, high_watermarks)
 
     def _write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         write_offset_checkpoint(self._files, os.path.join(self.path, name), offsets)

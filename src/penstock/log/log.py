@@ -115,6 +115,9 @@ class Log(ReadableLog):
         self._unsynced = Unsynced(files)
         self._cut_during_flush = _NEVER
         self._closed = False
+        self.before_cut: Callable[[int], None] = _nobody_minds
+        """Called before everything from an offset on is cut. What is on disk about the log must not say more of it:
+        other records will take the place of those that go."""
 
     @classmethod
     def open(
@@ -561,6 +564,7 @@ class Log(ReadableLog):
             self.truncate_fully_and_start_at(offset)
             return
         try:
+            self.before_cut(offset)
             self._segments.forget_boundaries()
             number = self._segments.number_of(offset)
             later = self._segments.copy()[number + 1 :]
@@ -618,6 +622,7 @@ class Log(ReadableLog):
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Forget everything; the next record gets `offset`."""
         try:
+            self.before_cut(offset)
             old = self._segments.copy()
             for segment in old:
                 segment.close()
@@ -708,3 +713,7 @@ class Log(ReadableLog):
             self._handles.forget(path)
             self._unsynced.forget(path)
             self._files.remove(path)
+
+
+def _nobody_minds(offset: int) -> None:
+    """Until somebody does."""

@@ -109,6 +109,9 @@ def scan_segment(
         if crc32c(view[at + CRC_START : at + batch_size]) != crc:
             fault = "the CRC does not match"
             break
+        if offset > next_offset and _is_contradicted(file, position + batch_size, last_offset):
+            fault = f"offsets {offset} to {last_offset} do not follow {next_offset}, as the next batch does"
+            break
         if producer_id >= 0 and producers is not None:
             try:
                 replay_batch(segment, producers, view, at, read_header(view, at), now_ms)
@@ -131,6 +134,13 @@ def scan_segment(
         position += batch_size
     segment.note(since, largest, largest_offset, first_timestamp)
     return Scanned(position, next_offset, fault)
+
+
+def _is_contradicted(file: File, following: int, last_offset: int) -> bool:
+    """No checksum covers a batch's offset. If one leaves some out, as compaction does, and the next does not come after
+    it, then it is the first that has rotted."""
+    offset = file.pread(8, following)
+    return len(offset) == 8 and int.from_bytes(offset, "big") <= last_offset
 
 
 def replay_batch(

@@ -91,3 +91,6 @@ class GroupSettings:
     group_consumer_regex_refresh_interval_ms: int = setting(
         Type.INT, 600_000, at_least(10_000), "How often a regular expression subscription is matched again."
     )
+    group_consumer_assignment_interval_ms: int = setting(
+        Type.INT, 1000, at_least(0), "The least time between two assignments of a consumer-protocol group."
+    )

@@ -9,6 +9,8 @@ is in the logs. Only what has changed is looked at again.
 - `LogMatching`: batches with the same offset and leader epoch are the same batch, and follow the same batch.
 - `CommittedPrefix`: what one replica knows to be committed, no other knows differently.
 - `CommittedIsInSync`: what a leader takes for committed is on every replica that could be elected next.
+- `CommittedIsOnDisks`: and, on topics that flush with every message, would survive if all of them lost their power.
+- `VotePersisted`: a node of the quorum that has acted on an election would still know of it after a power loss.
 - `Durability`: whoever leads has all that was promised, to producers by an acknowledgement, to consumers by reading.
 - `MetadataImagesEqual`: nodes that have replayed the metadata up to the same offset have the same image.
 """
@@ -19,11 +21,16 @@ from collections import Counter
 from collections.abc import Collection
 from typing import NamedTuple
 
+from penstock.broker.metadata_store import METADATA_PARTITION
 from penstock.broker.node import Node
+from penstock.broker.quorum import MetadataQuorum
 from penstock.broker.replica import Replica
 from penstock.metadata.image import MetadataImage
 from penstock.metadata.partition import Partition
-from penstock.testing.simulation.cluster_world import ClusterWorld, Machine
+from penstock.raft.quorum_state import QUORUM_STATE_FILE, decode_quorum_state
+from penstock.raft.roles import Role
+from penstock.raft.voters import ReplicaKey
+from penstock.testing.simulation.cluster_world import DATA, ClusterWorld, Machine
 from penstock.testing.simulation.replica_content import Batch, ReplicaContent
 from penstock.testing.simulation.story import Violation
 
@@ -77,16 +84,26 @@ class ClusterWatch:
         self._topic = topic
         self._promises = promises
         self._events = events
-        self.doubtful: set[str] = set()
-        """Brokers that may have lost what they had, and do not count until everybody is in sync again."""
+        self._doubtful: set[tuple[str, int]] = set()
+        self._to_check: list[tuple[Machine, Promises, int, Partition]] = []
         self._seen: dict[tuple[str, int], Seen] = {}
         self._images: dict[str, tuple[Node, MetadataImage]] = {}
         self._first_images: dict[int, tuple[str, MetadataImage]] = {}
         self._newest: MetadataImage | None = None
         self._leaders: dict[tuple[int, int], str] = {}
         self._controllers: dict[int, str] = {}
+        self._elections: dict[str, tuple[Role, ReplicaKey | None]] = {}
         self._batches: dict[tuple[int, int, int], tuple[Batch, Batch | None]] = {}
         self._committed: dict[tuple[int, int], Batch] = {}
+
+    def doubt(self, machine: Machine) -> None:
+        """It may have lost what it had: it does not count until it has been out of sync once. Whoever is in sync then
+        has come to be so by what he has now."""
+        self._doubtful.update((machine.name, promises.index) for promises in self._promises)
+
+    def trust_all(self) -> None:
+        """Everybody is in sync again."""
+        self._doubtful.clear()
 
     def look(self) -> None:
         for machine in self._world.machines.values():
@@ -101,14 +118,19 @@ class ClusterWatch:
             elif known[1] is not quorum.image:
                 self._image_changed(machine, known[1], quorum.image)
                 self._images[machine.name] = node, quorum.image
-            if machine.is_controller and quorum.is_active:
-                self._controls(machine, quorum.epoch)
-        for machine in self._world.brokers:
-            if machine.node is not None:
-                for promises in self._promises:
-                    replica = machine.node.replicas.get(self._topic, promises.index)
-                    if replica is not None:
-                        self._look_at(machine, promises, replica)
+            if machine.is_controller:
+                self._check_vote(machine, quorum)
+                if quorum.is_active:
+                    self._controls(machine, quorum.epoch)
+                continue
+            for promises in self._promises:
+                replica = node.replicas.get(self._topic, promises.index)
+                if replica is not None:
+                    self._look_at(machine, promises, replica)
+        if self._to_check:
+            leaders, self._to_check = self._to_check, []
+            for leader in leaders:
+                self._check_in_sync(*leader)
 
     # -- metadata ---------------------------------------------------------------------------------------------------
 
@@ -118,6 +140,21 @@ class ClusterWatch:
         former = self._controllers.setdefault(epoch, machine.name)
         if former != machine.name:
             raise Violation("OneLeaderPerEpoch", f"{former} and {machine.name} lead the quorum in {epoch}")
+
+    def _check_vote(self, machine: Machine, quorum: MetadataQuorum) -> None:
+        driver = quorum._driver
+        if driver._is_busy or driver.is_failed:
+            return  # it is about to be written
+        role = driver.raft.role
+        seen = (role, getattr(role, "voted", None))
+        known = self._elections.get(machine.name)
+        if known is not None and known[0] is seen[0] and known[1] is seen[1]:
+            return
+        election = driver.raft._quorum.election
+        durable = machine.disk.durable(f"{DATA}/{METADATA_PARTITION}/{QUORUM_STATE_FILE}")
+        if durable is None or decode_quorum_state(durable) != election:
+            raise Violation("VotePersisted", f"{machine.name} acts on {election}, its disk says {durable!r}")
+        self._elections[machine.name] = seen
 
     def _image_changed(self, machine: Machine, before: MetadataImage | None, image: MetadataImage) -> None:
         if before is not None and image.offset < before.offset:
@@ -137,6 +174,11 @@ class ClusterWatch:
             if new is not None and old is not None:
                 self._events["ISR changes"] += new.isr != old.isr
                 self._events["elections"] += new.leader != old.leader and new.leader >= 0
+            if new is not None:
+                in_sync = {f"broker-{broker_id}" for broker_id in (*new.isr, *new.elr)}
+                self._doubtful -= {
+                    each for each in self._doubtful if each[1] == promises.index and each[0] not in in_sync
+                }
 
     def _partition(self, image: MetadataImage | None, promises: Promises) -> Partition | None:
         return None if image is None else image.topics.partition(self._topic, promises.index)
@@ -207,17 +249,21 @@ class ClusterWatch:
             return  # it has been succeeded, and does not know
         if state.leader_epoch != before.leader_epoch and not seen.content.is_damaged:
             promises.check(seen.content.values(), f"{machine.name}, the leader of epoch {state.leader_epoch},")
-        self._check_in_sync(machine, promises, state.high_watermark, partition)
+        self._to_check.append((machine, promises, state.high_watermark, partition))
 
     def _check_in_sync(self, leader: Machine, promises: Promises, high_watermark: int, partition: Partition) -> None:
         for broker_id in (*partition.isr, *partition.elr):
             member = self._world.machines[f"broker-{broker_id}"]
-            if member.node is None or member.name in self.doubtful:
+            key = (member.name, promises.index)
+            seen = self._seen.get(key)
+            if member.node is None or key in self._doubtful or seen is None:
                 continue
             replica = member.node.replicas.get(self._topic, promises.index)
-            if replica is not None and replica.log.log_end_offset < high_watermark:
-                raise Violation(
-                    "CommittedIsInSync",
-                    f"partition {promises.index}: {leader.name} takes {high_watermark} for committed, {member.name}, "
-                    f"of {partition.isr} and {partition.elr}, ends at {replica.log.log_end_offset}",
-                )
+            if replica is not seen.replica:
+                continue
+            who = f"{member.name}, of {partition.isr} and {partition.elr},"
+            what = f"partition {promises.index}: {leader.name} takes {high_watermark} for committed, {who}"
+            if seen.state.log_end < high_watermark:
+                raise Violation("CommittedIsInSync", f"{what} ends at {seen.state.log_end}")
+            if replica.log.settings.flush_messages == 1 and not seen.content.is_on_disk(high_watermark):
+                raise Violation("CommittedIsOnDisks", f"{what} has not synced it")

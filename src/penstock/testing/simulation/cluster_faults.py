@@ -10,8 +10,9 @@ import random
 from collections import Counter
 
 from penstock.testing.simulation.cluster_world import ClusterWorld, Machine
-from penstock.testing.simulation.replica_content import ReplicaContent
+from penstock.testing.simulation.replica_content import Place
 
+OFFSET_AT = range(8)
 LEADER_EPOCH_AT = range(12, 16)
 CLOCK_JUMPS_MS = (-600_000, -5_000, -500, 500, 5_000, 600_000)
 
@@ -70,10 +71,20 @@ class Faults:
         for other in others:
             self._network.cut(*((other, one) if deaf else (one, other)))
 
-    def delay(self) -> None:
+    def separate(self, one: Machine, other: Machine) -> None:
+        self._events["symmetric partitions"] += 1
+        self._network.partition([one.name], [other.name])
+
+    def isolate(self, machine: Machine) -> None:
+        """From all other nodes, but not from clients."""
+        self._events["symmetric partitions"] += 1
+        self._network.partition([machine.name], [host for host in self._world.machines if host != machine.name])
+
+    def delay(self, host: str | None = None) -> None:
         """Everything that comes from a host, or goes there."""
         self._events["delays"] += 1
-        self._slow_hosts[self._chance.choice(list(self._world.machines))] = self._chance.choice((0.02, 0.2, 0.8))
+        host = host or self._chance.choice(list(self._world.machines))
+        self._slow_hosts[host] = self._chance.choice((0.02, 0.2, 0.8))
 
     def reset(self) -> None:
         one, other = self._chance.sample(list(self._world.machines), 2)
@@ -104,13 +115,14 @@ class Faults:
         slowness = self._slow_disks.get(self._world.loop.host)
         return self._ordinary_executor_delay() + (0.0 if slowness is None else slowness * self._noise.random())
 
-    def flip(self, machine: Machine, content: ReplicaContent) -> None:
-        """A bit of a batch in a replica's log: in its records, or in its header, but for the leader epoch, which no
-        checksum covers."""
-        path, begin, end = self._chance.choice(content.places())
-        position = self._chance.choice([at for at in range(end - begin) if at not in LEADER_EPOCH_AT])
+    def flip(self, machine: Machine, places: list[Place]) -> None:
+        """A bit of a batch: in its records or its header, but for the leader epoch, which no checksum covers, and the
+        offset of the last batch, which none behind it contradicts."""
+        place = self._chance.choice(places)
+        spared = {*LEADER_EPOCH_AT, *(OFFSET_AT if place is places[-1] else ())}
+        position = self._chance.choice([at for at in range(place.end - place.begin) if at not in spared])
         self._events["bits flipped"] += 1
-        machine.disk.corrupt(path, begin + position, 1 << self._chance.randrange(8))
+        machine.disk.corrupt(place.path, place.begin + position, 1 << self._chance.randrange(8))
 
     def heal(self) -> None:
         """Links and disks are as they should be; clocks stay as they are."""

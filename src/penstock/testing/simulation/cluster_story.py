@@ -2,7 +2,8 @@
 
 Producers write idempotently with acks=all and repeat what was not answered; consumers read on as they would anywhere.
 Meanwhile brokers and controllers are killed, stopped, lose their power or their disk; links are cut in both directions
-or in one, or slow; disks are slow, and bits on them flip; clocks jump; partitions are moved to other brokers and leaders elected again.
+or in one, or slow; disks are slow, and bits on them flip; clocks jump; partitions are moved to other brokers and
+leaders elected again.
 
 What must hold all along is in `cluster_checkers`. In the end everybody is back, and then: all replicas are in sync and
 byte for byte the same (`ReplicasAreEqual`), with everything that was promised in them (`Durability`), per producer in
@@ -18,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from penstock.metadata.partition import Partition
 from penstock.model.errors import ErrorCode
@@ -50,6 +51,12 @@ EVENTS = (
     "repairs", "in sync again",
 )  # fmt: skip
 
+# What may happen; twice if it is to happen more often.
+MISFORTUNES = (
+    "kill", "kill", "stop", "lose_power", "lose_power", "lose_disk", "rot", "cut", "cut_one_way", "separate",
+    "isolate", "slow_network", "reset", "jump", "slow_disk", "lose_controller", "reassign", "reassign", "elect",
+)  # fmt: skip
+
 PROPERTIES = {
     "replica.lag.time.max.ms": "3000",
     "broker.session.timeout.ms": "4000",
@@ -65,9 +72,12 @@ PROPERTIES = {
 
 
 class ClusterStory:
-    def __init__(self, loop: SimulatedLoop, seed: int, *, rounds: int = ROUNDS) -> None:
+    def __init__(
+        self, loop: SimulatedLoop, seed: int, *, rounds: int = ROUNDS, misfortunes: Sequence[str] = MISFORTUNES
+    ) -> None:
         self.chance = random.Random(f"{seed}/cluster")
         self.rounds = rounds
+        self.misfortunes = misfortunes
         self.events: Counter[str] = Counter()
         self.world = ClusterWorld(
             loop,
@@ -125,13 +135,7 @@ class ClusterStory:
 
     async def misfortune(self) -> None:
         machine = self.chance.choice(self.world.brokers)
-        what: Callable[[Machine], Awaitable[None]] = self.chance.choice(
-            (
-                *(self.kill, self.kill, self.stop, self.lose_power, self.lose_power, self.lose_disk, self.rot),
-                *(self.cut, self.cut_one_way, self.slow_network, self.reset, self.jump, self.slow_disk),
-                *(self.lose_controller, self.reassign, self.reassign, self.elect),
-            )
-        )
+        what: Callable[[Machine], Awaitable[None]] = getattr(self, self.chance.choice(self.misfortunes))
         if self.chance.random() < 0.2:
             self.heal()
         elif not machine.runs:
@@ -158,36 +162,41 @@ class ClusterStory:
             if self.chance.random() < 0.5:  # all but one that has everything
                 stays = self.chance.choice(self.holders_of_everything())
                 victims = [each for each in self.world.brokers if each is not stays]
-            self.watch.doubtful.update(each.name for each in victims)
         for victim in victims:
+            if not self.flushes:
+                self.watch.doubt(victim)
             self.faults.lose_power(victim)
         if not self.flushes:
             await self.everybody_back()
 
     async def lose_disk(self, machine: Machine) -> None:
         await self.everybody_back()
-        self.watch.doubtful.add(machine.name)
+        self.watch.doubt(machine)
         self.faults.lose_disk(machine)
         if self.chance.random() < 0.5:
             await self.pause()
         await self.everybody_back()
 
     async def rot(self, machine: Machine) -> None:
-        """A bit, on a machine that runs and has lost it from its page cache, or on one that is stopped, or was killed.
-        Then all of it is read there, and has to be what it was."""
+        """A bit flips, on a machine that runs and has lost it from its page cache, or on one that is stopped, or was
+        killed. Then all of the log is read there, and has to be what it was."""
         await self.everybody_back()
         promises = self.chance.choice(self.promises)
         content = self.contents(promises).get(machine.name)
-        end = len(promises.told)
-        if content is None or end == 0:
+        places = [] if content is None else content.places()
+        if content is None or not places:
             return
+        end = content.ends[1]
         how = self.chance.choice(("runs", "stops", "dies"))
-        if how == "stops":
+        if how == "runs":  # the active segment was written a moment ago, and is in the page cache
+            places = [place for place in places if place.path != places[-1].path]
+        elif how == "stops":
             await self.faults.stop(machine)
-        elif how == "dies":
-            self.watch.doubtful.add(machine.name)  # what is behind the damage may have to be fetched again
+        else:
+            self.watch.doubt(machine)  # what is behind the damage may have to be fetched again
             self.faults.crash(machine)
-        self.faults.flip(machine, content)
+        if places:
+            self.faults.flip(machine, places)
         machine.disk.cold = lambda path, position, size: path.endswith(".log")
         if how != "runs":
             machine.start()
@@ -218,6 +227,17 @@ class ClusterStory:
     async def cut_one_way(self, machine: Machine) -> None:
         self.faults.cut_one_way()
         await self.suffer()
+
+    async def separate(self, machine: Machine) -> None:
+        """From another broker only: both are alive to the controller, and one of them cannot copy from the other."""
+        other = self.chance.choice([each for each in self.world.brokers if each is not machine])
+        self.faults.separate(machine, other)
+        await asyncio.sleep(self.chance.choice((0.5, 6.0)))
+
+    async def isolate(self, machine: Machine) -> None:
+        """Clients still write to it: what it leads goes on differently from what others take over."""
+        self.faults.isolate(machine)
+        await asyncio.sleep(self.chance.choice((0.5, 6.0)))
 
     async def slow_network(self, machine: Machine) -> None:
         self.faults.delay()
@@ -270,7 +290,7 @@ class ClusterStory:
     async def everybody_back(self) -> None:
         self.heal()
         await self.world.until(self.all_in_sync, "all replicas are in sync")
-        self.watch.doubtful.clear()
+        self.watch.trust_all()
         self.events["in sync again"] += 1
 
     def all_in_sync(self) -> bool:
@@ -334,5 +354,5 @@ class ClusterStory:
             last[producer] = int(number)
 
 
-def play(seed: int, rounds: int = ROUNDS) -> Outcome:
-    return play_on_loop(seed, lambda loop: ClusterStory(loop, seed, rounds=rounds))
+def play(seed: int, rounds: int = ROUNDS, misfortunes: Sequence[str] = MISFORTUNES) -> Outcome:
+    return play_on_loop(seed, lambda loop: ClusterStory(loop, seed, rounds=rounds, misfortunes=misfortunes))

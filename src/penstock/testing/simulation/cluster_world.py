@@ -56,6 +56,7 @@ class Machine:
     def __init__(self, world: ClusterWorld, name: str, properties: dict[str, str]) -> None:
         self.world = world
         self.name = name
+        self.is_controller = name.startswith("controller")
         self.clock = SimulatedClock(elapsed=world.loop.time)
         self.disk = self._new_disk()
         self.properties = properties
@@ -141,10 +142,6 @@ class Machine:
     def directory_id(self, directory: str) -> bytes:
         assert self.node is not None
         return self.node.identity.directories[directory]
-
-    @property
-    def is_controller(self) -> bool:
-        return self.name.startswith("controller")
 
     @property
     def image(self) -> MetadataImage:

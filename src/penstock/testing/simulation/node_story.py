@@ -38,7 +38,7 @@ TRANSIENT = {
     ErrorCode.NOT_CONTROLLER,
 }
 PATIENCE_S = 5.0
-ROUNDS = 12
+ROUNDS = 6
 EVENTS = (
     "process crashes", "crashes within a step", "power losses", "clean stops", "clean stops, then power losses",
     "full disks", "cold reads", "killed while starting", "connections lost",

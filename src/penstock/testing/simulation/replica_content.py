@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -17,6 +18,12 @@ class Batch(NamedTuple):
     next_offset: int
     epoch: int
     crc: int
+
+
+class Place(NamedTuple):
+    path: str
+    begin: int
+    end: int
 
 
 class _Place(NamedTuple):
@@ -78,6 +85,17 @@ class ReplicaContent:
         finally:
             file.close()
 
+    def is_on_disk(self, offset: int) -> bool:
+        """Whether the last batch below `offset` would survive a power loss."""
+        number = bisect_right(self.batches, offset, key=lambda batch: batch.next_offset) - 1
+        if number < 0:
+            return True
+        base, end = self._places[number]
+        begin = self._places[number - 1].end if number and self._places[number - 1].segment == base else 0
+        (path,) = [segment.path for segment in self._log.segments if segment.base_offset == base]
+        durable = self._disk.durable(path)
+        return durable is not None and durable[begin:end] == self._read(path, end - begin, begin)
+
     @property
     def ends(self) -> tuple[int, int]:
         return self._log.log_start_offset, self._log.log_end_offset
@@ -86,10 +104,10 @@ class ReplicaContent:
         """Every byte between the log's ends."""
         return b"".join(self._read(segment.path, segment.size, 0) for segment in self._log.segments)
 
-    def places(self) -> list[tuple[str, int, int]]:
-        """Where the batches lie: path, begin and end."""
+    def places(self) -> list[Place]:
+        """Where the batches lie."""
         return [
-            (segment.path, at, at + header.size)
+            Place(segment.path, at, at + header.size)
             for segment in self._log.segments
             for at, header in iterate_headers(self._read(segment.path, segment.size, 0))
         ]

@@ -1,0 +1,81 @@
+"""What an operator decides about groups, as their coordinator needs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.settings.groups import GroupSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupCoordinatorSettings:
+    """The defaults are Kafka's."""
+
+    # -- the classic protocol
+
+    # group.initial.rebalance.delay.ms: an empty group waits so long for more members, and longer while they come.
+    initial_rebalance_delay_ms: int = 3000
+    # group.min.session.timeout.ms, group.max.session.timeout.ms
+    min_session_timeout_ms: int = 6000
+    max_session_timeout_ms: int = 1_800_000
+    # group.max.size
+    max_size: int = 2**31 - 1
+    # A new member cannot send heartbeats until its first JoinGroup is answered. If that takes longer than this, it is
+    # removed: whoever has given up waiting would else linger. Kafka has no setting for it.
+    new_member_join_timeout_ms: int = 300_000
+
+    # -- the consumer protocol
+
+    # group.consumer.session.timeout.ms
+    consumer_session_timeout_ms: int = 45_000
+    # group.consumer.heartbeat.interval.ms
+    consumer_heartbeat_interval_ms: int = 5000
+    # group.consumer.max.size
+    consumer_max_size: int = 2**31 - 1
+    # group.consumer.assignors: the default first.
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    # group.consumer.migration.policy
+    migration_policy: str = "bidirectional"
+    # group.consumer.regex.refresh.interval.ms
+    regex_refresh_interval_ms: int = 600_000
+    # Whatever topics come and go, expressions are not matched again before this. Kafka has no setting for it.
+    regex_refresh_min_interval_ms: int = 10_000
+    # group.consumer.assignment.interval.ms: members that come at once are assigned at once.
+    assignment_interval_ms: int = 1000
+
+    # -- offsets
+
+    # offset.metadata.max.bytes
+    offset_metadata_max_bytes: int = 4096
+    # offsets.retention.minutes
+    offsets_retention_ms: int = 10_080 * 60_000
+    # offsets.retention.check.interval.ms
+    offsets_retention_check_interval_ms: int = 600_000
+
+    @classmethod
+    def of(cls, node: GroupSettings) -> GroupCoordinatorSettings:
+        return cls(
+            initial_rebalance_delay_ms=node.group_initial_rebalance_delay_ms,
+            min_session_timeout_ms=node.group_min_session_timeout_ms,
+            max_session_timeout_ms=node.group_max_session_timeout_ms,
+            max_size=node.group_max_size,
+            consumer_session_timeout_ms=node.group_consumer_session_timeout_ms,
+            consumer_heartbeat_interval_ms=node.group_consumer_heartbeat_interval_ms,
+            consumer_max_size=node.group_consumer_max_size,
+            consumer_assignors=node.group_consumer_assignors,
+            migration_policy=node.group_consumer_migration_policy,
+            regex_refresh_interval_ms=node.group_consumer_regex_refresh_interval_ms,
+            assignment_interval_ms=node.group_consumer_assignment_interval_ms,
+            offset_metadata_max_bytes=node.offset_metadata_max_bytes,
+            offsets_retention_ms=node.offsets_retention_minutes * 60_000,
+            offsets_retention_check_interval_ms=node.offsets_retention_check_interval_ms,
+        )
+
+    @property
+    def allows_upgrade(self) -> bool:
+        """Whether a classic group with members may become a consumer group."""
+        return self.migration_policy in ("upgrade", "bidirectional")
+
+    @property
+    def allows_downgrade(self) -> bool:
+        return self.migration_policy in ("downgrade", "bidirectional")

@@ -1,0 +1,71 @@
+"""DescribeTransactions and ListTransactions: what operators ask when a transaction hangs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from penstock.model.errors import ErrorCode
+from penstock.protocol.messages.describe_transactions import TopicData
+from penstock.protocol.messages.describe_transactions import TransactionState as Described
+from penstock.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from penstock.protocol.messages.list_transactions import TransactionState as Listed
+from penstock.transactions.records import by_topic
+from penstock.transactions.state import Status, Transaction
+
+
+def describe(transactional_id: str, current: Transaction | None) -> Described:
+    if not transactional_id:
+        return Described(error_code=ErrorCode.INVALID_REQUEST, transactional_id=transactional_id)
+    if current is None:
+        return Described(error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id=transactional_id)
+    return Described(
+        transactional_id=transactional_id,
+        transaction_state=current.status.label,
+        transaction_timeout_ms=current.timeout_ms,
+        transaction_start_time_ms=current.started_ms,
+        producer_id=current.producer_id,
+        producer_epoch=current.producer_epoch,
+        topics=[
+            TopicData(topic=topic, partitions=partitions) for topic, partitions in by_topic(current.partitions).items()
+        ],
+    )
+
+
+def list_transactions(
+    transactions: Iterable[Transaction], request: ListTransactionsRequest, now_ms: int
+) -> ListTransactionsResponse:
+    """All filters that are given have to match; a state nobody knows is told, and matches nothing."""
+    response = ListTransactionsResponse()
+    statuses: set[Status] = set()
+    for name in request.state_filters:
+        status = Status.by_label(name)
+        if status is not None:
+            statuses.add(status)
+        elif name not in response.unknown_state_filters:
+            response.unknown_state_filters.append(name)
+    producer_ids = set(request.producer_id_filters)
+    pattern = None
+    if request.transactional_id_pattern:
+        try:
+            pattern = re.compile(request.transactional_id_pattern)
+        except re.error:
+            response.error_code = ErrorCode.INVALID_REGULAR_EXPRESSION
+            return response
+    for transaction in transactions:
+        if producer_ids and transaction.producer_id not in producer_ids:
+            continue
+        if request.state_filters and transaction.status not in statuses:
+            continue
+        if 0 <= request.duration_filter >= now_ms - transaction.started_ms:
+            continue
+        if pattern is not None and pattern.fullmatch(transaction.transactional_id) is None:
+            continue
+        response.transaction_states.append(
+            Listed(
+                transactional_id=transaction.transactional_id,
+                producer_id=transaction.producer_id,
+                transaction_state=transaction.status.label,
+            )
+        )
+    return response
