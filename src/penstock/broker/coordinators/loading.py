@@ -137,7 +137,7 @@ class Load(Generic[ShardT]):
                             known.value,
                             producer_id=producer_id,
                             producer_epoch=producer_epoch,
-                            timestamp=record.timestamp,
+                            timestamp_ms=record.timestamp,
                         )
                     self._count += 1
                     if self._count % RECORDS_BETWEEN_LOOKS == 0:

@@ -327,7 +327,7 @@ class CoordinatorPartition(Generic[ShardT]):
         assert shard is not None
         producer_id, producer_epoch = producer or (NO_PRODUCER, NO_PRODUCER)
         for key, value in records:
-            shard.replay(key, value, producer_id=producer_id, producer_epoch=producer_epoch, timestamp=now_ms)
+            shard.replay(key, value, producer_id=producer_id, producer_epoch=producer_epoch, timestamp_ms=now_ms)
 
     def _flush_soon(self) -> None:
         self._is_flush_due = False

@@ -29,7 +29,7 @@ class Shard(Protocol):
         *,
         producer_id: int = NO_PRODUCER,
         producer_epoch: int = NO_PRODUCER,
-        timestamp: int = -1,
+        timestamp_ms: int = -1,
     ) -> None: ...
 
     def replay_end_transaction(self, producer_id: int, producer_epoch: int, committed: bool) -> None: ...

@@ -1,0 +1,528 @@
+"""The runtime of a coordinator's partition: loading, appending, waiting for commits, failing, resigning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from log_harness import open_log, topic
+
+from penstock.broker.coordinators.coordinator import Coordinator
+from penstock.broker.coordinators.hashing import partition_for
+from penstock.broker.coordinators.partition import CoordinatorPartition, Marker, Producer
+from penstock.broker.coordinators.serde import GROUP_RECORDS
+from penstock.broker.coordinators.shard import Waiting
+from penstock.broker.flusher import Flusher
+from penstock.broker.replica import Replica, Surroundings, Wakeups
+from penstock.metadata.image import EMPTY_IMAGE
+from penstock.metadata.partition import Partition
+from penstock.model.decision import CoordinatorRecord, Decision, Reply
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.protocol.messages.group_records import OffsetCommitKey, OffsetCommitValue
+from penstock.settings.topic import TopicSettings
+from penstock.testing.simulated_disk import SimulatedDisk
+from penstock.testing.simulated_loop import SimulatedLoop, simulate
+
+COMMIT_TIMEOUT_MS = 5000
+
+
+class Ledger:
+    """A shard: numbers by name. Those written in a transaction wait for its end."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        self.pending: dict[int, dict[str, int]] = {}
+        self.parked: list[Any] = []
+        self.deadline: int | None = None
+        self.ticks = 0
+        self.is_loaded = False
+        self.on_tick: Callable[[], Decision] = lambda: Decision([], [])
+
+    def replay(
+        self,
+        key: Any,
+        value: Any,
+        *,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        timestamp_ms: int = -1,
+    ) -> None:
+        numbers = self.numbers if producer_id < 0 else self.pending.setdefault(producer_id, {})
+        if value is None:
+            numbers.pop(key.group, None)
+        else:
+            numbers[key.group] = value.offset
+
+    def replay_end_transaction(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
+        pending = self.pending.pop(producer_id, {})
+        if committed:
+            self.numbers |= pending
+
+    def loaded(self, now_ms: int) -> Decision:
+        self.is_loaded = True
+        return Decision([], [])
+
+    def tick(self, now_ms: int) -> Decision:
+        self.ticks += 1
+        self.deadline = None
+        return self.on_tick()
+
+    def resigned(self) -> list[Reply]:
+        parked, self.parked = self.parked, []
+        return [Reply(token, "parked until resigned") for token in parked]
+
+
+def record(name: str, number: int, padding: int = 0) -> CoordinatorRecord:
+    value = OffsetCommitValue(offset=number, metadata="x" * padding)
+    return CoordinatorRecord(OffsetCommitKey(group=name, topic="t", partition=0), value)
+
+
+class Clock:
+    def __init__(self, loop: SimulatedLoop) -> None:
+        self._loop = loop
+
+    def now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+
+class World:
+    """A replica that leads, with one follower unless it is `alone`, and the coordinator on it."""
+
+    def __init__(self, loop: SimulatedLoop, *, alone: bool = False, settings: TopicSettings | None = None) -> None:
+        self.loop = loop
+        self.clock = Clock(loop)
+        self.disk = SimulatedDisk()
+        wakeups = Wakeups()
+        surroundings = Surroundings(
+            broker_id=1,
+            clock=self.clock,
+            wakeups=wakeups,
+            flusher=Flusher(loop, wakeups.run, lambda reason: None),
+            lag_max_ms=30_000,
+            registered=lambda broker_id: broker_id,
+            propose=lambda replica, proposal: None,
+            repair=lambda replica: None,
+        )
+        log = open_log(self.disk, settings or topic(segment_bytes=1_000_000, min_insync_replicas=1 if alone else 2))
+        self.replica = Replica(log, TopicPartition("events", 0), bytes(16), surroundings)
+        self.brokers = (1,) if alone else (1, 2)
+        self.epoch = 0
+        self.shards: list[Ledger] = []
+        self.answers: list[tuple[str, Any]] = []
+        node = SimpleNamespace(loop=loop, clock=self.clock, image=EMPTY_IMAGE, wakeups=wakeups)
+        self.coordinator: Coordinator[Ledger] = Coordinator(
+            cast(Any, node),
+            "events",
+            GROUP_RECORDS,
+            self._new_shard,
+            partitions_default=1,
+            commit_timeout_ms=COMMIT_TIMEOUT_MS,
+            load_buffer_size=1 << 20,
+        )
+
+    def _new_shard(self, index: int, leader_epoch: int) -> Ledger:
+        self.shards.append(Ledger())
+        return self.shards[-1]
+
+    def lead(self, isr: tuple[int, ...] | None = None, *, same_epoch: bool = False) -> None:
+        self.epoch += not same_epoch
+        old = self.replica.partition
+        partition_epoch = 0 if old is None else old.partition_epoch + 1
+        self.replica.lead(
+            Partition(
+                replicas=self.brokers,
+                directories=(bytes(16),) * len(self.brokers),
+                isr=isr or self.brokers,
+                leader=1,
+                leader_epoch=self.epoch,
+                partition_epoch=partition_epoch,
+            )
+        )
+        self.coordinator.replica_changed(self.replica)
+
+    def follow(self) -> None:
+        self.epoch += 1
+        self.replica.follow(Partition(self.brokers, (bytes(16),) * 2, self.brokers, 2, self.epoch, 100))
+        self.coordinator.replica_changed(self.replica)
+
+    def catch_up(self) -> None:
+        """The follower has everything."""
+        end = self.replica.log.log_end_offset
+        self.replica.fetched_by(2, end, 0, 2, self.clock.now_ms())
+
+    def waiting(self, who: str) -> Waiting:
+        return Waiting(lambda answer: self.answers.append((who, answer)), lambda code: code)
+
+    def put(self, who: str, name: str, number: int, *, padding: int = 0, **how: Any) -> None:
+        self.coordinator.submit(
+            name,
+            lambda shard, token, now_ms: Decision([record(name, number, padding)], [Reply(token, "done")]),
+            self.waiting(who),
+            **how,
+        )
+
+    def look(self, who: str, name: str) -> None:
+        self.coordinator.submit(
+            name,
+            lambda shard, token, now_ms: Decision([], [Reply(token, shard.numbers.get(name))]),
+            self.waiting(who),
+        )
+
+    def park(self, who: str) -> None:
+        def operation(shard: Ledger, token: Waiting, now_ms: int) -> Decision:
+            shard.parked.append(token)
+            return Decision([], [])
+
+        self.coordinator.submit("x", operation, self.waiting(who))
+
+    @property
+    def partition(self) -> CoordinatorPartition[Ledger]:
+        return self.coordinator.partitions[0]
+
+    @property
+    def shard(self) -> Ledger:
+        shard = self.partition.shard
+        assert shard is not None
+        return shard
+
+    def take(self) -> list[tuple[str, Any]]:
+        answers, self.answers = self.answers, []
+        return answers
+
+
+async def turn(loop: SimulatedLoop, times: int = 3) -> None:
+    for _ in range(times):
+        await _soon(loop)
+
+
+def _soon(loop: SimulatedLoop) -> Any:
+    future = loop.create_future()
+    loop.call_soon(future.set_result, None)
+    return future
+
+
+Story = Callable[[World], Coroutine[Any, Any, None]]
+
+
+def run(story: Story, **world: Any) -> None:
+    async def program(loop: SimulatedLoop) -> None:
+        await story(World(loop, **world))
+
+    simulate(program)
+
+
+def test_it_serves_once_it_is_loaded() -> None:
+    async def story(world: World) -> None:
+        world.lead()
+        world.look("early", "a")
+        assert world.take() == [("early", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)]
+        await turn(world.loop)
+        assert world.shard.is_loaded
+        world.look("later", "a")
+        assert world.take() == [("later", None)]
+
+    run(story)
+
+
+def test_a_reply_waits_for_the_commit_and_so_does_a_read_of_what_is_not_committed() -> None:
+    async def story(world: World) -> None:
+        world.lead()
+        await turn(world.loop)
+        world.put("writer", "a", 1)
+        world.look("reader", "a")
+        await turn(world.loop)
+        assert world.take() == []
+        world.catch_up()
+        assert world.take() == [("writer", "done"), ("reader", 1)]
+        world.look("reader", "a")
+        assert world.take() == [("reader", 1)]
+
+    run(story)
+
+
+def test_what_is_decided_in_one_turn_is_one_batch() -> None:
+    async def story(world: World) -> None:
+        world.lead()
+        await turn(world.loop)
+        for number in range(10):
+            world.put("writer", f"a{number}", number)
+        await turn(world.loop)
+        found = world.replica.log.read(0, 1 << 20, 100)
+        assert found is not None
+        from penstock.records.batch import iterate_headers
+
+        (only,) = [header for _, header in iterate_headers(found.data)]
+        assert only.count == 10
+        assert only.leader_epoch == world.epoch
+
+    run(story, alone=True)
+
+
+def test_a_batch_that_would_be_too_large_is_two() -> None:
+    async def story(world: World) -> None:
+        world.lead()
+        await turn(world.loop)
+        for number in range(3):
+            world.put(f"writer-{number}", f"a{number}", number, padding=400)
+        await turn(world.loop)
+        assert world.take() == [(f"writer-{number}", "done") for number in range(3)]
+        assert world.shard.numbers == {"a0": 0, "a1": 1, "a2": 2}
+
+    run(story, alone=True, settings=topic(segment_bytes=1_000_000, max_message_bytes=1000))
+
+
+def test_a_decision_too_large_for_a_batch_is_refused_and_forgotten() -> None:
+    async def story(world: World) -> None:
+        world.lead()
+        await turn(world.loop)
+        world.put("before", "a", 1)
+        await turn(world.loop)
+        world.put("large", "b", 2, padding=2000)
+        await turn(world.loop)
+        assert world.take() == [("before", "done"), ("large", ErrorCode.UNKNOWN_SERVER_ERROR)]
+        assert world.shard.numbers == {"a": 1}
+
+    run(story, alone=True, settings=topic(segment_bytes=1_000_000, max_message_bytes=1000))
+
+
+def test_what_nobody_waits_for_may_be_written_piece_by_piece() -> None:
+    async def story(world: World) -> None:
+        world.lead()
+        await turn(world.loop)
+        world.shard.on_tick = lambda: Decision([record(f"a{n}", n, 300) for n in range(10)], [])
+        world.shard.deadline = world.clock.now_ms()
+        world.look("x", "x")  # whatever is asked, deadlines are looked at afterwards
+        await sleep(world.loop, 0.1)
+        assert len(world.shard.numbers) == 10
+        assert len(world.shards) == 1
+
+    run(story, alone=True, settings=topic(segment_bytes=1_000_000, max_message_bytes=1000))
+
+
+async def sleep(loop: SimulatedLoop, seconds: float) -> None:
+    future = loop.create_future()
+    loop.call_later(seconds, future.set_result, None)
+    await future
+
+
+def test_a_new_leader_finds_everything_in_the_log() -> None:
+    async def story(world: World) -> None:
+        world.lead()
+        await turn(world.loop)
+        for number in range(200):
+            world.put("writer", f"a{number % 7}", number)
+            await turn(world.loop, 1)
+        before = world.shard.numbers
+        world.follow()
+        world.look("reader", "a")
+        assert world.take()[-1] == ("reader", ErrorCode.NOT_COORDINATOR)
+        world.lead()
+        await turn(world.loop)
+        assert world.shard.numbers == before
+        assert len(world.shards) == 2
+
+    run(story)
+
+
+def test_resigning_tells_everybody_who_waits() -> None:
+    async def story(world: World) -> None:
+        world.lead()
+        await turn(world.loop)
+        world.put("appended", "a", 1)
+        await turn(world.loop)
+        world.put("not appended", "b", 2)
+        world.park("parked")
+        world.follow()
+        assert world.take() == [
+            ("parked", "parked until resigned"),
+            ("appended", ErrorCode.NOT_COORDINATOR),
+            ("not appended", ErrorCode.NOT_COORDINATOR),
+        ]
+        await turn(world.loop)
+        assert world.replica.log.log_end_offset == 1
+        assert not world.replica.watchers
+
+    run(story)
+
+
+def test_another_epoch_begins_from_the_log() -> None:
+    async def story(world: World) -> None:
+        world.lead()
+        await turn(world.loop)
+        world.put("writer", "a", 1)
+        await turn(world.loop)
+        world.lead()
+        assert world.take() == [("writer", ErrorCode.NOT_COORDINATOR)]
+        await turn(world.loop)
+        assert world.shard is world.shards[1]
+        world.look("reader", "a")
+        world.catch_up()
+        assert world.take() == [("reader", 1)]
+
+    run(story)
+
+
+def test_another_isr_changes_nothing() -> None:
+    async def story(world: World) -> None:
+        world.lead()
+        await turn(world.loop)
+        world.park("parked")
+        world.lead((1,), same_epoch=True)
+        world.lead((1, 2), same_epoch=True)
+        assert world.take() == []
+        assert len(world.shards) == 1
+
+    run(story)
+
+
+def test_without_enough_replicas_nothing_is_written_and_no_time_passes() -> None:
+    async def story(world: World) -> None:
+        world.lead((1,))
+        await turn(world.loop)
+        world.put("careful", "a", 1, writes=True)
+        assert world.take() == [("careful", ErrorCode.COORDINATOR_NOT_AVAILABLE)]
+        world.shard.deadline = world.clock.now_ms()
+        world.look("reader", "a")
+        assert world.take() == [("reader", None)]
+        await sleep(world.loop, 3)
+        assert world.shard.ticks == 0
+        world.lead((1, 2), same_epoch=True)
+        await sleep(world.loop, 3)
+        assert world.shard.ticks == 1
+
+    run(story)
+
+
+def test_after_a_failed_append_the_shard_is_loaded_anew() -> None:
+    async def story(world: World) -> None:
+        world.lead()
+        await turn(world.loop)
+        world.put("good", "a", 1)
+        await turn(world.loop)
+        world.park("parked")
+        world.lead((1,), same_epoch=True)
+        world.put("bad", "a", 2)
+        world.look("reader", "a")
+        await turn(world.loop)
+        assert world.take() == [
+            ("parked", "parked until resigned"),
+            ("bad", ErrorCode.COORDINATOR_NOT_AVAILABLE),
+            ("reader", ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        ]
+        assert world.shard is world.shards[1]
+        assert world.shard.numbers == {"a": 1}
+        world.lead((1, 2), same_epoch=True)
+        world.catch_up()
+        assert world.take() == [("good", "done")]
+
+    run(story)
+
+
+def test_a_disk_that_refuses_is_a_failed_append() -> None:
+    async def story(world: World) -> None:
+        world.lead()
+        await turn(world.loop)
+        world.put("first", "a", 1)
+        await turn(world.loop)
+        world.disk.fill()
+        world.put("second", "a", 2)
+        await turn(world.loop)
+        world.disk.heal()
+        assert world.take() == [("first", "done"), ("second", ErrorCode.NOT_COORDINATOR)]
+        await turn(world.loop)
+        assert world.shard.numbers == {"a": 1}
+        world.put("third", "a", 3)
+        await turn(world.loop)
+        assert world.take() == [("third", "done")]
+
+    run(story, alone=True)
+
+
+def test_a_commit_that_takes_too_long_is_told_so() -> None:
+    async def story(world: World) -> None:
+        world.lead()
+        await turn(world.loop)
+        world.put("writer", "a", 1)
+        await sleep(world.loop, 1)
+        world.put("later", "a", 2)
+        await sleep(world.loop, 4.5)
+        assert world.take() == [("writer", ErrorCode.COORDINATOR_NOT_AVAILABLE)]
+        world.catch_up()
+        assert world.take() == [("later", "done")]
+        assert world.shard.numbers == {"a": 2}
+
+    run(story)
+
+
+def test_time_passes_when_the_shard_says_so() -> None:
+    async def story(world: World) -> None:
+        world.lead()
+        await turn(world.loop)
+        shard = world.shard
+        shard.deadline = world.clock.now_ms() + 10_000
+        world.look("x", "x")
+        await sleep(world.loop, 9.9)
+        assert shard.ticks == 0
+        shard.deadline = world.clock.now_ms() + 5_000
+        await sleep(world.loop, 1)
+        assert shard.ticks == 0
+        await sleep(world.loop, 5)
+        assert shard.ticks == 1
+
+    run(story, alone=True)
+
+
+def test_offsets_in_a_transaction_count_when_it_commits() -> None:
+    async def story(world: World) -> None:
+        world.lead()
+        await turn(world.loop)
+        world.put("plain", "a", 1)
+        world.put("txn", "b", 2, producer=Producer(7, 0))
+        world.put("other", "c", 3, producer=Producer(8, 0))
+        world.look("reader", "b")
+        world.partition.end_transaction(Marker(7, 0, True, 0, 0), world.waiting("commit"))
+        world.partition.end_transaction(Marker(8, 0, False, 0, 0), world.waiting("abort"))
+        world.look("reader", "b")
+        world.look("reader", "c")
+        assert world.take() == [
+            ("plain", "done"),
+            ("txn", "done"),
+            ("other", "done"),
+            ("reader", None),
+            ("commit", ErrorCode.NONE),
+            ("abort", ErrorCode.NONE),
+            ("reader", 2),
+            ("reader", None),
+        ]
+        world.lead()
+        await turn(world.loop)
+        assert world.shard.numbers == {"a": 1, "b": 2}
+        assert world.shard.pending == {}
+
+    run(story, alone=True)
+
+
+def test_a_zombie_cannot_commit_offsets_in_a_transaction() -> None:
+    async def story(world: World) -> None:
+        world.lead()
+        await turn(world.loop)
+        world.put("txn", "b", 2, producer=Producer(7, 3))
+        world.put("zombie", "b", 1, producer=Producer(7, 2))
+        assert world.take() == [("txn", "done"), ("zombie", ErrorCode.INVALID_PRODUCER_EPOCH)]
+        assert len(world.shards) == 1
+
+    run(story, alone=True)
+
+
+@pytest.mark.parametrize(
+    ("key", "partitions", "expected"),
+    [("", 50, 0), ("my-group", 50, 12), ("a", 50, 47), ("grüße", 50, None), ("polygenelubricants", 50, 0), ("console-consumer-1", 50, 24)],
+)
+def test_partitions_are_those_of_java(key: str, partitions: int, expected: int | None) -> None:
+    found = partition_for(key, partitions)
+    assert 0 <= found < partitions
+    if expected is not None:
+        assert found == expected
