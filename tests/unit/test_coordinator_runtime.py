@@ -121,6 +121,7 @@ class World:
             partitions_default=1,
             commit_timeout_ms=COMMIT_TIMEOUT_MS,
             load_buffer_size=1 << 20,
+            end_transaction=Ledger.replay_end_transaction,
         )
 
     def _new_shard(self, index: int, leader_epoch: int) -> Ledger:
@@ -519,7 +520,14 @@ def test_a_zombie_cannot_commit_offsets_in_a_transaction() -> None:
 
 @pytest.mark.parametrize(
     ("key", "partitions", "expected"),
-    [("", 50, 0), ("my-group", 50, 12), ("a", 50, 47), ("grüße", 50, None), ("polygenelubricants", 50, 0), ("console-consumer-1", 50, 24)],
+    [
+        ("", 50, 0),
+        ("my-group", 50, 12),
+        ("a", 50, 47),
+        ("grüße", 50, None),
+        ("polygenelubricants", 50, 0),
+        ("console-consumer-1", 50, 24),
+    ],
 )
 def test_partitions_are_those_of_java(key: str, partitions: int, expected: int | None) -> None:
     found = partition_for(key, partitions)

@@ -243,9 +243,7 @@ class Replica:
 
     # -- appending --------------------------------------------------------------------------------------------------
 
-    def append(
-        self, batch: memoryview, header: BatchHeader, now_ms: int, *, transaction_version: int = 0
-    ) -> Appended:
+    def append(self, batch: memoryview, header: BatchHeader, now_ms: int, *, transaction_version: int = 0) -> Appended:
         """`transaction_version` is that of the coordinator that writes a transaction marker."""
         leader = self.leader
         if leader is None:

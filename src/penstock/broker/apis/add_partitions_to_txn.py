@@ -1,7 +1,7 @@
 """AddPartitionsToTxn: partitions join a transaction before anything of it is written to them.
 
-Versions 0-5. Up to 3 it comes from clients, for one transaction; from 4 on from brokers, for any number, and it may only
-ask whether partitions are in them (`verify_only`).
+Versions 0-5. Up to 3 it comes from clients, for one transaction; from 4 on from brokers, for any number, and it may
+only ask whether partitions are in them (`verify_only`).
 """
 
 from __future__ import annotations

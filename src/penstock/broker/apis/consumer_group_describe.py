@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 API_KEY = ApiKey.CONSUMER_GROUP_DESCRIBE
 VERSIONS = (0, 1)
 
+
 def handle(node: Node, request: Request, message: ConsumerGroupDescribeRequest) -> None:
     response = ConsumerGroupDescribeResponse()
     answer = request.park()
@@ -34,21 +35,23 @@ def handle(node: Node, request: Request, message: ConsumerGroupDescribeRequest) 
         response.groups += part.groups
         gathering.one_more()
 
-    gathering = Gathering(len(message.group_ids), lambda: answer(response))
-    for group_id in message.group_ids:
-
-        def refusal(code: ErrorCode, group_id: str = group_id) -> ConsumerGroupDescribeResponse:
+    def ask_for(group_id: str) -> None:
+        def refusal(code: ErrorCode) -> ConsumerGroupDescribeResponse:
             return ConsumerGroupDescribeResponse(groups=[DescribedGroup(group_id=group_id, error_code=code)])
 
         if not node.coordinators.serves_consumer_groups:
             described(refusal(ErrorCode.UNSUPPORTED_VERSION))
-            continue
+            return
         if not request.may(Operation.DESCRIBE, group_resource(group_id)):
             described(refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED))
-            continue
+            return
         asked = ConsumerGroupDescribeRequest(group_ids=[group_id])
         node.coordinators.groups.submit(
             group_id,
-            lambda shard, token, now_ms, asked=asked: shard.consumer_group_describe(asked, token, caller, now_ms),
+            lambda shard, token, now_ms: shard.consumer_group_describe(asked, token, caller, now_ms),
             Waiting(described, refusal),
         )
+
+    gathering = Gathering(len(message.group_ids), lambda: answer(response))
+    for each in message.group_ids:
+        ask_for(each)

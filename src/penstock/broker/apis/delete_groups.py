@@ -29,19 +29,21 @@ def handle(node: Node, request: Request, message: DeleteGroupsRequest) -> None:
         response.results += part.results
         gathering.one_more()
 
-    gathering = Gathering(len(names), lambda: answer(response))
-    for group_id in names:
-
-        def refusal(code: ErrorCode, group_id: str = group_id) -> DeleteGroupsResponse:
+    def ask_for(group_id: str) -> None:
+        def refusal(code: ErrorCode) -> DeleteGroupsResponse:
             return DeleteGroupsResponse(results=[DeletableGroupResult(group_id=group_id, error_code=code)])
 
         if not request.may(Operation.DELETE, group_resource(group_id)):
             deleted(refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED))
-            continue
+            return
         asked = DeleteGroupsRequest(groups_names=[group_id])
         node.coordinators.groups.submit(
             group_id,
-            lambda shard, token, now_ms, asked=asked: shard.delete_groups(asked, token, caller, now_ms),
+            lambda shard, token, now_ms: shard.delete_groups(asked, token, caller, now_ms),
             Waiting(deleted, refusal),
             writes=True,
         )
+
+    gathering = Gathering(len(names), lambda: answer(response))
+    for each in names:
+        ask_for(each)

@@ -34,18 +34,20 @@ def handle(node: Node, request: Request, message: DescribeGroupsRequest) -> None
         response.groups += part.groups
         gathering.one_more()
 
-    gathering = Gathering(len(message.groups), lambda: answer(response))
-    for group_id in message.groups:
-
-        def refusal(code: ErrorCode, group_id: str = group_id) -> DescribeGroupsResponse:
+    def ask_for(group_id: str) -> None:
+        def refusal(code: ErrorCode) -> DescribeGroupsResponse:
             return DescribeGroupsResponse(groups=[DescribedGroup(group_id=group_id, error_code=code)])
 
         if not request.may(Operation.DESCRIBE, group_resource(group_id)):
             described(refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED))
-            continue
+            return
         asked = DescribeGroupsRequest(groups=[group_id])
         node.coordinators.groups.submit(
             group_id,
-            lambda shard, token, now_ms, asked=asked: shard.describe_groups(asked, token, caller, now_ms),
+            lambda shard, token, now_ms: shard.describe_groups(asked, token, caller, now_ms),
             Waiting(described, refusal),
         )
+
+    gathering = Gathering(len(message.groups), lambda: answer(response))
+    for each in message.groups:
+        ask_for(each)

@@ -36,19 +36,21 @@ def handle(node: Node, request: Request, message: DescribeTransactionsRequest) -
         response.transaction_states += part.transaction_states
         gathering.one_more()
 
-    gathering = Gathering(len(message.transactional_ids), lambda: answer(response))
-    for name in message.transactional_ids:
-
-        def refusal(code: ErrorCode, name: str = name) -> DescribeTransactionsResponse:
+    def ask_for(name: str) -> None:
+        def refusal(code: ErrorCode) -> DescribeTransactionsResponse:
             state = TransactionState(transactional_id=name, error_code=code)
             return DescribeTransactionsResponse(transaction_states=[state])
 
         if not request.may(Operation.DESCRIBE, transactional_id_resource(name)):
             described(refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-            continue
+            return
         asked = DescribeTransactionsRequest(transactional_ids=[name])
         node.coordinators.transactions.submit(
             name,
-            lambda shard, token, now_ms, asked=asked: shard.describe_transactions(asked, token, caller, now_ms),
+            lambda shard, token, now_ms: shard.describe_transactions(asked, token, caller, now_ms),
             Waiting(described, refusal),
         )
+
+    gathering = Gathering(len(message.transactional_ids), lambda: answer(response))
+    for each in message.transactional_ids:
+        ask_for(each)

@@ -1,8 +1,8 @@
 """InitProducerId: an id and an epoch for an idempotent or a transactional producer.
 
-Versions 0-6: 3 lets a producer go on with the id it has, 4 knows PRODUCER_FENCED, 6 takes part in transactions of another
-system (KIP-939), and is advertised only where that is allowed. Without a transactional id each call gives a new id with
-epoch 0, which is what such a producer wants also when it asks for a new epoch of its old one.
+Versions 0-6: 3 lets a producer go on with the id it has, 4 knows PRODUCER_FENCED, 6 takes part in transactions of
+another system (KIP-939), and is advertised only where that is allowed. Without a transactional id each call gives a new
+id with epoch 0, which is what such a producer wants also when it asks for a new epoch of its old one.
 """
 
 from __future__ import annotations

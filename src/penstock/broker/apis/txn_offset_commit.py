@@ -6,6 +6,7 @@ group's partition to the transaction, 6 topic ids.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from penstock.broker.coordinators.asking import caller_of
@@ -100,9 +101,7 @@ class _Commit:
         self._message = message
         self._refused = refused
         self._adds = request.version >= ADDS_PARTITIONS_SINCE
-        self._partition = TopicPartition(
-            CONSUMER_OFFSETS, node.coordinators.groups.partition_of(message.group_id)
-        )
+        self._partition = TopicPartition(CONSUMER_OFFSETS, node.coordinators.groups.partition_of(message.group_id))
         self._answer = request.park()
 
     def start(self) -> None:
@@ -119,15 +118,13 @@ class _Commit:
         verification = node.coordinators.verification
         guard = verification.begin(self._partition, message.producer_id)
 
-        def verified(errors: dict[TopicPartition, ErrorCode]) -> None:
+        def verified(errors: Mapping[TopicPartition, ErrorCode]) -> None:
             code = errors[self._partition]
             if code != ErrorCode.NONE:
                 verification.ended(self._partition, message.producer_id)
                 version = self._request.version
                 told = told_to_producers(code, adds=self._adds, knows_abortable=version >= ABORTABLE_SINCE)
-                self._refuse(
-                    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if told is ErrorCode.NOT_ENOUGH_REPLICAS else told
-                )
+                self._refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if told is ErrorCode.NOT_ENOUGH_REPLICAS else told)
                 return
             try:
                 if not is_ongoing(replica, message.producer_id, message.producer_epoch):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Generic
 
 from penstock.broker.coordinators.hashing import partition_for
 from penstock.broker.coordinators.partition import CoordinatorPartition, Producer
 from penstock.broker.coordinators.serde import RecordFormat
-from penstock.broker.coordinators.shard import Operation, ShardT, Waiting
+from penstock.broker.coordinators.shard import EndTransaction, Operation, ShardT, Waiting
 from penstock.broker.replica import Replica
+from penstock.model.decision import Decision
 from penstock.model.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -31,8 +32,10 @@ class Coordinator(Generic[ShardT]):
         commit_timeout_ms: int,
         load_buffer_size: int,
         codec: int = 0,
+        end_transaction: EndTransaction[ShardT] | None = None,
     ) -> None:
-        """`new_shard` makes an empty one, of a partition's number and the epoch of its leader."""
+        """`new_shard` makes an empty one, of a partition's number and the epoch of its leader; `end_transaction`
+        replays a transaction marker."""
         self.topic = topic
         self.loop = node.loop
         self.clock = node.clock
@@ -41,6 +44,7 @@ class Coordinator(Generic[ShardT]):
         self.commit_timeout = commit_timeout_ms / 1000
         self.load_buffer_size = load_buffer_size
         self.codec = codec
+        self.end_transaction = end_transaction
         self.partitions: dict[int, CoordinatorPartition[ShardT]] = {}
         self._node = node
         self._partitions_default = partitions_default
@@ -71,9 +75,12 @@ class Coordinator(Generic[ShardT]):
         else:
             partition.submit(operation, waiting, writes=writes, producer=producer)
 
-    def tell_all(self, operation: Callable[[ShardT, int], Any]) -> None:
+    def tell_all(self, operation: Callable[[ShardT, int], Decision]) -> None:
+        """Something that concerns every shard that is loaded."""
+        now_ms = self.clock.now_ms()
         for partition in list(self.partitions.values()):
-            partition.tell(operation)
+            if partition.shard is not None:
+                partition.carry_out(operation(partition.shard, now_ms))
 
     # -- what becomes of the partitions -----------------------------------------------------------------------------
 
@@ -83,11 +90,7 @@ class Coordinator(Generic[ShardT]):
         partition = self.partitions.get(index)
         leader = None if replica.is_offline else replica.leader
         if partition is not None:
-            if (
-                leader is not None
-                and partition.replica is replica
-                and leader.leader_epoch == partition.leader_epoch
-            ):
+            if leader is not None and partition.replica is replica and leader.leader_epoch == partition.leader_epoch:
                 return
             logger.info("%s: no longer coordinated here", replica.topic_partition)
             del self.partitions[index]

@@ -13,7 +13,6 @@ from penstock.broker.coordinators.verification import TransactionVerification
 from penstock.broker.replica import Replica
 from penstock.groups.settings import GroupCoordinatorSettings
 from penstock.groups.shard import GroupShard
-from penstock.groups.topics import DeletedTopic
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.features import GROUP_VERSION, TRANSACTION_VERSION
 from penstock.model.ids import Uuid
@@ -37,6 +36,7 @@ class Coordinators:
             commit_timeout_ms=settings.offsets_commit_timeout_ms,
             load_buffer_size=settings.offsets_load_buffer_size,
             codec=settings.offsets_topic_compression_codec,
+            end_transaction=GroupShard.replay_end_transaction,
         )
         self.transactions: Coordinator[TransactionShard] = Coordinator(
             node,

@@ -45,6 +45,7 @@ class Load(Generic[ShardT]):
     ) -> None:
         self._loop = coordinator.loop
         self._records = coordinator.records
+        self._end_transaction = coordinator.end_transaction
         self._replica = replica
         self._log = replica.log
         self._shard = shard
@@ -121,8 +122,8 @@ class Load(Generic[ShardT]):
             check_crc(data, position, header)
             if header.is_control:
                 marker = read_transaction_marker(data, position, header)
-                if marker is not None:
-                    self._shard.replay_end_transaction(header.producer_id, header.producer_epoch, marker.committed)
+                if marker is not None and self._end_transaction is not None:
+                    self._end_transaction(self._shard, header.producer_id, header.producer_epoch, marker.committed)
             else:
                 in_transaction = header.is_transactional
                 producer_id = header.producer_id if in_transaction else NO_PRODUCER

@@ -108,7 +108,7 @@ class MarkerDelivery:
         due = outgoing.shard.markers_due(self._leader_of, self._node.clock.now_ms())
         for broker_id, markers in due.by_broker.items():
             self._send(partition, outgoing, broker_id, markers)
-        partition.tell(lambda shard, now_ms: due.decision)
+        partition.carry_out(due.decision)
 
     def _send(
         self,
@@ -158,9 +158,8 @@ class MarkerDelivery:
             for result in outcome.markers
         }
         for sent in markers:
-            partition.tell(
-                lambda shard, now_ms, sent=sent: shard.markers_answered(sent, errors.get(sent.producer_id, {}), now_ms)
-            )
+            if partition.shard is shard:
+                partition.carry_out(shard.markers_answered(sent, errors.get(sent.producer_id, {}), now_ms))
         self._send_in_time(partition, outgoing)
 
     def _leader_of(self, topic_partition: TopicPartition) -> int | None:

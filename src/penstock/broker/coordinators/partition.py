@@ -20,7 +20,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple
 
 from penstock.broker.coordinators.loading import Load
 from penstock.broker.coordinators.shard import NO_PRODUCER, Operation, ShardT, Waiting
@@ -191,11 +191,9 @@ class CoordinatorPartition(Generic[ShardT]):
         now_ms = self._clock.now_ms()
         self._carry_out(operation(shard, waiting, now_ms), now_ms, producer)
 
-    def tell(self, operation: Any) -> None:
-        """Nobody waits for it: the metadata changed, say. `operation` is called with the shard and the time."""
-        if self.shard is not None:
-            now_ms = self._clock.now_ms()
-            self._carry_out(operation(self.shard, now_ms), now_ms)
+    def carry_out(self, decision: Decision) -> None:
+        """What the shard decided without being asked by anybody: the metadata changed, say."""
+        self._carry_out(decision, self._clock.now_ms())
 
     def end_transaction(self, marker: Marker, waiting: Waiting) -> None:
         """Write the marker that decides what a producer wrote here in its transaction."""
@@ -221,7 +219,8 @@ class CoordinatorPartition(Generic[ShardT]):
             # Nothing was decided or replayed yet: the shard is as the log.
             waiting.refuse(told_to_clients(error.code))
             return
-        shard.replay_end_transaction(marker.producer_id, marker.producer_epoch, marker.committed)
+        if self._coordinator.end_transaction is not None:
+            self._coordinator.end_transaction(shard, marker.producer_id, marker.producer_epoch, marker.committed)
         self._carry_out(Decision([], [Reply(waiting, waiting.refusal(ErrorCode.NONE))]), now_ms)
         self._coordinator.wake_readers()
 

@@ -32,8 +32,6 @@ class Shard(Protocol):
         timestamp_ms: int = -1,
     ) -> None: ...
 
-    def replay_end_transaction(self, producer_id: int, producer_epoch: int, committed: bool) -> None: ...
-
     def tick(self, now_ms: int) -> Decision: ...
 
     def loaded(self, now_ms: int) -> Decision: ...
@@ -56,6 +54,9 @@ class Waiting:
     def refuse(self, code: ErrorCode) -> None:
         self.answer(self.refusal(code))
 
+
+# The shard, the producer's id and epoch, and whether its transaction was committed.
+EndTransaction = Callable[[ShardT, int, int, bool], None]
 
 # What is done in the name of somebody: the shard, the token, the time.
 Operation = Callable[[ShardT, Waiting, int], Decision]

@@ -1,8 +1,8 @@
 """Before the first record of a transaction is written to a partition, its coordinator must know of the partition.
 
 A record that belongs to no transaction the coordinator knows of would never be committed nor aborted, and hold up every
-reader behind it. Older clients add partitions themselves, and the leader only verifies that they did; newer ones (Produce
-12, TxnOffsetCommit 5) leave it to the leader to add them.
+reader behind it. Older clients add partitions themselves, and the leader only verifies that they did; newer ones
+(Produce 12, TxnOffsetCommit 5) leave it to the leader to add them.
 
 While the question is under way the transaction may end, and its marker be written: what then comes in the name of that
 transaction must not be appended. So whoever asks holds a guard, which a marker makes worthless.
