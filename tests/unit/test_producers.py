@@ -5,6 +5,7 @@ import pytest
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.records.batch import CONTROL, MAX_SEQUENCE, TRANSACTIONAL, BatchHeader
 from penstock.replication.producers import ProducerEntry, ProducerStates
+from penstock.replication.verification import Verification
 
 NOW = 1_000_000
 DAY_MS = 86_400_000
@@ -186,3 +187,94 @@ def test_records_of_a_coordinator_have_no_sequence() -> None:
         partition.send(header(-1, attributes=TRANSACTIONAL))
     assert partition.end == 3
     assert partition.refuse(header(-1, epoch=-1, attributes=TRANSACTIONAL)) == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+# -- verification
+
+
+def transactional(sequence: int, epoch: int = 0) -> BatchHeader:
+    return header(sequence, epoch=epoch, attributes=TRANSACTIONAL)
+
+
+def refusal_of(partition: Partition, batch: BatchHeader, verification: Verification | None) -> ErrorCode:
+    with pytest.raises(KafkaError) as refusal:
+        partition.states.check_verified(batch, verification)
+    return refusal.value.code
+
+
+def test_the_first_batch_of_a_transaction_is_verified_and_the_others_are_not() -> None:
+    partition = Partition()
+    states = partition.states
+    assert refusal_of(partition, transactional(0), None) == ErrorCode.INVALID_TXN_STATE
+    verification = states.begin_verification(transactional(0), NOW)
+    assert verification is not None
+    assert states.begin_verification(transactional(0), NOW) is verification
+    states.check_verified(transactional(0), verification)
+    partition.send(transactional(0))
+    assert states.begin_verification(transactional(1), NOW) is None
+    states.check_verified(transactional(1), None)
+    partition.send(transactional(1))
+    partition.end_transaction(aborted=False)
+    assert refusal_of(partition, transactional(2), None) == ErrorCode.INVALID_TXN_STATE
+    assert states.begin_verification(transactional(2), NOW) is not verification
+
+
+def test_a_marker_voids_what_was_verified_before_it() -> None:
+    partition = Partition()
+    states = partition.states
+    late = states.begin_verification(transactional(0), NOW)
+    partition.end_transaction(aborted=True)
+    assert refusal_of(partition, transactional(0), late) == ErrorCode.INVALID_TXN_STATE
+    next_one = states.begin_verification(transactional(0), NOW)
+    assert refusal_of(partition, transactional(0), late) == ErrorCode.INVALID_TXN_STATE
+    states.check_verified(transactional(0), next_one)
+
+
+def test_the_next_transaction_may_be_verified_before_the_marker_of_the_last() -> None:
+    partition = Partition()
+    states = partition.states
+    first = states.begin_verification(transactional(0), NOW, transaction_version=2)
+    states.check_verified(transactional(0), first)
+    partition.send(transactional(0))
+    second = states.begin_verification(transactional(0, epoch=1), NOW, transaction_version=2)
+    assert second is not None
+    partition.end_transaction(aborted=False, epoch=1, version=2)
+    states.check_verified(transactional(0, epoch=1), second)
+    with pytest.raises(KafkaError) as refusal:
+        states.begin_verification(transactional(1), NOW, transaction_version=2)
+    assert refusal.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert refusal_of(partition, transactional(1), first) == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_an_open_transaction_of_an_older_epoch_verifies_nothing() -> None:
+    partition = Partition()
+    partition.send(transactional(0))
+    assert partition.states.begin_verification(transactional(0, epoch=1), NOW) is not None
+    assert refusal_of(partition, transactional(0, epoch=1), None) == ErrorCode.INVALID_TXN_STATE
+
+
+def test_nothing_overtakes_the_lowest_sequence_that_is_verified() -> None:
+    partition = Partition()
+    states = partition.states
+    verification = states.begin_verification(transactional(5), NOW)
+    assert states.begin_verification(transactional(3), NOW) is verification
+    assert refusal_of(partition, transactional(5), verification) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    states.check_verified(transactional(3), verification)
+    assert states.begin_verification(transactional(7, epoch=1), NOW) is verification
+    states.check_verified(transactional(7, epoch=1), verification)
+
+
+def test_version_2_starts_at_sequence_0_if_nothing_is_known() -> None:
+    partition = Partition()
+    verification = partition.states.begin_verification(transactional(4), NOW, transaction_version=2)
+    assert refusal_of(partition, transactional(4), verification) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_what_is_never_verified_is_forgotten() -> None:
+    partition = Partition()
+    states = partition.states
+    first = states.begin_verification(transactional(0), NOW)
+    states.expire(NOW + DAY_MS - 1)
+    assert states.begin_verification(transactional(0), NOW) is first
+    states.expire(NOW + DAY_MS)
+    assert states.begin_verification(transactional(0), NOW) is not first

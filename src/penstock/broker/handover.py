@@ -7,9 +7,12 @@ A producer learns from an error that a partition has another leader, and then wa
     drained     the in-sync replicas catch up with what was appended before
     moved       only then the controller is asked: the successors miss nothing, and nothing is cut off from this log
     passed on   what waited goes to the successor, one request at a time for each partition, and the answers come back
+    told        answers name the successor, as errors do (KIP-951); clients that look, as librdkafka does, go there
+                without having seen an error
+    gone        when nobody sends anything any more, or after a while: the rest is refused
 
-When no more of a client's requests wait, the answer names the successor, as errors do (KIP-951). Clients that look, as
-librdkafka does, go there without having seen an error. What others send is passed on until this broker is gone.
+A client that has several requests under way is not told: a librdkafka that hears of another leader then may wait for a
+whole second before it connects to it. Most are calm again soon after their requests are no longer held.
 
 Only requests for a single partition are held: those of librdkafka always are. What names several is served as before,
 and refused, with hints, once one of them has moved.
@@ -19,10 +22,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from penstock.broker.connection import Connection
 from penstock.broker.leader_hints import current_leader
 from penstock.broker.peers import Peer, PeerFailed
 from penstock.broker.request import Request
@@ -45,8 +49,11 @@ logger = logging.getLogger("penstock.node")
 CHANNEL: Final = "handover"
 DRAIN_S: Final = 0.2
 HOLD_S: Final = 1.0
+QUIET_S: Final = 0.03
+FINISH_S: Final = 2.0
 CHECK_S: Final = 0.001
 HELD_BYTES_MAX: Final = 64 * 1024 * 1024
+CALM: Final = 4  # requests in succession that had no other of the same connection beside them
 LEADER_HINTS_SINCE: Final = 10
 
 # The successor has not heard of it yet.
@@ -69,7 +76,9 @@ class Handover:
         self._held: dict[TopicPartition, deque[Held]] = {}
         self._held_bytes = 0
         self._under_way: set[TopicPartition] = set()
-        self._is_empty = asyncio.Event()
+        self._last_taken = 0.0
+        self._on_connection: Counter[Connection] = Counter()  # how many are held
+        self._calm: Counter[Connection] = Counter()
 
     async def prepare(self) -> None:
         """Hold what comes from now on; returns when the in-sync replicas have what came before, or after a while."""
@@ -81,10 +90,12 @@ class Handover:
             led = [leader for leader in led if leader.high_watermark < leader.log_end]
 
     async def finish(self) -> None:
-        """Nothing more is held; returns when what was is answered."""
-        self.is_on = False
-        if self._held:
-            await self._is_empty.wait()
+        """Returns when nobody sends anything any more, or nearly so, and everything is answered."""
+        deadline = self._loop.time() + FINISH_S
+        while self._held or (self.is_on and self._loop.time() < self._last_taken + QUIET_S):
+            if self._loop.time() > deadline:
+                self.is_on = False  # what comes now is refused
+            await asyncio.sleep(CHECK_S)
 
     def take(self, request: Request, message: ProduceRequest, partition: TopicPartition) -> bool:
         """Whether the request, which is for this partition alone, is the successor's to answer. The message's records
@@ -104,7 +115,8 @@ class Handover:
         data.records = records
         topic.name, topic.topic_id = partition.topic, replica.topic_id  # whichever version the successor speaks
         self._held_bytes += len(records)
-        self._is_empty.clear()
+        self._last_taken = self._loop.time()
+        self._on_connection[request.connection] += 1
         held = Held(request, message, request.park(), len(records), self._loop.time() + HOLD_S)
         self._held.setdefault(partition, deque()).append(held)
         self._loop.call_later(HOLD_S, self._go_on, partition)
@@ -172,23 +184,33 @@ class Handover:
     def _answer(self, partition: TopicPartition, held: Held, answer: PartitionProduceResponse) -> None:
         waiting = self._held[partition]
         waiting.popleft()
-        self._held_bytes -= held.size
         if not waiting:
             del self._held[partition]
-        if not self._held:
-            self._is_empty.set()
+        self._held_bytes -= held.size
         (asked,) = held.message.topic_data
         topic = TopicProduceResponse(name=asked.name, topic_id=asked.topic_id, partition_responses=[answer])
         response = ProduceResponse(responses=[topic])
         answer.current_leader = None
-        connection = held.request.connection
-        # A client that goes to the successor while requests of its own wait here would overtake them.
-        is_last = all(other.request.connection is not connection for other in waiting)
-        if is_last and held.request.version >= LEADER_HINTS_SINCE:
-            hint = current_leader(self._node, connection, *partition)
-            if hint is not None:
-                answer.current_leader = LeaderIdAndEpoch(leader_id=hint.leader_id, leader_epoch=hint.leader_epoch)
-                response.node_endpoints = [
-                    NodeEndpoint(node_id=hint.leader_id, host=hint.host, port=hint.port, rack=hint.rack)
-                ]
+        if self._is_calm(held.request.connection) and held.request.version >= LEADER_HINTS_SINCE:
+            self._tell_successor(partition, held, answer, response)
         held.answer(response)
+
+    def _is_calm(self, connection: Connection) -> bool:
+        """Whether the client has nothing else under way, as it seems; one of its requests is answered now."""
+        self._on_connection[connection] -= 1
+        if self._on_connection[connection]:
+            self._calm[connection] = 0
+            return False
+        del self._on_connection[connection]
+        self._calm[connection] += 1
+        return self._calm[connection] > CALM
+
+    def _tell_successor(
+        self, partition: TopicPartition, held: Held, answer: PartitionProduceResponse, response: ProduceResponse
+    ) -> None:
+        hint = current_leader(self._node, held.request.connection, *partition)
+        if hint is not None:
+            answer.current_leader = LeaderIdAndEpoch(leader_id=hint.leader_id, leader_epoch=hint.leader_epoch)
+            response.node_endpoints = [
+                NodeEndpoint(node_id=hint.leader_id, host=hint.host, port=hint.port, rack=hint.rack)
+            ]

@@ -5,7 +5,8 @@
     unfenced         heartbeats ask for it; then clients are served
     heartbeats       every `broker.heartbeat.interval.ms`, on a connection of their own, and at once when that is lost,
                      so that the controller need not wait long to tell a broker that died from one that reconnects
-    shutting down    heartbeats say so; the controller moves leaderships elsewhere, and says when that is done
+    shutting down    heartbeats say so; the controller moves leaderships elsewhere, and says when that is done and all
+                     others have said, in heartbeats of theirs, that they know
 
 A controller that no longer knows this registration (it was unregistered, or another process took its id) answers
 STALE_BROKER_EPOCH: the broker registers again, as the same incarnation. If another one is alive under its id, it stops.
@@ -130,6 +131,11 @@ class BrokerLifecycle:
             if registered is not None and registered.epoch == node.broker_epoch and not registered.fenced:
                 logger.info("unfenced")
                 self._unfenced.set_result(None)
+        if any(
+            broker.in_controlled_shutdown and not broker.fenced and broker.broker_id != node.settings.node_id
+            for broker in node.image.brokers.values()
+        ):
+            self._beat_now()  # it may go as soon as everybody is known to know
 
     def controller_changed(self) -> None:
         self._channel.controller_changed()

@@ -13,6 +13,9 @@ Transactions. The first transactional batch of a producer opens a transaction, a
 data see nothing at or above the *last stable offset*: the first offset of the oldest transaction that is open, or whose
 marker is not below the high watermark yet.
 
+A leader lets no transaction begin here that its coordinator does not know to be here: see `verification`, and
+`begin_verification` and `check_verified`, which go before `check` for a transactional batch.
+
 Followers and recovery call `append` and `append_marker` without checking: what is in the log was checked by the leader.
 """
 
@@ -23,6 +26,7 @@ from typing import NamedTuple
 
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.records.batch import MAX_SEQUENCE, NO_SEQUENCE, TRANSACTIONAL, BatchHeader
+from penstock.replication.verification import Verification
 
 BATCHES_KEPT = 5
 NO_OFFSET = -1
@@ -78,7 +82,7 @@ class ProducerEntry:
 class ProducerStates:
     """The producers of one partition."""
 
-    __slots__ = ("_completed", "_entries", "_expiration_ms", "_ongoing", "_partition")
+    __slots__ = ("_completed", "_entries", "_expiration_ms", "_ongoing", "_partition", "_verifications")
 
     def __init__(self, partition: object = "", expiration_ms: int = DAY_MS) -> None:
         self._partition = partition
@@ -88,6 +92,7 @@ class ProducerStates:
         self._ongoing: dict[int, int] = {}
         # First offset -> offset of the marker, for transactions whose marker may not be replicated yet.
         self._completed: dict[int, int] = {}
+        self._verifications: dict[int, Verification] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -164,8 +169,64 @@ class ProducerStates:
         if header.attributes & TRANSACTIONAL and entry.transaction_first_offset < 0:
             entry.transaction_first_offset = base_offset
             self._ongoing[base_offset] = producer_id
+            self._verifications.pop(producer_id, None)
 
     # -- transactions
+
+    def begin_verification(
+        self, header: BatchHeader, now_ms: int, *, transaction_version: int = 0
+    ) -> Verification | None:
+        """What the coordinator has to be asked before this transactional batch is appended.
+
+        None if the transaction is open here. `transaction_version` is 2 for clients that leave it to the leader to add
+        the partition.
+        """
+        entry = self._entries.get(header.producer_id)
+        epoch = header.producer_epoch
+        if entry is not None:
+            self._check_epoch(header, entry)
+            if entry.transaction_first_offset >= 0 and epoch == entry.epoch:
+                return None
+        verification = self._verifications.get(header.producer_id)
+        if verification is None:
+            verification = Verification(epoch, header.base_sequence, transaction_version, now_ms)
+            self._verifications[header.producer_id] = verification
+        else:
+            verification.join(epoch, header.base_sequence)
+        return verification
+
+    def check_verified(self, header: BatchHeader, verification: Verification | None) -> None:
+        """May a transactional batch be appended now that the coordinator agrees? `verification` is what it was asked.
+
+        Nothing may be awaited between this and the append.
+        """
+        entry = self._entries.get(header.producer_id)
+        if entry is not None:
+            self._check_epoch(header, entry)
+            if entry.transaction_first_offset >= 0 and header.producer_epoch == entry.epoch:
+                return
+        if verification is None or self._verifications.get(header.producer_id) is not verification:
+            raise self._refusal(ErrorCode.INVALID_TXN_STATE, header, "not part of an ongoing transaction")
+        first = header.base_sequence
+        if first > 0 and entry is None and verification.transaction_version >= 2:
+            raise self._refusal(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                header,
+                f"starts at sequence {first}, and nothing is known of it",
+            )
+        if first > verification.lowest_sequence:
+            raise self._refusal(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                header,
+                f"sequence {first} is after {verification.lowest_sequence}, which is not appended yet",
+            )
+
+    def _check_epoch(self, header: BatchHeader, entry: ProducerEntry) -> None:
+        epoch = header.producer_epoch
+        if epoch < entry.epoch:
+            raise self._refusal(
+                ErrorCode.INVALID_PRODUCER_EPOCH, header, f"epoch {epoch} is older than {entry.epoch}, the last seen"
+            )
 
     def check_marker(self, header: BatchHeader, coordinator_epoch: int, transaction_version: int) -> None:
         """May the coordinator end this producer's transaction now? KafkaError if the marker is late or from a zombie.
@@ -201,6 +262,9 @@ class ProducerStates:
         elif entry.epoch != header.producer_epoch:
             entry.epoch = header.producer_epoch
             entry.batches.clear()
+        verification = self._verifications.get(producer_id)
+        if verification is not None and not verification.outlives_marker(header.producer_epoch):
+            del self._verifications[producer_id]
         entry.coordinator_epoch = coordinator_epoch
         entry.last_timestamp = header.max_timestamp
         entry.last_seen_ms = now_ms
@@ -242,6 +306,9 @@ class ProducerStates:
         ]
         for producer_id in expired:
             del self._entries[producer_id]
+        for producer_id, verification in tuple(self._verifications.items()):
+            if now_ms - verification.started_ms >= self._expiration_ms:
+                del self._verifications[producer_id]
         return expired
 
     def load(self, entries: Iterable[ProducerEntry], now_ms: int) -> None:
@@ -266,6 +333,7 @@ class ProducerStates:
         self._entries.clear()
         self._ongoing.clear()
         self._completed.clear()
+        self._verifications.clear()
 
     def _refusal(self, code: ErrorCode, header: BatchHeader, why: str) -> KafkaError:
         return KafkaError(code, f"producer {header.producer_id} on {self._partition}: {why}")

@@ -66,7 +66,7 @@ class Clients:
                         is_served = True
                         while is_served and (not self.over or producer.pending):
                             is_served = await producer.send(client)
-                            await asyncio.sleep(self.chance.choice((0.0, 0.05, 0.1)))
+                            await asyncio.sleep(self.chance.choice((0.0, 0.1, 0.3)))
             except Lost:
                 self.events["connections lost"] += 1
             await asyncio.sleep(0.05)

@@ -28,7 +28,7 @@ from penstock.testing.simulation.cluster_world import CLUSTER_ID, CONTROLLER_POR
 from penstock.testing.simulation.program import play_on_loop
 from penstock.testing.simulation.story import Outcome, Violation
 
-ROUNDS = 20
+ROUNDS = 16
 EVENTS = (
     "topics created", "topics deleted", "producer ids", "controller elections", "snapshot installs", "voter changes",
     "process crashes", "clean stops", "power losses", "power losses everywhere", "disks lost", "symmetric partitions",
