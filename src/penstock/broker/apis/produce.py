@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.connection import Reply
-from penstock.broker.coordinators.verification import Guard, is_ongoing, told_to_producers
+from penstock.broker.coordinators.verification import told_to_producers
 from penstock.broker.leader_hints import hint, not_here
 from penstock.broker.replica import Replica
 from penstock.broker.request import Request
@@ -41,6 +41,7 @@ from penstock.protocol.messages.produce import (
 )
 from penstock.records.batch import BatchHeader, read_header
 from penstock.records.validation import InvalidRecords, rewrite_produced, validate_produce
+from penstock.replication.verification import Verification
 from penstock.security.authorizer import Operation, topic_resource, transactional_id_resource
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Unverified(NamedTuple):
     header: BatchHeader
     must_be_rewritten: bool
     answer: PartitionProduceResponse
-    guard: Guard
+    verification: Verification
 
 
 class Produce:
@@ -169,12 +170,14 @@ class Produce:
         header = read_header(batch)
         self._check_replicas(replica)
         checked = validate_produce(batch, header, replica.log.settings, self._now_ms, api_version=self._request.version)
-        if header.is_transactional and self._must_verify(replica, header):
-            guard = self._node.coordinators.verification.begin(replica.topic_partition, header.producer_id)
-            entry = Unverified(replica, bytearray(batch), header, checked is None, answer, guard)
-            self._unverified.append(entry)
-            self._pending[id(answer)] = answer
-        elif checked is None:
+        if header.is_transactional:
+            verification = self._begin_verification(replica, header)
+            if verification is not None:
+                entry = Unverified(replica, bytearray(batch), header, checked is None, answer, verification)
+                self._unverified.append(entry)
+                self._pending[id(answer)] = answer
+                return
+        if checked is None:
             self._rewrite(replica, bytearray(batch), header, answer)
         else:
             self._appended(replica, replica.append(batch, checked, self._now_ms), answer)
@@ -206,13 +209,14 @@ class Produce:
 
     # -- transactions -----------------------------------------------------------------------------------------------
 
-    def _must_verify(self, replica: Replica, header: BatchHeader) -> bool:
+    def _begin_verification(self, replica: Replica, header: BatchHeader) -> Verification | None:
+        """What the coordinator has to be asked before this batch is appended; None if nothing."""
         if self._message.transactional_id is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        if is_ongoing(replica, header.producer_id, header.producer_epoch):
-            return False
         adds = self._request.version >= ADDS_PARTITIONS_SINCE
-        return adds or self._node.settings.transaction_partition_verification_enable
+        if not adds and not self._node.settings.transaction_partition_verification_enable:
+            return None
+        return replica.log.producers.begin_verification(header, self._now_ms, transaction_version=2 if adds else 0)
 
     def _verify(self) -> None:
         transactional_id = self._message.transactional_id
@@ -254,16 +258,13 @@ class Produce:
 
     def _append_verified(self, entry: Unverified, code: ErrorCode) -> None:
         replica, header = entry.replica, entry.header
-        verification = self._node.coordinators.verification
         if code != ErrorCode.NONE:
-            verification.ended(replica.topic_partition, header.producer_id)
             version = self._request.version
             told = told_to_producers(
                 code, adds=version >= ADDS_PARTITIONS_SINCE, knows_abortable=version >= ABORTABLE_SINCE
             )
             raise KafkaError(told, f"the transaction coordinator says {code.name}")
-        if not is_ongoing(replica, header.producer_id, header.producer_epoch):
-            verification.check(replica.topic_partition, header.producer_id, entry.guard)
+        replica.log.producers.check_verified(header, entry.verification)
         self._check_replicas(replica)
         if entry.must_be_rewritten:
             self._rewrite(replica, entry.batch, header, entry.answer)

@@ -13,7 +13,7 @@ from penstock.broker.coordinators.asking import caller_of
 from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS
 from penstock.broker.coordinators.partition import Producer
 from penstock.broker.coordinators.shard import Waiting
-from penstock.broker.coordinators.verification import is_ongoing, told_to_producers
+from penstock.broker.coordinators.verification import told_to_producers
 from penstock.broker.request import Request
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
@@ -25,6 +25,8 @@ from penstock.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from penstock.records.batch import read_header
+from penstock.records.builder import build_batch
 from penstock.security.authorizer import Operation, group_resource, topic_resource, transactional_id_resource
 
 if TYPE_CHECKING:
@@ -110,31 +112,36 @@ class _Commit:
         if replica is None or self._partition.partition not in node.coordinators.groups.partitions:
             self._refuse(ErrorCode.NOT_COORDINATOR)
             return
-        if is_ongoing(replica, message.producer_id, message.producer_epoch) or not (
-            self._adds or node.settings.transaction_partition_verification_enable
-        ):
+        producers = replica.log.producers
+        header = read_header(build_batch((), producer_id=message.producer_id, producer_epoch=message.producer_epoch))
+        verification = None
+        if self._adds or node.settings.transaction_partition_verification_enable:
+            try:
+                verification = producers.begin_verification(
+                    header, node.clock.now_ms(), transaction_version=2 if self._adds else 0
+                )
+            except KafkaError as error:
+                self._refuse(error.code)
+                return
+        if verification is None:
             self._commit()
             return
-        verification = node.coordinators.verification
-        guard = verification.begin(self._partition, message.producer_id)
 
         def verified(errors: Mapping[TopicPartition, ErrorCode]) -> None:
             code = errors[self._partition]
             if code != ErrorCode.NONE:
-                verification.ended(self._partition, message.producer_id)
                 version = self._request.version
                 told = told_to_producers(code, adds=self._adds, knows_abortable=version >= ABORTABLE_SINCE)
                 self._refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if told is ErrorCode.NOT_ENOUGH_REPLICAS else told)
                 return
             try:
-                if not is_ongoing(replica, message.producer_id, message.producer_epoch):
-                    verification.check(self._partition, message.producer_id, guard)
+                producers.check_verified(header, verification)
             except KafkaError as error:
                 self._refuse(error.code)
                 return
             self._commit()
 
-        verification.ask(
+        node.coordinators.verification.ask(
             message.transactional_id,
             message.producer_id,
             message.producer_epoch,

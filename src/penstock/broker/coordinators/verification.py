@@ -4,8 +4,7 @@ A record that belongs to no transaction the coordinator knows of would never be 
 reader behind it. Older clients add partitions themselves, and the leader only verifies that they did; newer ones
 (Produce 12, TxnOffsetCommit 5) leave it to the leader to add them.
 
-While the question is under way the transaction may end, and its marker be written: what then comes in the name of that
-transaction must not be appended. So whoever asks holds a guard, which a marker makes worthless.
+What is kept with the partition while the question is under way is in `replication/verification.py`.
 """
 
 from __future__ import annotations
@@ -17,9 +16,8 @@ from typing import TYPE_CHECKING, Final
 from penstock.broker.coordinators.internal_topics import TRANSACTION_STATE
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.peers import PeerFailed
-from penstock.broker.replica import Replica
 from penstock.model.decision import Caller
-from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -38,7 +36,6 @@ VERSION: Final = 5  # of AddPartitionsToTxn, between brokers
 RETRY_SECONDS: Final = 0.02
 RETRY_MAX_SECONDS: Final = 0.1
 
-Guard = object
 Verified = Callable[[Mapping[TopicPartition, ErrorCode]], None]
 
 _ASK_AGAIN = frozenset(
@@ -49,12 +46,6 @@ _ASK_AGAIN = frozenset(
         ErrorCode.NOT_COORDINATOR,
     )
 )
-
-
-def is_ongoing(replica: Replica, producer_id: int, producer_epoch: int) -> bool:
-    """Whether records of this transaction are in the partition already."""
-    entry = replica.log.producers.get(producer_id)
-    return entry is not None and entry.transaction_first_offset >= 0 and entry.epoch == producer_epoch
 
 
 def told_to_producers(code: ErrorCode, *, adds: bool, knows_abortable: bool) -> ErrorCode:
@@ -72,25 +63,6 @@ class TransactionVerification:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._loop = node.loop
-        self._guards: dict[tuple[TopicPartition, int], Guard] = {}
-
-    # -- guards -----------------------------------------------------------------------------------------------------
-
-    def begin(self, partition: TopicPartition, producer_id: int) -> Guard:
-        """Those who ask at the same time, for the same transaction, share a guard."""
-        return self._guards.setdefault((partition, producer_id), object())
-
-    def check(self, partition: TopicPartition, producer_id: int, guard: Guard) -> None:
-        """KafkaError if the transaction ended since the guard was given out; what is good is used up."""
-        if self._guards.get((partition, producer_id)) is not guard:
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "the transaction ended while it was being verified")
-        # Others who wait with it find the transaction ongoing.
-
-    def ended(self, partition: TopicPartition, producer_id: int) -> None:
-        """A marker is written, or nobody waits any more."""
-        self._guards.pop((partition, producer_id), None)
-
-    # -- asking -----------------------------------------------------------------------------------------------------
 
     def ask(
         self,

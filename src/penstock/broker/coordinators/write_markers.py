@@ -67,7 +67,6 @@ def write_markers(node: Node, request: WriteTxnMarkersRequest, done: Callable[[W
 
 
 def _write(node: Node, topic_partition: TopicPartition, marker: Marker, written: Callable[[ErrorCode], None]) -> None:
-    node.coordinators.verification.ended(topic_partition, marker.producer_id)
     replica = node.replicas.get(*topic_partition)
     if replica is None:
         written(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
