@@ -41,15 +41,7 @@ class Ledger:
         self.is_loaded = False
         self.on_tick: Callable[[], Decision] = lambda: Decision([], [])
 
-    def replay(
-        self,
-        key: Any,
-        value: Any,
-        *,
-        producer_id: int = -1,
-        producer_epoch: int = -1,
-        timestamp_ms: int = -1,
-    ) -> None:
+    def replay(self, key: Any, value: Any, producer_id: int, now_ms: int) -> None:
         numbers = self.numbers if producer_id < 0 else self.pending.setdefault(producer_id, {})
         if value is None:
             numbers.pop(key.group, None)
@@ -118,6 +110,7 @@ class World:
             "events",
             GROUP_RECORDS,
             self._new_shard,
+            Ledger.replay,
             partitions_default=1,
             commit_timeout_ms=COMMIT_TIMEOUT_MS,
             load_buffer_size=1 << 20,

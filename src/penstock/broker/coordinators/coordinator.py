@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic
 from penstock.broker.coordinators.hashing import partition_for
 from penstock.broker.coordinators.partition import CoordinatorPartition, Producer
 from penstock.broker.coordinators.serde import RecordFormat
-from penstock.broker.coordinators.shard import EndTransaction, Operation, ShardT, Waiting
+from penstock.broker.coordinators.shard import EndTransaction, Operation, Replay, ShardT, Waiting
 from penstock.broker.replica import Replica
 from penstock.model.decision import Decision
 from penstock.model.errors import ErrorCode
@@ -27,6 +27,7 @@ class Coordinator(Generic[ShardT]):
         topic: str,
         records: RecordFormat,
         new_shard: Callable[[int, int], ShardT],
+        replay: Replay[ShardT],
         *,
         partitions_default: int,
         commit_timeout_ms: int,
@@ -41,6 +42,7 @@ class Coordinator(Generic[ShardT]):
         self.clock = node.clock
         self.records = records
         self.new_shard = new_shard
+        self.replay = replay
         self.commit_timeout = commit_timeout_ms / 1000
         self.load_buffer_size = load_buffer_size
         self.codec = codec

@@ -13,6 +13,7 @@ from penstock.broker.coordinators.verification import TransactionVerification
 from penstock.broker.replica import Replica
 from penstock.groups.settings import GroupCoordinatorSettings
 from penstock.groups.shard import GroupShard
+from penstock.groups.topics import DeletedTopic
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.features import GROUP_VERSION, TRANSACTION_VERSION
 from penstock.model.ids import Uuid
@@ -32,6 +33,9 @@ class Coordinators:
             CONSUMER_OFFSETS,
             GROUP_RECORDS,
             self._new_group_shard,
+            lambda shard, key, value, producer_id, now_ms: shard.replay(
+                key, value, producer_id=producer_id, now_ms=now_ms
+            ),
             partitions_default=settings.offsets_topic_num_partitions,
             commit_timeout_ms=settings.offsets_commit_timeout_ms,
             load_buffer_size=settings.offsets_load_buffer_size,
@@ -43,6 +47,7 @@ class Coordinators:
             TRANSACTION_STATE,
             TRANSACTION_RECORDS,
             self._new_transaction_shard,
+            lambda shard, key, value, producer_id, now_ms: shard.replay(key, value),
             partitions_default=settings.transaction_state_log_num_partitions,
             commit_timeout_ms=settings.request_timeout_ms,
             load_buffer_size=settings.transaction_state_log_load_buffer_size,
@@ -64,10 +69,8 @@ class Coordinators:
         return self._node.image.features.get(TRANSACTION_VERSION, 0)
 
     def _new_group_shard(self, index: int, leader_epoch: int) -> GroupShard:
-        return GroupShard(self._topics, GroupCoordinatorSettings.of(self._node.settings), self._new_member_id)
-
-    def _new_member_id(self) -> str:
-        raise NotImplementedError
+        settings = GroupCoordinatorSettings.of(self._node.settings)
+        return GroupShard(settings, lambda: self._node.randomness.bytes(16), self._topics)
 
     def _new_transaction_shard(self, index: int, leader_epoch: int) -> TransactionShard:
         return TransactionShard(
@@ -92,6 +95,9 @@ class Coordinators:
         """The metadata changed."""
         if delta.changed_topics or delta.removed_topics:
             self._topics.version += 1
+        if delta.removed_topics:
+            gone = [DeletedTopic(topic.name, topic.topic_id) for topic in delta.removed_topics.values()]
+            self.groups.tell_all(lambda shard, now_ms: shard.topics_deleted(gone, now_ms))
 
     def close(self) -> None:
         self.groups.close()

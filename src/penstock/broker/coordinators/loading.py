@@ -45,6 +45,7 @@ class Load(Generic[ShardT]):
     ) -> None:
         self._loop = coordinator.loop
         self._records = coordinator.records
+        self._replay_record = coordinator.replay
         self._end_transaction = coordinator.end_transaction
         self._replica = replica
         self._log = replica.log
@@ -113,7 +114,7 @@ class Load(Generic[ShardT]):
 
     def _replay(self, found: Slice) -> Iterator[None]:
         """The batches of a slice, one record after the other; yields where it may be interrupted."""
-        data = found.data
+        data, replay = found.data, self._replay_record
         if not data:
             self._offset = self._end  # compaction has left nothing up to the end
         for position, header in iterate_headers(data):
@@ -125,21 +126,13 @@ class Load(Generic[ShardT]):
                 if marker is not None and self._end_transaction is not None:
                     self._end_transaction(self._shard, header.producer_id, header.producer_epoch, marker.committed)
             else:
-                in_transaction = header.is_transactional
-                producer_id = header.producer_id if in_transaction else NO_PRODUCER
-                producer_epoch = header.producer_epoch if in_transaction else NO_PRODUCER
+                producer_id = header.producer_id if header.is_transactional else NO_PRODUCER
                 for record in iterate_records(data, position, header, max_size=DECOMPRESSED_BYTES_MAX):
                     if record.offset < self._offset:
                         continue
                     known = self._records.decode(record.key, record.value)
                     if known is not None:
-                        self._shard.replay(
-                            known.key,
-                            known.value,
-                            producer_id=producer_id,
-                            producer_epoch=producer_epoch,
-                            timestamp_ms=record.timestamp,
-                        )
+                        replay(self._shard, known.key, known.value, producer_id, record.timestamp)
                     self._count += 1
                     if self._count % RECORDS_BETWEEN_LOOKS == 0:
                         yield

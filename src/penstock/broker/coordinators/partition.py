@@ -324,9 +324,10 @@ class CoordinatorPartition(Generic[ShardT]):
     def _replay(self, records: list[CoordinatorRecord], now_ms: int, producer: Producer | None = None) -> None:
         shard = self.shard
         assert shard is not None
-        producer_id, producer_epoch = producer or (NO_PRODUCER, NO_PRODUCER)
+        replay = self._coordinator.replay
+        producer_id = NO_PRODUCER if producer is None else producer.producer_id
         for key, value in records:
-            shard.replay(key, value, producer_id=producer_id, producer_epoch=producer_epoch, timestamp_ms=now_ms)
+            replay(shard, key, value, producer_id, now_ms)
 
     def _flush_soon(self) -> None:
         self._is_flush_due = False

@@ -22,16 +22,6 @@ class Shard(Protocol):
         """When `tick` is due next, in milliseconds of the day; None: never."""
         ...
 
-    def replay(
-        self,
-        key: AnyMessage,
-        value: AnyMessage | None,
-        *,
-        producer_id: int = NO_PRODUCER,
-        producer_epoch: int = NO_PRODUCER,
-        timestamp_ms: int = -1,
-    ) -> None: ...
-
     def tick(self, now_ms: int) -> Decision: ...
 
     def loaded(self, now_ms: int) -> Decision: ...
@@ -55,6 +45,8 @@ class Waiting:
         self.answer(self.refusal(code))
 
 
+# How records change a shard: key and value, the id of the producer whose transaction it is part of, the record's time.
+Replay = Callable[[ShardT, AnyMessage, AnyMessage | None, int, int], None]
 # The shard, the producer's id and epoch, and whether its transaction was committed.
 EndTransaction = Callable[[ShardT, int, int, bool], None]
 
