@@ -1,0 +1,183 @@
+"""A request of each API of the coordinators, in any version: what a client without a group or a transaction may ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from penstock.model.ids import ZERO_UUID
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.declaration import Message
+from penstock.protocol.messages import (
+    add_partitions_to_txn,
+    leave_group,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    txn_offset_commit,
+    write_txn_markers,
+)
+from penstock.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from penstock.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from penstock.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from penstock.protocol.messages.delete_groups import DeleteGroupsRequest
+from penstock.protocol.messages.describe_groups import DescribeGroupsRequest
+from penstock.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from penstock.protocol.messages.end_txn import EndTxnRequest
+from penstock.protocol.messages.heartbeat import HeartbeatRequest
+from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from penstock.protocol.messages.list_groups import ListGroupsRequest
+from penstock.protocol.messages.list_transactions import ListTransactionsRequest
+from penstock.protocol.messages.sync_group import SyncGroupRequest
+
+GROUP = "every-version"
+NOT_THERE = "not-there"
+
+
+class Asked(Protocol):
+    topic: str
+    topic_id: bytes
+
+
+def offset_commit_request(asked: Asked, version: int) -> Message:
+    def topic(name: str, topic_id: bytes, *partitions: int) -> offset_commit.OffsetCommitRequestTopic:
+        return offset_commit.OffsetCommitRequestTopic(
+            name=name,
+            topic_id=topic_id,
+            partitions=[
+                offset_commit.OffsetCommitRequestPartition(
+                    partition_index=index, committed_offset=1, committed_metadata="m"
+                )
+                for index in partitions
+            ],
+        )
+
+    return offset_commit.OffsetCommitRequest(
+        group_id=GROUP, topics=[topic(asked.topic, asked.topic_id, 0, 99), topic(NOT_THERE, b"\x77" * 16, 0)]
+    )
+
+
+def offset_fetch_request(asked: Asked, version: int) -> Message:
+    if version < 8:
+        topics = [offset_fetch.OffsetFetchRequestTopic(name=asked.topic, partition_indexes=[0, 99])]
+        return offset_fetch.OffsetFetchRequest(group_id=GROUP, topics=topics)
+    named = [
+        offset_fetch.OffsetFetchRequestTopics(name=asked.topic, topic_id=asked.topic_id, partition_indexes=[0, 99]),
+        offset_fetch.OffsetFetchRequestTopics(name=NOT_THERE, topic_id=ZERO_UUID, partition_indexes=[0]),
+    ]
+    groups = [
+        offset_fetch.OffsetFetchRequestGroup(group_id=GROUP, topics=named),
+        offset_fetch.OffsetFetchRequestGroup(group_id=GROUP, topics=None),
+        offset_fetch.OffsetFetchRequestGroup(group_id=NOT_THERE, topics=None),
+    ]
+    return offset_fetch.OffsetFetchRequest(groups=groups, require_stable=True)
+
+
+def leave_group_request(asked: Asked, version: int) -> Message:
+    if version < 3:
+        return leave_group.LeaveGroupRequest(group_id=GROUP, member_id="nobody")
+    return leave_group.LeaveGroupRequest(group_id=GROUP, members=[leave_group.MemberIdentity(member_id="nobody")])
+
+
+def add_partitions_request(asked: Asked, version: int) -> Message:
+    topics = [add_partitions_to_txn.AddPartitionsToTxnTopic(name=asked.topic, partitions=[0])]
+    if version < 4:
+        return add_partitions_to_txn.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="nobody", v3_and_below_producer_id=1, v3_and_below_topics=topics
+        )
+    return add_partitions_to_txn.AddPartitionsToTxnRequest(
+        transactions=[
+            add_partitions_to_txn.AddPartitionsToTxnTransaction(
+                transactional_id=name, producer_id=1, verify_only=True, topics=topics
+            )
+            for name in ("nobody", "else")
+        ]
+    )
+
+
+def txn_offset_commit_request(asked: Asked, version: int) -> Message:
+    return txn_offset_commit.TxnOffsetCommitRequest(
+        transactional_id="nobody",
+        group_id=GROUP,
+        producer_id=1,
+        topics=[
+            txn_offset_commit.TxnOffsetCommitRequestTopic(
+                name=asked.topic,
+                topic_id=asked.topic_id,
+                partitions=[
+                    txn_offset_commit.TxnOffsetCommitRequestPartition(partition_index=index, committed_metadata=None)
+                    for index in (0, 99)
+                ],
+            )
+        ],
+    )
+
+
+def write_txn_markers_request(asked: Asked, version: int) -> Message:
+    return write_txn_markers.WriteTxnMarkersRequest(
+        markers=[
+            write_txn_markers.WritableTxnMarker(
+                producer_id=1_000_000 + version,
+                topics=[write_txn_markers.WritableTxnMarkerTopic(name=asked.topic, partition_indexes=[0, 99])],
+            )
+        ]
+    )
+
+
+REQUESTS: dict[ApiKey, Callable[[Asked, int], Message]] = {
+    ApiKey.OFFSET_COMMIT: offset_commit_request,
+    ApiKey.OFFSET_FETCH: offset_fetch_request,
+    ApiKey.OFFSET_DELETE: lambda asked, version: offset_delete.OffsetDeleteRequest(
+        group_id=GROUP,
+        topics=[
+            offset_delete.OffsetDeleteRequestTopic(
+                name=asked.topic, partitions=[offset_delete.OffsetDeleteRequestPartition(partition_index=1)]
+            )
+        ],
+    ),
+    ApiKey.JOIN_GROUP: lambda asked, version: JoinGroupRequest(
+        group_id=GROUP,
+        session_timeout_ms=6000,
+        rebalance_timeout_ms=6000,
+        member_id="nobody",
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    ),
+    ApiKey.SYNC_GROUP: lambda asked, version: SyncGroupRequest(group_id=GROUP, member_id="nobody", generation_id=1),
+    ApiKey.HEARTBEAT: lambda asked, version: HeartbeatRequest(group_id=GROUP, member_id="nobody", generation_id=1),
+    ApiKey.LEAVE_GROUP: leave_group_request,
+    ApiKey.LIST_GROUPS: lambda asked, version: ListGroupsRequest(),
+    ApiKey.DESCRIBE_GROUPS: lambda asked, version: DescribeGroupsRequest(
+        groups=[GROUP, NOT_THERE], include_authorized_operations=version >= 3
+    ),
+    ApiKey.DELETE_GROUPS: lambda asked, version: DeleteGroupsRequest(groups_names=[NOT_THERE]),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: lambda asked, version: ConsumerGroupHeartbeatRequest(
+        group_id=GROUP, member_id="nobody", member_epoch=1
+    ),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: lambda asked, version: ConsumerGroupDescribeRequest(group_ids=[GROUP, NOT_THERE]),
+    ApiKey.ADD_PARTITIONS_TO_TXN: add_partitions_request,
+    ApiKey.ADD_OFFSETS_TO_TXN: lambda asked, version: AddOffsetsToTxnRequest(
+        transactional_id="nobody", producer_id=1, group_id=GROUP
+    ),
+    ApiKey.END_TXN: lambda asked, version: EndTxnRequest(transactional_id="nobody", producer_id=1),
+    ApiKey.WRITE_TXN_MARKERS: write_txn_markers_request,
+    ApiKey.TXN_OFFSET_COMMIT: txn_offset_commit_request,
+    ApiKey.DESCRIBE_TRANSACTIONS: lambda asked, version: DescribeTransactionsRequest(transactional_ids=["nobody"]),
+    ApiKey.LIST_TRANSACTIONS: lambda asked, version: ListTransactionsRequest(),
+}
+
+# The member, the group or the transaction that these are about does not exist.
+REFUSED = {
+    ApiKey.JOIN_GROUP,
+    ApiKey.SYNC_GROUP,
+    ApiKey.HEARTBEAT,
+    ApiKey.DELETE_GROUPS,
+    ApiKey.LEAVE_GROUP,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    ApiKey.CONSUMER_GROUP_DESCRIBE,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.END_TXN,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.DESCRIBE_TRANSACTIONS,
+}
