@@ -143,9 +143,9 @@ def test_members_come_and_go(group: Group) -> None:
 def test_commits_outlive_a_crash_of_the_broker(tmp_path: Path, kind: NewMember) -> None:
     with start_node(tmp_path / "node", properties=PROPERTIES) as node:
         group = Group(node.bootstrap, kind)
-        group.send(60)
         group.join(2)
         group.settle()
+        group.send(60)
         group.read_all()
         group.commit()
         before = len(group.read)
