@@ -152,7 +152,7 @@ class ClusterWatch:
             return
         election = driver.raft._quorum.election
         durable = machine.disk.durable(f"{DATA}/{METADATA_PARTITION}/{QUORUM_STATE_FILE}")
-        if durable is None or decode_quorum_state(durable) != election:
+        if not durable or decode_quorum_state(durable) != election:
             raise Violation("VotePersisted", f"{machine.name} acts on {election}, its disk says {durable!r}")
         self._elections[machine.name] = seen
 
