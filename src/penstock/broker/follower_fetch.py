@@ -218,8 +218,9 @@ class FollowerFetch:
             records=b"",
         )
         if data.diverging_epoch is None and position.offset != leader.log_end:
-            throttle = None if session.broker_id in leader.isr else self._node.assignment.throttles.leading
-            if left <= 0 or (throttle is not None and throttle.holds_back(replica)):
+            throttle = self._node.assignment.throttles.leading
+            is_free = throttle.is_unlimited or leader.waits_for(session.broker_id, self._node.clock.now_ms())
+            if left <= 0 or (not is_free and throttle.holds_back(replica)):
                 return data, None  # it stays due
             max_bytes = min(position.max_bytes, left)
             found = log.read(
@@ -236,7 +237,7 @@ class FollowerFetch:
             if not found.data:
                 return data, None  # it does not fit any more, and stays due
             data.records = found.data
-            if throttle is not None:
+            if not is_free:
                 throttle.note(replica, len(found.data))
         del session.due[position]
         return data, None
