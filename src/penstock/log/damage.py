@@ -23,6 +23,7 @@ from penstock.records.batch import HEADER_SIZE, MAGIC, MIN_LENGTH, CorruptBatch,
 MAGIC_AT = 16
 MAGIC_BYTE = bytes([MAGIC])
 LONG_MAX = 2**63 - 1
+SEARCHED_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Damage(NamedTuple):
@@ -74,7 +75,7 @@ def next_good_batch(
                 return candidate, read_header(access.read(segment.path, HEADER_SIZE, candidate)).base_offset
         # There is no telling where the next one begins: look everywhere. A record may hold what looks like a batch, but
         # then it is not followed by batches up to the end.
-        data = bytes(access.read(segment.path, size - position, position))
+        data = bytes(access.read(segment.path, min(size - position, SEARCHED_BYTES_MAX), position))
         at = data.find(MAGIC_BYTE, MAGIC_AT + 1)
         while at >= 0:
             candidate = position + at - MAGIC_AT
