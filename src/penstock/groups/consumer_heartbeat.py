@@ -96,17 +96,23 @@ class ConsumerHeartbeat:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {request.group_id} not found.")
             member = self._known(group, request)
             wished = _wished(member, request, caller)
+            # What a member of the epoch before says it owns may be older than what it was given since: it proves
+            # nothing about what it has given up.
+            is_behind = request.member_epoch != member.epoch
+            owned = None if is_behind else request.topic_partitions
+            # The answer before was lost, maybe with an assignment in it.
+            had = None if is_behind else member.assigned
             if wished == member and not self._membership.is_due(group, now_ms):
-                moved = self._membership.follow(group, member, request.topic_partitions)
+                moved = self._membership.follow(group, member, owned)
                 if moved != member:
                     out.records.append(current_record(group.group_id, moved.member_id, moved.possessions()))
                 self._membership.watch(group.group_id, member, moved, now_ms)
-                return self._response(request, member.assigned, moved)
+                return self._response(request, had, moved)
             draft = Draft.of(group)
-            moved = self._membership.update(draft, member, wished, request.topic_partitions, now_ms)
+            moved = self._membership.update(draft, member, wished, owned, now_ms)
             out.records.extend(draft.records)
             self._membership.watch(group.group_id, member, moved, now_ms)
-            return self._response(request, member.assigned, moved)
+            return self._response(request, had, moved)
         return self._join(group, request, caller, now_ms, out)
 
     def _join(
@@ -140,7 +146,7 @@ class ConsumerHeartbeat:
         if replaced is not None:
             self._membership.forget(request.group_id, replaced)
         self._membership.watch(request.group_id, None, moved, now_ms)
-        return self._response(request, {}, moved)
+        return self._response(request, None, moved)
 
     def _admit(self, draft: Draft, member_id: str, instance_id: str | None) -> tuple[ConsumerMember, str | None]:
         """The member that joins, and the id of the static member it replaces."""
@@ -180,15 +186,16 @@ class ConsumerHeartbeat:
         )
 
     def _response(
-        self, request: ConsumerGroupHeartbeatRequest, had: Owned, member: ConsumerMember
+        self, request: ConsumerGroupHeartbeatRequest, had: Owned | None, member: ConsumerMember
     ) -> ConsumerGroupHeartbeatResponse:
+        """`had`: what the member was last told; None if it must be told anyway."""
         is_full = (
             request.rebalance_timeout_ms != -1
             and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
             and request.topic_partitions is not None
         )
         assignment = None
-        if request.member_epoch == JOINING or is_full or had != member.assigned:
+        if is_full or had != member.assigned:
             assignment = Assignment(
                 topic_partitions=[
                     TopicPartitions(topic_id=topic_id, partitions=sorted(member.assigned[topic_id]))

@@ -11,7 +11,7 @@ may have crossed a heartbeat that moved it on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from penstock.groups.classic_group import ClassicGroup, ClassicState
@@ -60,6 +60,20 @@ class _Member(NamedTuple):
     api_version: int
 
 
+class _Commit(NamedTuple):
+    """What is committed, in either kind of request."""
+
+    group_id: str
+    topics: Sequence[OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic]
+    by_id: bool
+    now_ms: int
+    expire_timestamp: int
+
+
+# Each partition, and what became of it.
+_Outcomes: TypeAlias = list[tuple[int, ErrorCode]]
+
+
 class OffsetCommits:
     def __init__(self, state: GroupState) -> None:
         self._state = state
@@ -69,24 +83,18 @@ class OffsetCommits:
         generation = request.generation_id_or_member_epoch
         member = _Member(request.member_id, request.group_instance_id, generation, False, caller.api_version)
         expire_timestamp = -1 if request.retention_time_ms == -1 else now_ms + request.retention_time_ms
-        records: list[CoordinatorRecord] = []
-        try:
-            check = self._check(request.group_id, member, now_ms)
-            topics = [
-                OffsetCommitResponseTopic(
-                    name=topic.name,
-                    topic_id=topic.topic_id,
-                    partitions=[
-                        OffsetCommitResponsePartition(partition_index=index, error_code=error)
-                        for index, error in self._topic(
-                            request.group_id, topic, by_id, check, now_ms, expire_timestamp, records
-                        )
-                    ],
-                )
-                for topic in request.topics
-            ]
-        except KafkaError as error:
-            return Decision([], [Reply(token, commit_error(request, error.code))])
+        commit = _Commit(request.group_id, request.topics, by_id, now_ms, expire_timestamp)
+        records, outcomes = self._decide(commit, member)
+        topics = [
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=index, error_code=error) for index, error in outcome
+                ],
+            )
+            for topic, outcome in zip(request.topics, outcomes, strict=True)
+        ]
         return Decision(records, [Reply(token, OffsetCommitResponse(topics=topics))])
 
     def commit_in_transaction(
@@ -96,46 +104,51 @@ class OffsetCommits:
         by_id = caller.api_version >= TXN_COMMIT_BY_TOPIC_ID_SINCE
         generation = request.generation_id_or_member_epoch
         member = _Member(request.member_id, request.group_instance_id, generation, True, caller.api_version)
-        records: list[CoordinatorRecord] = []
-        try:
-            if not request.group_id:
-                raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-            check = self._check(request.group_id, member, now_ms)
-            topics = [
-                TxnOffsetCommitResponseTopic(
-                    name=topic.name,
-                    topic_id=topic.topic_id,
-                    partitions=[
-                        TxnOffsetCommitResponsePartition(partition_index=index, error_code=error)
-                        for index, error in self._topic(request.group_id, topic, by_id, check, now_ms, -1, records)
-                    ],
-                )
-                for topic in request.topics
-            ]
-        except KafkaError as error:
-            code = error.code
-            if code == ErrorCode.STALE_MEMBER_EPOCH and caller.api_version < TXN_COMMIT_KNOWS_NEW_ERRORS_SINCE:
-                code = ErrorCode.ILLEGAL_GENERATION
-            return Decision([], [Reply(token, txn_commit_error(request, code))])
+        commit = _Commit(request.group_id, request.topics, by_id, now_ms, -1)
+        records, outcomes = self._decide(commit, member)
+        topics = [
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(partition_index=index, error_code=error)
+                    for index, error in outcome
+                ],
+            )
+            for topic, outcome in zip(request.topics, outcomes, strict=True)
+        ]
         return Decision(records, [Reply(token, TxnOffsetCommitResponse(topics=topics))])
 
     # -- what is committed ---------------------------------------------------------------------------------------------
 
+    def _decide(self, commit: _Commit, member: _Member) -> tuple[list[CoordinatorRecord], list[_Outcomes]]:
+        """The records, and for each topic each partition and what became of it. A member that may not commit commits
+        nothing; what is wrong with a partition is told anyway."""
+        records: list[CoordinatorRecord] = []
+        try:
+            check = self._check(commit.group_id, member, commit.now_ms)
+            return records, [self._topic(commit, topic, check, records) for topic in commit.topics]
+        except KafkaError as error:
+            refusal = error
+
+        def refuse(topic_id: Uuid, partition: int) -> None:
+            raise refusal
+
+        return [], [self._topic(commit, topic, refuse, records, keep_going=True) for topic in commit.topics]
+
     def _topic(
         self,
-        group_id: str,
+        commit: _Commit,
         topic: OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic,
-        by_id: bool,
         check: PartitionCheck | None,
-        now_ms: int,
-        expire_timestamp: int,
         records: list[CoordinatorRecord],
-    ) -> list[tuple[int, ErrorCode]]:
-        """Each partition of the request, and what became of it."""
+        *,
+        keep_going: bool = False,
+    ) -> _Outcomes:
         topics = self._state.topics
         name: str | None = topic.name
         topic_id: Uuid | None = topic.topic_id
-        if by_id:
+        if commit.by_id:
             name = topics.topic_name(topic.topic_id) if topic.topic_id != ZERO_UUID else None
             if name is None:
                 return [(entry.partition_index, ErrorCode.UNKNOWN_TOPIC_ID) for entry in topic.partitions]
@@ -145,15 +158,19 @@ class OffsetCommits:
         outcomes = []
         for entry in topic.partitions:
             error = ErrorCode.NONE
-            if topic_id is None or not 0 <= entry.partition_index < count:
+            if topic_id is None or name is None or not 0 <= entry.partition_index < count:
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif len(entry.committed_metadata or "") > self._state.settings.offset_metadata_max_bytes:
                 error = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
-                if check is not None:
-                    check(topic_id, entry.partition_index)
-                assert name is not None
-                records.append(_record(group_id, name, topic_id, entry, now_ms, expire_timestamp))
+                try:
+                    if check is not None:
+                        check(topic_id, entry.partition_index)
+                    records.append(_record(commit, name, topic_id, entry))
+                except KafkaError as refusal:
+                    if not keep_going:
+                        raise
+                    error = refusal.code
             outcomes.append((entry.partition_index, error))
         return outcomes
 
@@ -161,6 +178,8 @@ class OffsetCommits:
 
     def _check(self, group_id: str, member: _Member, now_ms: int) -> PartitionCheck | None:
         """KafkaError if this member may not commit at all."""
+        if member.is_transactional and not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         group = self._state.group(group_id)
         if group is None:
             if member.generation < 0:
@@ -209,7 +228,8 @@ def _check_consumer(group: ConsumerGroup, member: _Member) -> PartitionCheck | N
         )
     if member.generation == known.epoch:
         return None
-    stale = ErrorCode.STALE_MEMBER_EPOCH if known.classic is None else ErrorCode.ILLEGAL_GENERATION
+    is_told = not member.is_transactional or member.api_version >= TXN_COMMIT_KNOWS_NEW_ERRORS_SINCE
+    stale = ErrorCode.STALE_MEMBER_EPOCH if known.classic is None and is_told else ErrorCode.ILLEGAL_GENERATION
     if member.generation > known.epoch:
         raise KafkaError(stale)
     return _had_since(known, member.generation, stale)
@@ -227,54 +247,19 @@ def _had_since(member: ConsumerMember, epoch: int, stale: ErrorCode) -> Partitio
 
 
 def _record(
-    group_id: str,
+    commit: _Commit,
     topic: str,
     topic_id: Uuid,
     entry: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
-    now_ms: int,
-    expire_timestamp: int,
 ) -> CoordinatorRecord:
     return offset_record(
-        group_id,
+        commit.group_id,
         topic,
         entry.partition_index,
         offset=entry.committed_offset,
         leader_epoch=entry.committed_leader_epoch,
         metadata=entry.committed_metadata,
-        commit_timestamp=now_ms,
-        expire_timestamp=expire_timestamp,
+        commit_timestamp=commit.now_ms,
+        expire_timestamp=commit.expire_timestamp,
         topic_id=topic_id,
-    )
-
-
-def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
-    """The same error for every partition."""
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    OffsetCommitResponsePartition(partition_index=entry.partition_index, error_code=error)
-                    for entry in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
-def txn_commit_error(request: TxnOffsetCommitRequest, error: ErrorCode) -> TxnOffsetCommitResponse:
-    return TxnOffsetCommitResponse(
-        topics=[
-            TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    TxnOffsetCommitResponsePartition(partition_index=entry.partition_index, error_code=error)
-                    for entry in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
     )

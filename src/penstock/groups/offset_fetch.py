@@ -56,7 +56,7 @@ class OffsetFetches:
             try:
                 _check_member(group, request)
             except KafkaError as error:
-                return group_error(request, error.code)
+                return group_error(request, error.code, version)
         if request.topics is None:
             topics = self._all_topics(request.group_id, require_stable, version)
         else:
@@ -126,8 +126,10 @@ def _failed(index: int, error: ErrorCode) -> OffsetFetchResponsePartitions:
     return OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, metadata="", error_code=error)
 
 
-def group_error(request: OffsetFetchRequestGroup, error: ErrorCode) -> OffsetFetchResponseGroup:
-    """An error for the group as a whole; with its partitions, for those that know no other place for errors."""
+def group_error(request: OffsetFetchRequestGroup, error: ErrorCode, version: int) -> OffsetFetchResponseGroup:
+    """An error for the group as a whole; with each partition, for those that know no other place for errors."""
+    if version >= GROUP_ERROR_SINCE:
+        return OffsetFetchResponseGroup(group_id=request.group_id, error_code=error)
     topics = [
         OffsetFetchResponseTopics(
             name=topic.name,
@@ -157,6 +159,5 @@ def single_group(group: OffsetFetchResponseGroup, version: int) -> OffsetFetchRe
         )
         for topic in group.topics
     ]
-    if group.error_code and version >= GROUP_ERROR_SINCE:
-        return OffsetFetchResponse(error_code=group.error_code)
-    return OffsetFetchResponse(topics=topics)
+    error = group.error_code if version >= GROUP_ERROR_SINCE else ErrorCode.NONE
+    return OffsetFetchResponse(topics=topics, error_code=error)

@@ -109,8 +109,12 @@ def _advance(member: ConsumerMember, destination: Destination, reported: Target 
             assigned={topic_id: part for topic_id, part in assigned.items() if part},
             revoking=revoking,
         )
+    state = MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE
+    if (member.state, member.epoch, member.assigned) == (state, destination.epoch, granted):
+        # Still waiting for the same.
+        return member
     return member._replace(
-        state=MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE,
+        state=state,
         epoch=destination.epoch,
         previous_epoch=member.epoch,
         assigned=granted,

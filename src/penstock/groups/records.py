@@ -56,6 +56,9 @@ def offset_record(
     expire_timestamp: int = -1,
     topic_id: Uuid = ZERO_UUID,
 ) -> CoordinatorRecord:
+    if expire_timestamp != -1:
+        # The version that can carry an expiry carries neither of these.
+        leader_epoch, topic_id = -1, ZERO_UUID
     value = OffsetCommitValue(
         offset=offset,
         leader_epoch=leader_epoch,
