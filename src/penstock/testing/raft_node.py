@@ -247,11 +247,11 @@ class SimulatedNode:
             return
         self._syncing = True
         image, cuts, incarnation = self.log.image, self.disk.cuts, self.incarnation
+        number = self.disk.sync_begun()
 
         def done() -> None:
-            # One that a process left behind may end after those of the next: that takes nothing from the disk.
-            if self.disk.cuts == cuts and image.end.offset >= self.disk.synced.end.offset:
-                self.disk.synced = image
+            if self.disk.cuts == cuts:
+                self.disk.sync_ended(number, image)
             if self.incarnation == incarnation and self.raft is not None:
                 self._syncing = False
                 self.step(lambda raft: raft.flushed(self.world.clock(self)))
