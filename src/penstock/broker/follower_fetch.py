@@ -37,6 +37,7 @@ logger = logging.getLogger("penstock.fetch")
 
 REPLICA_STATE_SINCE = 15
 NO_BROKER_EPOCH = -1
+TOGETHER_SECONDS = 0.1
 
 
 def follower_of(request: Request, message: FetchRequest) -> tuple[int, int]:
@@ -288,11 +289,15 @@ class FollowerFetch:
         self._answer = self._request.park(mute=True, on_lost=self._forget)
 
     def _wait(self) -> None:
+        """Until there is something to tell. A broker that many others follow is woken up for all that have waited long
+        enough together, and not for each: most of what an idle one does is to wake up."""
         self._session.waiting = self
-        seconds = min(
-            self._message.max_wait_ms / 1000, self._node.assignment.followers.wait_max(self._session.broker_id)
-        )
-        self._deadline = self._node.loop.call_later(seconds, self._expire)
+        node = self._node
+        seconds = min(self._message.max_wait_ms / 1000, node.assignment.followers.wait_max(self._session.broker_id))
+        deadline = node.loop.time() + seconds
+        if seconds >= 2 * TOGETHER_SECONDS:
+            deadline -= deadline % TOGETHER_SECONDS
+        self._deadline = node.loop.call_at(deadline, self._expire)
 
     def cut_short(self) -> None:
         """There will be something to ask for that the follower does not know of yet."""
