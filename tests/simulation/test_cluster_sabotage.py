@@ -18,8 +18,10 @@ from penstock.broker import quorum
 from penstock.broker.follower_fetch import FollowerFetch
 from penstock.broker.metadata_store import MetadataStore
 from penstock.broker.quorum import MetadataQuorum
+from penstock.broker.repair import Repairs
 from penstock.broker.replica import Replica
 from penstock.log.log import Appended, Log
+from penstock.log.segment import Segment
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import MetadataImage
 from penstock.metadata.partition import Partition
@@ -31,7 +33,7 @@ from penstock.replication.partition import LeaderState, Proposal
 from penstock.replication.producers import ProducerStates
 from penstock.replication.progress import NO_BROKER_EPOCH, Follower
 from penstock.testing.simulated_loop import SimulatedLoop
-from penstock.testing.simulation.cluster_story import REPLICAS, TOPIC, ClusterStory
+from penstock.testing.simulation.cluster_story import REPLICAS, ROUNDS, TOPIC, ClusterStory
 from penstock.testing.simulation.cluster_world import Machine
 from penstock.testing.simulation.program import play_on_loop
 
@@ -217,6 +219,32 @@ def commit_what_diverges(patch: Patch) -> None:
     patch.setattr(Replica, "follow", follow)
 
 
+# -- damage ---------------------------------------------------------------------------------------------------------
+
+
+def never_repair(patch: Patch) -> None:
+    """What has rotted stays so."""
+    patch.setattr(Repairs, "_note", lambda self, replica: None)
+
+
+def serve_what_has_rotted(patch: Patch) -> None:
+    patch.setattr(Segment, "verify", lambda self, data, *others, **options: len(data))
+
+
+def restamp_what_is_old(patch: Patch) -> None:
+    """A follower's first batch changes on its disk, in what no checksum covers: the leader epoch."""
+    original = Replica.learned
+
+    def learned(self: Replica, high_watermark: int, log_start: int) -> None:
+        original(self, high_watermark, log_start)
+        if high_watermark > 10:
+            file = self.log._files.open(self.log.segments[0].path)
+            file.pwrite((99).to_bytes(4, "big"), 12)
+            file.close()
+
+    patch.setattr(Replica, "learned", learned)
+
+
 # -- stories --------------------------------------------------------------------------------------------------------
 
 
@@ -307,9 +335,9 @@ class Variant(NamedTuple):
     story: Callable[[SimulatedLoop, int], ClusterStory] = ClusterStory
 
 
-def only(*misfortunes: str) -> Callable[[SimulatedLoop, int], ClusterStory]:
+def only(*misfortunes: str, rounds: int = ROUNDS) -> Callable[[SimulatedLoop, int], ClusterStory]:
     """Those that bring it out."""
-    return partial(ClusterStory, misfortunes=misfortunes)
+    return partial(ClusterStory, rounds=rounds, misfortunes=misfortunes)
 
 
 VARIANTS = [
@@ -327,9 +355,12 @@ VARIANTS = [
     Variant(flush_nothing, "CommittedIsOnDisks", Flushing),
     Variant(stamp_the_first_epoch, "LogMatching", only("isolate")),
     Variant(commit_what_diverges, "CommittedPrefix", only("isolate")),
+    Variant(serve_what_has_rotted, "NeverServedDamaged", only("rot")),
+    Variant(restamp_what_is_old, "ReplicasAreEqual", only("jump", rounds=2)),
 ]
 HEAVY = [
     Variant(append_whatever_the_epoch, "LogMatching", only("cut_one_way", "kill")),
+    Variant(never_repair, "Repair", only("rot")),
 ]
 
 
