@@ -205,6 +205,37 @@ def test_the_only_copy_is_kept_and_its_readers_are_told(position: int, is_clean:
     simulate(story)
 
 
+def test_a_leader_whose_last_batch_nobody_can_copy_leaves_it_to_others() -> None:
+    async def story(loop: SimulatedLoop) -> None:
+        topic = await filled(loop)
+        machine = topic.leader
+        loop.network.partition([machine.name], [each.name for each in topic.followers])
+        await asyncio.sleep(1)  # no fetch waits any more
+        assert await topic.produce("lost", acks=1) == ErrorCode.NONE
+        flip(topic, machine, BATCHES, RECORD - 12)
+        loop.network.heal()
+        await until_failed(topic, machine)
+        await topic.in_sync(2, 3)
+        assert await topic.produce("more") == ErrorCode.NONE
+        machine.start()
+        await topic.in_sync(1, 2, 3)
+        assert await topic.values() == [*VALUES, "more"]
+        assert joined(files_of(topic, machine)) == joined(files_of(topic, topic.leader))
+
+    simulate(story)
+
+
+async def until_failed(topic: ReplicatedTopic, machine: Machine) -> None:
+    """A node that ends by itself is no failure of the test."""
+    failures = topic.world.failures
+    deadline = topic.world.loop.time() + 60
+    while not failures:
+        assert topic.world.loop.time() < deadline
+        await asyncio.sleep(0.1)
+    assert "is damaged before others have copied it" in failures.pop()
+    machine.crash()
+
+
 @pytest.mark.parametrize("compacted", [True, False], ids=["compacted", "not compacted"])
 @pytest.mark.parametrize("position", [RECORD, LENGTH_FAR])
 def test_replicas_that_were_compacted_differently(compacted: bool, position: int) -> None:

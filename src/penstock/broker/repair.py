@@ -9,7 +9,8 @@ again. Compacted replicas may have fewer records than others at the same offsets
 what the other replica has, and swapped in as after a compaction.
 
 Where nobody else has the batch (there is one replica, or nobody else is in sync) it stays as it is: readers are told
-CORRUPT_MESSAGE, nothing is cut, and it is tried again from time to time.
+CORRUPT_MESSAGE, nothing is cut, and it is tried again from time to time. If it is a leader's own last batch that nobody
+has yet, the broker ends: its followers cannot copy on, but they can lead, and lose nothing that was committed.
 """
 
 from __future__ import annotations
@@ -34,14 +35,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger("penstock.repair")
 
 CHANNEL = "repair"
-RETRY_SECONDS = 5.0
+RETRY_SECONDS = 2.0
+RETRY_SECONDS_MAX = 60.0
+GIVE_UP_AFTER = 2
 BYTES_MAX = 256 * 1024 * 1024  # of one damage: it is held in memory
 
 
 class Repairs:
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._wanted: dict[Replica, None] = {}
+        self._wanted: dict[Replica, int] = {}  # and how often it was tried
         self._is_wanted = asyncio.Event()
         self.repaired = 0
 
@@ -50,8 +53,9 @@ class Repairs:
         self._node.loop.call_soon_threadsafe(self._note, replica)
 
     def _note(self, replica: Replica) -> None:
-        self._wanted[replica] = None
-        self._is_wanted.set()
+        if replica not in self._wanted:
+            self._wanted[replica] = 0
+            self._is_wanted.set()
 
     async def run(self) -> None:
         while True:
@@ -60,9 +64,12 @@ class Repairs:
             for replica in list(self._wanted):
                 if await self._repair(replica):
                     del self._wanted[replica]
+                else:
+                    self._wanted[replica] += 1
             if self._wanted:
+                seconds = RETRY_SECONDS * 2 ** min(self._wanted.values())
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._is_wanted.wait(), RETRY_SECONDS)
+                    await asyncio.wait_for(self._is_wanted.wait(), min(seconds, RETRY_SECONDS_MAX))
                 self._is_wanted.set()
 
     async def _repair(self, replica: Replica) -> bool:
@@ -107,6 +114,11 @@ class Repairs:
             damage.first_offset,
             damage.next_offset,
         )
+        leader = replica.leader
+        is_uncommitted = leader is not None and leader.followers and damage.next_offset > leader.high_watermark
+        if is_uncommitted and self._wanted[replica] >= GIVE_UP_AFTER:
+            # Followers do not get past it, so nothing will be committed any more.
+            self._node.fail(f"{replica.topic_partition} is damaged before others have copied it; one of them must lead")
         return False
 
     async def _put(self, replica: Replica, segment: Segment, damage: Damage, data: bytes) -> bool:
