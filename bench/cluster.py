@@ -38,14 +38,15 @@ class Runs:
         self._seconds = seconds
 
     def idle(self) -> list[Row]:
-        """CPU of all six processes, and memory of a broker."""
+        """CPU of all six processes, and memory of a broker, while each broker follows the two others."""
         cpu = Row("idle", "CPU of the idle cluster, all nodes", "%", Target("below", 3.0))
         memory = Row("idle", "memory of a broker, idle", "MB", Target("below", 60.0))
         pids = [node.pid for node in (*self._cluster.brokers, *self._cluster.controllers)]
-        for _ in range(self._rounds):
-            before, began = sum(map(cpu_seconds, pids)), time.perf_counter()
-            time.sleep(self._seconds)
-            cpu.add(PENSTOCK, (sum(map(cpu_seconds, pids)) - before) / (time.perf_counter() - began) * 100)
+        with self._topic():
+            for _ in range(self._rounds):
+                before, began = sum(map(cpu_seconds, pids)), time.perf_counter()
+                time.sleep(self._seconds)
+                cpu.add(PENSTOCK, (sum(map(cpu_seconds, pids)) - before) / (time.perf_counter() - began) * 100)
         for broker in self._cluster.brokers:
             memory.add(PENSTOCK, resident_bytes(broker.pid) / 1e6)
         return [cpu, memory]

@@ -1,9 +1,10 @@
 """`python -m bench.spread`: many brokers with many partitions, as real processes.
 
 How long it takes until all partitions are led and in sync, how evenly replicas and leaders are spread over the brokers,
-and what a broker costs while nothing happens. Then a record goes to every partition; a broker is killed, until others
-lead what it led, and started, until all replicas are in sync again; and the active controller is killed, until another
-creates a topic. On a machine with few cores the brokers mostly wait for each other.
+and what a broker costs while nothing happens. Then a record goes to every partition; a broker is stopped, and started,
+until all replicas are in sync again; the same with one that is killed, and how long it takes until others lead what it
+led; and the active controller is killed, until another creates a topic. On a machine with few cores the brokers mostly
+wait for each other.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from penstock.testing.nodes import RunningNode
 PARTITIONS_A_TOPIC = 500
 READY_S = 600.0
 IDLE_S = 20.0
-VICTIM = 7
 
 
 class Spread:
@@ -50,7 +50,9 @@ class Spread:
         self._evenness()
         self._cost()
         self._write()
-        self._kill_broker(self._cluster.broker(VICTIM))
+        *_, stopped, killed = self._cluster.brokers
+        self._stop_broker(stopped)
+        self._kill_broker(killed)
         self._kill_controller()
 
     def _start_clock(self) -> None:
@@ -109,6 +111,14 @@ class Spread:
         if left or refused:
             raise RuntimeError(f"{left + len(refused)} records were not acknowledged: {refused[:3]}")
         self._say("a record is in every partition, acks=all")
+
+    def _stop_broker(self, victim: RunningNode) -> None:
+        self._start_clock()
+        victim.stop()
+        self._say("a broker stopped: gone")
+        victim.start()
+        self._wait(lambda each: not each.under_replicated)
+        self._say("stopped and started again: all replicas in sync")
 
     def _kill_broker(self, victim: RunningNode) -> None:
         led = sum(partition.leader == victim.node_id for partition in self._partitions())

@@ -16,6 +16,11 @@ from typing import Any
 from penstock.broker.replica import Replica
 from penstock.metadata.partition import Partition
 from penstock.model.errors import ErrorCode
+from penstock.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from penstock.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -115,6 +120,15 @@ class ReplicatedTopic:
             )
 
         await self.world.until(is_so, f"{broker_ids} are in sync", patience_s)
+
+    async def reassign(self, *broker_ids: int) -> None:
+        """Ask for the partition to be on these brokers; it takes as long as it takes."""
+        moved = ReassignablePartition(partition_index=0, replicas=list(broker_ids))
+        request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=TOPIC, partitions=[moved])])
+        async with self.world.client(self.leader.name) as client:
+            answer = await client.ask(request)
+        assert answer.error_code == ErrorCode.NONE, answer
+        assert all(each.error_code == ErrorCode.NONE for topic in answer.responses for each in topic.partitions), answer
 
     # -- clients
 

@@ -32,6 +32,7 @@ def elections(draw: st.DrawFn) -> tuple[LogImage, LogImage]:
     return logs[-1], LogImage(batches=other.batches[:cut])
 
 
+@settings(deadline=None)
 @given(elections())
 def test_truncation_by_epoch_ends_where_the_logs_part(logs: tuple[LogImage, LogImage]) -> None:
     leader, follower = log_of(logs[0]), log_of(logs[1])
@@ -53,6 +54,7 @@ def test_truncation_by_epoch_ends_where_the_logs_part(logs: tuple[LogImage, LogI
     assert follower.end_offset == common, "nothing that agrees is lost, nothing that does not is kept"
 
 
+@settings(deadline=None)
 @given(
     st.integers(1, 5),
     st.integers(0, 5),
@@ -81,7 +83,7 @@ def test_the_high_watermark_is_what_a_majority_has(voters: int, start: int, fetc
 Step = tuple[str, int, int]
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(
         st.tuples(
@@ -105,6 +107,7 @@ def test_one_vote_an_epoch_whatever_happens_in_between(steps: list[Step], static
         assert answer.leader.epoch == table.raft.epoch >= max(given_to, default=0)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["add", "truncate", "forget"]), st.integers(0, 9)), max_size=30))
 def test_voters_by_offset(steps: list[tuple[str, int]]) -> None:
     history = VoterHistory(voter_set(9, static=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -11,8 +12,11 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from penstock.client.admin import Admin
+from penstock.model.errors import ErrorCode
 from penstock.testing.clusters import RunningCluster, start_cluster
 from penstock.testing.nodes import RunningNode
+from penstock.testing.requests import records
+from wire import Wire, fetch
 
 if TYPE_CHECKING:
     from conftest import CommandLine
@@ -209,6 +213,37 @@ def test_metadata_survives_the_active_controller(cluster: RunningCluster, unique
     cluster.create_topic(topic, 2)
     assert cluster.active_controller().node_id != before.node_id
     before.start()
+
+
+def test_a_batch_that_rots_on_one_disk_is_repaired(cluster: RunningCluster, unique_topic: Callable[[str], str]) -> None:
+    topic = unique_topic("rotten")
+    cluster.create_topic(topic, 1, 3, {"min.insync.replicas": "2"})
+    values = [f"{number} {'x' * 100}" for number in range(2000)]
+    write(cluster.bootstrap, topic, values, {"batch.num.messages": 50})
+    leader = cluster.leader_of(topic, 0)
+    assert leader.stop() == 0
+    path = os.path.join(leader.partition_directory(topic, 0), f"{0:020d}.log")
+    with open(path, "r+b") as file:
+        whole = file.read()
+        file.seek(len(whole) // 2)
+        file.write(bytes([whole[len(whole) // 2] ^ 1]))
+    leader.start()
+    cluster.wait_for_isr(topic)
+    with Wire(leader) as wire:
+        found: list[bytes | None] = []
+
+        def is_read() -> bool:
+            answer = fetch(wire, topic, len(found))
+            assert answer.error_code in (ErrorCode.NONE, ErrorCode.CORRUPT_MESSAGE)
+            for record in records(answer.records):
+                if record.offset == len(found):
+                    found.append(record.value)
+            return len(found) == len(values)
+
+        cluster.wait_until(is_read, "all is read from it")
+    assert found == [value.encode() for value in values]
+    with open(path, "rb") as file:
+        assert file.read() == whole
 
 
 def test_a_restarted_cluster_is_the_same(cluster: RunningCluster, unique_topic: Callable[[str], str]) -> None:

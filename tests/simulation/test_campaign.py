@@ -16,7 +16,7 @@ from penstock.testing.simulation.story import quietly, replay_command
 
 # Of each story: how many seeds make a slice, and how many slices are always run.
 SLICES = {
-    "raft": (25, 4),
+    "raft": (25, 2),
     "controller": (25, 1),
     "partition": (100, 1),
     "node": (2, 2),

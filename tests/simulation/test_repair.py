@@ -110,7 +110,7 @@ def test_a_leader_checks_what_a_follower_did_not_like() -> None:
         await is_repaired(topic, leader, 0)
         await topic.in_sync(1, 2, 3)
         assert files_of(topic, leader) == files_of(topic, follower) == files_of(topic, topic.followers[1])
-        assert follower.node is not None and follower.node.assignment.fetchers.damaged_answers == 1
+        assert follower.node is not None and follower.node.assignment.fetchers.damaged_answers == 2
         assert await topic.values() == VALUES
 
     simulate(story)
@@ -203,3 +203,84 @@ def test_the_only_copy_is_kept_and_its_readers_are_told(position: int, is_clean:
         assert repairs(machine) == 0
 
     simulate(story)
+
+
+def test_a_leader_whose_last_batch_nobody_can_copy_leaves_it_to_others() -> None:
+    async def story(loop: SimulatedLoop) -> None:
+        topic = await filled(loop)
+        machine = topic.leader
+        loop.network.partition([machine.name], [each.name for each in topic.followers])
+        await asyncio.sleep(1)  # no fetch waits any more
+        assert await topic.produce("lost", acks=1) == ErrorCode.NONE
+        flip(topic, machine, BATCHES, RECORD - 12)
+        loop.network.heal()
+        await until_failed(topic, machine)
+        await topic.in_sync(2, 3)
+        assert await topic.produce("more") == ErrorCode.NONE
+        machine.start()
+        await topic.in_sync(1, 2, 3)
+        assert await topic.values() == [*VALUES, "more"]
+        assert joined(files_of(topic, machine)) == joined(files_of(topic, topic.leader))
+
+    simulate(story)
+
+
+async def until_failed(topic: ReplicatedTopic, machine: Machine) -> None:
+    """A node that ends by itself is no failure of the test."""
+    failures = topic.world.failures
+    deadline = topic.world.loop.time() + 60
+    while not failures:
+        assert topic.world.loop.time() < deadline
+        await asyncio.sleep(0.1)
+    assert "is damaged before others have copied it" in failures.pop()
+    machine.crash()
+
+
+@pytest.mark.parametrize("compacted", [True, False], ids=["compacted", "not compacted"])
+@pytest.mark.parametrize("position", [RECORD, LENGTH_FAR])
+def test_replicas_that_were_compacted_differently(compacted: bool, position: int) -> None:
+    """The other one has more of the batch, or nothing of it."""
+
+    async def story(loop: SimulatedLoop) -> None:
+        configs = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.0"}
+        topic = await ReplicatedTopic.create(
+            loop, configs=configs, replicas=(1, 2), properties={"log.cleaner.backoff.ms": "500"}
+        )
+        for number in range(BATCHES):
+            key = b"%d" % (number % 4)
+            assert await topic.produce(f"{number}-{'x' * 60}", f"{number}-{'y' * 60}", key=key) == ErrorCode.NONE
+            await asyncio.sleep(0.02)
+        cleaning = topic.world.machines["broker-2"]
+        await cleaning.stop()
+        cleaning.properties["log.cleaner.enable"] = "true"
+        cleaning.start()
+        await topic.in_sync(1, 2)
+        await topic.world.until(
+            lambda: topic.replica(cleaning).log.size < topic.replica(topic.leader).log.size / 2, "it is compacted"
+        )
+        machine = cleaning if compacted else topic.leader
+        machine.disk.cold = lambda path, position, size: path.endswith(".log")
+        kept = [
+            header
+            for data in files_of(topic, cleaning).values()
+            for _, header in iterate_headers(data)
+            if header.count and header.count <= header.last_offset_delta
+        ]
+        offset = kept[0].base_offset if compacted else 2
+        assert offset < min(each.base_offset for each in kept) or compacted
+        size = topic.replica(machine).log.size
+        latest = await latest_values(topic, machine)
+        flip(topic, machine, offset, position)
+        assert await fetch_code(topic, machine, offset) == ErrorCode.CORRUPT_MESSAGE
+        await is_repaired(topic, machine, 0)
+        assert await fetch_code(topic, machine, offset) == ErrorCode.NONE
+        assert await latest_values(topic, machine) == latest
+        assert (topic.replica(machine).log.size > size) == compacted
+        assert topic.replica(machine).log.log_end_offset == 2 * BATCHES
+
+    simulate(story)
+
+
+async def latest_values(topic: ReplicatedTopic, machine: Machine) -> dict[bytes | None, bytes | None]:
+    async with topic.world.client(machine.name) as client:
+        return {record.key: record.value for record in await client.read_all(TOPIC)}

@@ -76,7 +76,11 @@ def test_a_controller_that_takes_over_gives_everyone_in_use_a_whole_session() ->
     heartbeats.activate(world.image.brokers, 1000)
     assert heartbeats.session_alive(1, 1000) and heartbeats.session_alive(2, 1000)
     assert not heartbeats.session_alive(3, 1000)
+    assert [session.broker_id for session in heartbeats.unheard] == [1, 2]
+    heartbeats.heartbeat(1, world.image.brokers[1].epoch, 0, 1000)
+    assert [session.broker_id for session in heartbeats.unheard] == [2]
     assert len(heartbeats.overdue(1000 + SESSION)) == 2
+    assert not heartbeats.unheard
 
 
 def test_a_broker_may_stop_when_all_others_know() -> None:

@@ -370,6 +370,39 @@ def test_who_denied_a_pre_vote_is_asked_again_when_it_has_lost_the_leader_itself
     table.role(Candidate)
 
 
+def test_of_two_that_want_to_lead_one_lets_the_other_go_first() -> None:
+    table = Table(1, 2, 3, node_id=2)
+    table.wait(SETTINGS.election_timeout_ms)
+    (asked,) = [send for send in table.take(Vote) if send.to.node_id == 1]
+    assert table.ask(vote(1, 0, pre_vote=True)) == VoteAnswer(leader=LeaderHint(0), granted=True)
+    table.answer(asked, VoteAnswer(leader=LeaderHint(0), granted=True))
+    table.role(Prospective)
+    # It stands by now, and gets the vote.
+    assert table.ask(vote(1, 1)) == VoteAnswer(leader=LeaderHint(1), granted=True)
+
+
+@pytest.mark.parametrize(
+    ("rival", "last", "yields"),
+    [
+        (1, OffsetAndEpoch(1, 1), True),
+        (3, OffsetAndEpoch(1, 1), False),
+        (3, OffsetAndEpoch(2, 1), True),
+        (1, OffsetAndEpoch(0, 0), False),
+    ],
+)
+def test_who_lets_whom_go_first_and_for_how_long(rival: int, last: OffsetAndEpoch, yields: bool) -> None:
+    table = Table(1, 2, 3, node_id=2, log=[(1, ["a"])])
+    table.wait(SETTINGS.election_timeout_ms)
+    asked = {send.to.node_id: send for send in table.take(Vote)}
+    table.ask(vote(rival, 1, pre_vote=True, last=last))
+    table.answer(asked[rival], VoteAnswer(leader=LeaderHint(1), granted=True))
+    table.role(Prospective if yields else Candidate)
+    table.wait(SETTINGS.election_timeout_ms // 2 - 1)
+    table.role(Prospective if yields else Candidate)
+    table.wait(1)
+    table.role(Candidate)
+
+
 def test_a_node_that_shuts_down_waits_for_another_leader() -> None:
     table = Table(1, 2, 3)
     table.elect()

@@ -4,19 +4,26 @@ All of it stops when another node takes over, which begins anew with what the me
 fenced has a whole session to be heard of.
 
 A broker whose heartbeat connection ends is not waited for that long: it has `penstock.broker.reconnect.grace.ms` to be
-back. And if this process itself could do nothing for a while (it was stopped, the machine slept), nobody could be heard
-of, so that all sessions begin again.
+back. Nor is one that died together with the controller before, as a node of both roles does: whoever is not heard of
+soon after a take-over is called on, and where nobody listens, the connection is as good as lost. And if this process
+itself could do nothing for a while (it was stopped, the machine slept), nobody could be heard of, so that all sessions
+begin again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from penstock import __version__
+from penstock.broker.peers import Peer, PeerFailed
 from penstock.controller.controller import Controller
+from penstock.controller.heartbeats import BrokerSession
 from penstock.controller.result import Result
 from penstock.model.errors import ErrorCode, KafkaError
+from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.protocol.messages.metadata_records import NoOpRecord
 
 if TYPE_CHECKING:
@@ -27,6 +34,10 @@ logger = logging.getLogger("penstock.controller")
 
 # A timer that fires this late means that this process, and not the brokers, was away.
 ASLEEP_MS: Final = 1000
+# Brokers that live turn to a new controller within this time. A call that is not needed does no harm.
+CALL_AFTER_S: Final = 0.1
+CALL_TIMEOUT_S: Final = 2.0
+CHANNEL: Final = "call"
 
 
 class ControllerUpkeep:
@@ -63,6 +74,7 @@ class ControllerUpkeep:
         node = self._node
         node.quorum.controller.heartbeats.activate(node.quorum.controller.image.brokers, self.now_ms())
         self._watch_sessions()
+        self._later("call", CALL_AFTER_S, self._call_on_unheard)
         settings = node.settings
         if settings.auto_leader_rebalance_enable:
             self._later("balance", settings.leader_imbalance_check_interval_seconds, self._balance)
@@ -123,6 +135,24 @@ class ControllerUpkeep:
             logger.warning("broker %d is not heard of any more and is fenced", session.broker_id)
             self._fence(session.broker_id, session.broker_epoch)
         self._watch_sessions()
+
+    def _call_on_unheard(self) -> None:
+        node = self._node
+        controller = node.quorum.controller
+        for session in controller.heartbeats.unheard:
+            endpoint = next(iter(controller.image.brokers[session.broker_id].endpoints.values()), None)
+            if endpoint is not None and session.broker_id != node.settings.node_id:
+                peer = node.peers.at(endpoint.host, endpoint.port, CHANNEL)
+                request = ApiVersionsRequest(client_software_name="penstock", client_software_version=__version__)
+                peer.send(request, partial(self._called_on, session, peer), timeout=CALL_TIMEOUT_S)
+
+    def _called_on(self, session: BrokerSession, peer: Peer, outcome: ApiVersionsResponse | PeerFailed) -> None:
+        peer.close()
+        heartbeats = self._node.quorum.controller.heartbeats
+        refused = isinstance(outcome, PeerFailed) and outcome.refused
+        if self._is_active and refused and session in heartbeats.unheard:
+            heartbeats.contact_lost(session.broker_id, session.broker_epoch, self.now_ms())
+            self._watch_sessions()
 
     def _fence(self, broker_id: int, broker_epoch: int) -> None:
         def fenced(outcome: KafkaError | None) -> None:

@@ -412,16 +412,20 @@ class Fetcher:
             self._failed(followed, error.code)
             return
         followed.failures = 0
-        if data.records:
+        if data.records and replica.log.log_end_offset < data.high_watermark and not self._is_in_sync(replica):
             self._node.assignment.throttles.following.note(replica, len(data.records))
             self._is_held_back(followed)
+
+    def _is_in_sync(self, replica: Replica) -> bool:
+        return replica.partition is not None and self._node.settings.node_id in replica.partition.isr
 
     def _is_held_back(self, followed: Followed) -> bool:
         """Whether the throttle takes it out for a while: a short one, as the throttle may be loosened meanwhile."""
         throttle = self._node.assignment.throttles.following
-        if not throttle.holds_back(followed.replica):
+        if self._is_in_sync(followed.replica) or not throttle.holds_back(followed.replica):
             return False
-        self._delay(followed, min(throttle.allowance.seconds_in_debt, THROTTLE_CHECK_SECONDS))
+        seconds = min(throttle.allowance.seconds_in_debt, THROTTLE_CHECK_SECONDS)
+        self._delay(followed, max(seconds, BACKOFF_MIN_SECONDS))  # a debt of next to nothing is not worth a timer each
         return True
 
     # -- out of range -----------------------------------------------------------------------------------------------

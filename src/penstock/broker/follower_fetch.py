@@ -37,6 +37,7 @@ logger = logging.getLogger("penstock.fetch")
 
 REPLICA_STATE_SINCE = 15
 NO_BROKER_EPOCH = -1
+TOGETHER_SECONDS = 0.1
 
 
 def follower_of(request: Request, message: FetchRequest) -> tuple[int, int]:
@@ -218,8 +219,9 @@ class FollowerFetch:
             records=b"",
         )
         if data.diverging_epoch is None and position.offset != leader.log_end:
-            throttle = None if session.broker_id in leader.isr else self._node.assignment.throttles.leading
-            if left <= 0 or (throttle is not None and throttle.holds_back(replica)):
+            throttle = self._node.assignment.throttles.leading
+            is_free = throttle.is_unlimited or leader.waits_for(session.broker_id, self._node.clock.now_ms())
+            if left <= 0 or (not is_free and throttle.holds_back(replica)):
                 return data, None  # it stays due
             max_bytes = min(position.max_bytes, left)
             found = log.read(
@@ -236,7 +238,7 @@ class FollowerFetch:
             if not found.data:
                 return data, None  # it does not fit any more, and stays due
             data.records = found.data
-            if throttle is not None:
+            if not is_free:
                 throttle.note(replica, len(found.data))
         del session.due[position]
         return data, None
@@ -287,11 +289,15 @@ class FollowerFetch:
         self._answer = self._request.park(mute=True, on_lost=self._forget)
 
     def _wait(self) -> None:
+        """Until there is something to tell. A broker that many others follow is woken up for all that have waited long
+        enough together, and not for each: most of what an idle one does is to wake up."""
         self._session.waiting = self
-        seconds = min(
-            self._message.max_wait_ms / 1000, self._node.assignment.followers.wait_max(self._session.broker_id)
-        )
-        self._deadline = self._node.loop.call_later(seconds, self._expire)
+        node = self._node
+        seconds = min(self._message.max_wait_ms / 1000, node.assignment.followers.wait_max(self._session.broker_id))
+        deadline = node.loop.time() + seconds
+        if seconds >= 2 * TOGETHER_SECONDS:
+            deadline -= deadline % TOGETHER_SECONDS
+        self._deadline = node.loop.call_at(deadline, self._expire)
 
     def cut_short(self) -> None:
         """There will be something to ask for that the follower does not know of yet."""

@@ -5,10 +5,12 @@ after the other, the damage is looked for in a thread, the batches that belong t
 replica, the leader first, and written in their place. The broker asks as a consumer does: it gets what is committed,
 fenced by the leader epoch; and it takes that only if it has the offsets, the leader epochs and, to the byte, the size
 of what it is to replace. So what is written was there before, and if the broker dies half-way the same damage is found
-again.
+again. Compacted replicas may have fewer records than others at the same offsets; there the segment is made again with
+what the other replica has, and swapped in as after a compaction.
 
 Where nobody else has the batch (there is one replica, or nobody else is in sync) it stays as it is: readers are told
-CORRUPT_MESSAGE, nothing is cut, and it is tried again from time to time.
+CORRUPT_MESSAGE, nothing is cut, and it is tried again from time to time. If it is a leader's own last batch that nobody
+has yet, the broker ends: its followers cannot copy on, but they can lead, and lose nothing that was committed.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING
 from penstock.broker.fetch_sessions import FINAL_EPOCH
 from penstock.broker.peers import PeerFailed
 from penstock.broker.replica import Replica
-from penstock.log.damage import Damage, replacement
+from penstock.log.damage import Damage, rebuild, replacement
 from penstock.log.segment import Segment
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
@@ -33,14 +35,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger("penstock.repair")
 
 CHANNEL = "repair"
-RETRY_SECONDS = 5.0
+RETRY_SECONDS = 2.0
+RETRY_SECONDS_MAX = 60.0
+GIVE_UP_AFTER = 2
 BYTES_MAX = 256 * 1024 * 1024  # of one damage: it is held in memory
 
 
 class Repairs:
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._wanted: dict[Replica, None] = {}
+        self._wanted: dict[Replica, int] = {}  # and how often it was tried
         self._is_wanted = asyncio.Event()
         self.repaired = 0
 
@@ -49,8 +53,9 @@ class Repairs:
         self._node.loop.call_soon_threadsafe(self._note, replica)
 
     def _note(self, replica: Replica) -> None:
-        self._wanted[replica] = None
-        self._is_wanted.set()
+        if replica not in self._wanted:
+            self._wanted[replica] = 0
+            self._is_wanted.set()
 
     async def run(self) -> None:
         while True:
@@ -59,9 +64,12 @@ class Repairs:
             for replica in list(self._wanted):
                 if await self._repair(replica):
                     del self._wanted[replica]
+                else:
+                    self._wanted[replica] += 1
             if self._wanted:
+                seconds = RETRY_SECONDS * 2 ** min(self._wanted.values())
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._is_wanted.wait(), RETRY_SECONDS)
+                    await asyncio.wait_for(self._is_wanted.wait(), min(seconds, RETRY_SECONDS_MAX))
                 self._is_wanted.set()
 
     async def _repair(self, replica: Replica) -> bool:
@@ -95,9 +103,8 @@ class Repairs:
             data = await self._fetch(replica, epoch, broker_id, damage)
             if data is None:
                 continue
-            if replica.leader_epoch != epoch or not replica.log.restore(segment, damage, data):
+            if replica.leader_epoch != epoch or not await self._put(replica, segment, damage, data):
                 return False  # look again
-            await self._node.flusher.flush(replica)
             self.repaired += 1
             logger.warning("%s: %d bytes repaired with those of broker %d", segment.path, len(data), broker_id)
             return True
@@ -107,7 +114,21 @@ class Repairs:
             damage.first_offset,
             damage.next_offset,
         )
+        leader = replica.leader
+        is_uncommitted = leader is not None and leader.followers and damage.next_offset > leader.high_watermark
+        if is_uncommitted and self._wanted[replica] >= GIVE_UP_AFTER:
+            # Followers do not get past it, so nothing will be committed any more.
+            self._node.fail(f"{replica.topic_partition} is damaged before others have copied it; one of them must lead")
         return False
+
+    async def _put(self, replica: Replica, segment: Segment, damage: Damage, data: bytes) -> bool:
+        log = replica.log
+        if len(data) != damage.size:
+            files = self._node.files
+            return await self._node.storage.cleaner.replace(log, segment, lambda: rebuild(files, segment, damage, data))
+        is_written = log.restore(segment, damage, data)
+        await self._node.flusher.flush(replica)
+        return is_written
 
     def _sources(self, replica: Replica) -> list[int]:
         """Those that have what is committed, the leader first."""
@@ -121,17 +142,21 @@ class Repairs:
         """What belongs where the damage is; None if that broker does not have it."""
         fetched = b""
         offset = max(damage.first_offset, replica.log.log_start_offset)
-        while offset < damage.next_offset and len(fetched) <= min(damage.size, BYTES_MAX):
+        while offset < damage.next_offset and len(fetched) <= BYTES_MAX:
             some = await self._ask(replica, epoch, broker_id, offset, damage.size)
             headers = list(iterate_headers(some))
             if not headers:
-                break
+                return None
             fetched += some
             offset = headers[-1][1].next_offset
+        if offset < damage.next_offset:
+            return None
         data = replacement(damage, fetched)
-        epochs = replica.log.epochs
-        if data is None or any(
-            header.leader_epoch != epochs.epoch_for_offset(header.base_offset) for _, header in iterate_headers(data)
+        log = replica.log
+        fits = len(data) == damage.size or "compact" in log.settings.cleanup_policy
+        if not fits or any(
+            header.leader_epoch != log.epochs.epoch_for_offset(header.base_offset)
+            for _, header in iterate_headers(data)
         ):
             logger.warning("%s: broker %d has nothing that fits", replica.topic_partition, broker_id)
             return None

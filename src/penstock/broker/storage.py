@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("penstock.storage")
 
 FLUSH_CHECK_SECONDS = 0.1
+FLUSH_LOOK_SECONDS = 1.0
 
 
 class Storage:
@@ -124,7 +125,7 @@ class Storage:
         if settings.log_cleaner_enable:
             for _ in range(settings.log_cleaner_threads):
                 tasks.create_task(self.cleaner.run())
-        tasks.create_task(self._repeat(FLUSH_CHECK_SECONDS, self._flush_by_time))
+        tasks.create_task(self._flush_by_time())
         tasks.create_task(self._node.repairs.run())
         tasks.create_task(
             self._repeat(settings.producer_id_expiration_check_interval_ms / 1000, self._expire_producers)
@@ -184,14 +185,18 @@ class Storage:
 
         return write
 
-    def _flush_by_time(self) -> None:
-        """`flush.ms` of the topics that set it."""
-        now = self._loop.time()
-        for replica in self._node.replicas:
-            flush_ms = replica.log.settings.flush_ms
-            if flush_ms != LONG_MAX and replica.log.needs_flush and now - replica.last_flush >= flush_ms / 1000:
-                replica.last_flush = now
-                self._node.flusher.request(replica)
+    async def _flush_by_time(self) -> None:
+        """`flush.ms` of the topics that set it; few do, so they are looked for less often than they are looked at."""
+        seconds = FLUSH_LOOK_SECONDS
+        while True:
+            await asyncio.sleep(seconds)
+            timed = [replica for replica in self._node.replicas if replica.log.settings.flush_ms != LONG_MAX]
+            seconds = FLUSH_CHECK_SECONDS if timed else FLUSH_LOOK_SECONDS
+            now = self._loop.time()
+            for replica in timed:
+                if replica.log.needs_flush and now - replica.last_flush >= replica.log.settings.flush_ms / 1000:
+                    replica.last_flush = now
+                    self._node.flusher.request(replica)
 
     def _expire_producers(self) -> None:
         now_ms = self._node.clock.now_ms()

@@ -3,7 +3,7 @@ clients.
 
 `leader.replication.throttled.rate` holds back what this broker sends, `follower.replication.throttled.rate` what it
 fetches; each is one allowance for all the partitions that the topics' `...throttled.replicas` name. A follower that is
-in sync is never held back at the leader: it would fall out of sync.
+in sync, or about to be, is never held back, and what it fetches is not counted: producers wait for it.
 """
 
 from __future__ import annotations
@@ -73,8 +73,12 @@ class ReplicationThrottle:
         self._broker_id = broker_id
         self._throttled = throttled
 
+    @property
+    def is_unlimited(self) -> bool:
+        return self.allowance.is_unlimited
+
     def concerns(self, replica: Replica) -> bool:
-        if self.allowance.is_unlimited:
+        if self.is_unlimited:
             return False
         named = self._throttled(replica)
         return bool(named) and (ALL in named or f"{replica.topic_partition.partition}:{self._broker_id}" in named)

@@ -6,7 +6,8 @@ heartbeats tell it the rest. Time comes from outside, in milliseconds of any clo
 **Sessions.** A broker that is not heard of for `broker.session.timeout.ms` is overdue, and whoever watches fences it.
 That time-out is long, so that a busy machine is not mistaken for a dead one. A process that dies does not need it: its
 connection is reset at once, which `contact_lost` reports. The broker then has only a short grace to be heard of again,
-enough to reconnect after a hiccup of the network.
+enough to reconnect after a hiccup of the network. A controller that has just taken over has no connections to lose; it
+has to ask after those it has not heard of (`unheard`).
 
 **Controlled shutdown.** A broker may stop when the others know that it no longer leads: when every active broker has
 replayed the metadata up to the last of the changes that took its leaderships away.
@@ -63,6 +64,15 @@ class Heartbeats:
         """The registered incarnation of a broker was heard of."""
         self._contacts[broker_id] = _Contact(broker_epoch, now_ms)
         self._replayed[broker_id] = metadata_offset
+
+    @property
+    def unheard(self) -> list[BrokerSession]:
+        """Brokers that ought to be there, of which nothing was heard since this controller became the active one."""
+        return [
+            BrokerSession(broker_id, contact.broker_epoch)
+            for broker_id, contact in self._contacts.items()
+            if broker_id not in self._replayed and not contact.is_over
+        ]
 
     def contact_lost(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
         """The connection was lost that this incarnation of a broker sent its heartbeats on."""

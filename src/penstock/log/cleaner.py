@@ -211,6 +211,24 @@ class Cleaner:
             offsets[log.topic_partition] = offset
             await self._write_checkpoint(log)
 
+    async def replace(self, log: Log, segment: Segment, make: Callable[[], None]) -> bool:
+        """Put what `make`, on a worker thread, leaves as a cleaned segment in the place of a closed one. False if that
+        cannot be now: the log is being cleaned, or is not what it was."""
+        partition = log.topic_partition
+        if partition in self._in_progress:
+            return False
+        self._in_progress.add(partition)
+        try:
+            await self._in_thread(lambda: remove_cleaned(self._files, log.directory))
+            await self._in_thread(make)
+            group = CleanedGroup(segment.base_offset, [segment.base_offset], segment.size)
+            replaced = await _uninterrupted(self._swap(log, [segment], group))
+        finally:
+            self._in_progress.discard(partition)
+        if replaced:
+            log.repairs += 1
+        return replaced
+
     def _find(self) -> LogToClean | None:
         now_ms = self._clock.now_ms()
         candidates = [

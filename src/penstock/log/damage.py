@@ -4,8 +4,8 @@ A flipped bit is found by whoever reads the batch: what came from the disk has i
 *suspect*, and `find_damage` looks for the stretch to be replaced: from the bad batch (or the one before, if offsets do
 not follow: they are not covered by the CRC, and either may be wrong) to the next good one, found by the bad one's own
 length, or by the index, or else the end of the segment. Replicas of a partition have the same bytes, so what belongs
-there is the same number of bytes of any other replica; only compaction, which each replica does for itself, makes them
-differ.
+there is the same number of bytes of any other replica, and is written there. Only compaction, which each replica does
+for itself, makes them differ; then the whole segment is made again.
 
 Nothing is cut: behind the stretch the log goes on, and while it is not repaired readers of it are told so.
 """
@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from penstock.io.files import FileSystem
+from penstock.log.compaction_files import CleanedSegment
 from penstock.log.handles import Access, OwnAccess
 from penstock.log.segment import Segment
 from penstock.records.batch import HEADER_SIZE, MAGIC, MIN_LENGTH, CorruptBatch, check_crc, iterate_headers, read_header
@@ -23,6 +24,7 @@ from penstock.records.batch import HEADER_SIZE, MAGIC, MIN_LENGTH, CorruptBatch,
 MAGIC_AT = 16
 MAGIC_BYTE = bytes([MAGIC])
 LONG_MAX = 2**63 - 1
+SEARCHED_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Damage(NamedTuple):
@@ -74,7 +76,7 @@ def next_good_batch(
                 return candidate, read_header(access.read(segment.path, HEADER_SIZE, candidate)).base_offset
         # There is no telling where the next one begins: look everywhere. A record may hold what looks like a batch, but
         # then it is not followed by batches up to the end.
-        data = bytes(access.read(segment.path, size - position, position))
+        data = bytes(access.read(segment.path, min(size - position, SEARCHED_BYTES_MAX), position))
         at = data.find(MAGIC_BYTE, MAGIC_AT + 1)
         while at >= 0:
             candidate = position + at - MAGIC_AT
@@ -123,13 +125,32 @@ def _look(
     return header.size, header.next_offset
 
 
-def replacement(damage: Damage, fetched: bytes) -> bytes | None:
-    """Of batches that another replica has, those that belong where the damage is; None if they do not fit there."""
+def replacement(damage: Damage, fetched: bytes) -> bytes:
+    """Of batches that another replica has, those that belong where the damage is."""
     view = memoryview(fetched)
     chosen = []
     for position, header in iterate_headers(view):
         check_crc(view, position, header)
         if damage.first_offset <= header.base_offset and header.next_offset <= damage.next_offset:
-            chosen.append(bytes(view[position : position + header.size]))
-    data = b"".join(chosen)
-    return data if len(data) == damage.size else None
+            chosen.append(view[position : position + header.size])
+    return b"".join(chosen)
+
+
+def rebuild(files: FileSystem, segment: Segment, damage: Damage, data: bytes) -> None:
+    """Make a cleaned segment, to be swapped in, that has `data` in the place of the damage: for replicas that were
+    compacted differently. On a worker thread."""
+    made = CleanedSegment(
+        files, segment.directory, segment.base_offset, segment.index_interval, throttle=lambda size: None
+    )
+    try:
+        with OwnAccess(files) as access:
+            before = access.read(segment.path, damage.position, 0)
+            behind = access.read(segment.path, segment.size - damage.end, damage.end)
+        for part in (before, data, behind):
+            view = memoryview(part)
+            for position, header in iterate_headers(view):
+                made.append(view[position : position + header.size], header)
+        made.finish(list(segment.transactions.entries()))
+    except BaseException:
+        made.discard()
+        raise

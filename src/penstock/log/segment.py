@@ -468,31 +468,39 @@ class Segment:
 
     def verify(
         self, data: Buffer, position: int, offset: int = 0, max_offset: int = 1 << 63, *, doubted: bool = False
-    ) -> None:
+    ) -> int:
         """Check the batches in `data`, read from `position`, unless that was done before (or `doubted`: even if it
         was): their CRCs, and what those do not cover, the offsets: they ascend, `offset` is not behind the first batch,
-        and all are below `max_offset`."""
+        and all are below `max_offset`. Gives how many bytes are good; CorruptBatch if the first batch is not."""
         end = position + len(data)
         if not doubted:
             end = min(end, self.trusted_from)
             if position >= end or self._is_verified(position, end):
-                return
+                return len(data)
         view = memoryview(data)
-        at = 0
-        due = self.base_offset
-        while position + at < end:
-            base_offset, length, _, _, crc, _, delta, _, _ = self._checked_scan(data, at, position + at)
-            following = at + length + LENGTH_OVERHEAD
-            if following > len(data):
-                raise self._corrupt(position + at, f"a batch of {length + LENGTH_OVERHEAD} bytes is not whole")
-            if not (due <= base_offset and offset <= base_offset + delta < max_offset):
-                raise self._corrupt(position + at, f"offset {base_offset} is not in {max(due, offset)} to {max_offset}")
-            due = base_offset + delta + 1
-            if crc32c(view[at + CRC_START : following]) != crc:
-                raise self._corrupt(position + at, "the CRC does not match")
-            at = following
+        at, due, reached = 0, self.base_offset, offset
+        before = 0  # where the batch before begins
+        good = len(data)
+        try:
+            while position + at < end:
+                base_offset, length, _, _, crc, _, delta, _, _ = self._checked_scan(data, at, position + at)
+                following = at + length + LENGTH_OVERHEAD
+                if following > len(data):
+                    raise self._corrupt(position + at, f"a batch of {length + LENGTH_OVERHEAD} bytes is not whole")
+                if not (due <= base_offset and reached <= base_offset + delta < max_offset):
+                    at = before  # or it is that one's offset which is wrong
+                    raise self._corrupt(position + at, f"offset {base_offset} is not in {reached} to {max_offset}")
+                if crc32c(view[at + CRC_START : following]) != crc:
+                    raise self._corrupt(position + at, "the CRC does not match")
+                due = reached = base_offset + delta + 1
+                before, at = at, following
+        except CorruptBatch:
+            if not at:
+                raise
+            good = at
         if position < self.trusted_from:
             self._add_verified(position, position + at)
+        return good
 
     def _is_verified(self, start: int, end: int) -> bool:
         return any(first <= start and end <= last for first, last in self._verified)

@@ -155,7 +155,9 @@ class Segments:
             if size < len(data):
                 data = memoryview(data)[:size]
         if position < segment.trusted_from or doubted:
-            segment.verify(data, position, offset, max_offset, doubted=doubted)
+            good = segment.verify(data, position, offset, max_offset, doubted=doubted)
+            if good < size:
+                data, size, limit_offset = memoryview(data)[:good], good, -1
         if limit_offset >= 0 and type(access) is LoopAccess:
             self._remember(limit_offset, segment, position + size)
         return Slice(data, int.from_bytes(data[:8], "big"))

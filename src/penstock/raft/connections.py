@@ -71,8 +71,9 @@ class Connections:
                 return self._in_flight.pop(sent.to.node_id)
         return None
 
-    def back_off(self, to: Destination, now: int) -> None:
-        self._backing_off_until[to.node_id] = now + self._retry_backoff_ms
+    def back_off(self, to: Destination, now: int, pause_ms: int | None = None) -> None:
+        """`pause_ms`: for longer than usual."""
+        self._backing_off_until[to.node_id] = now + (pause_ms or self._retry_backoff_ms)
 
     def find_server(self, voters: Sequence[Destination], now: int) -> Destination | None:
         """A random bootstrap server, or voter that is none, if no request is on its way: there is never more than one

@@ -255,7 +255,8 @@ class Raft:
         quorum = self._quorum
         quorum.begin(now)
         for sent in quorum.connections.expire(quorum.now):
-            self._gave_up(sent)
+            is_fetch = isinstance(sent.request, Fetch | FetchSnapshot)
+            self._gave_up(sent, quorum.settings.silence_backoff_ms if is_fetch else None)
         act()
         if quorum.ready.log and not isinstance(quorum.role, Leader):
             # The log is about to change. What follows from that is decided when it has.
@@ -302,6 +303,8 @@ class Raft:
                 deadlines.append(role.election_deadline)
             case Follower() | Unattached():
                 pass
+            case Prospective() if role.ballot.is_won:
+                deadlines.append(min(role.yields_until, role.election_deadline))
             case _ if not quorum.shutting_down or isinstance(role, Prospective | Candidate):
                 deadlines.append(role.election_deadline)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
@@ -420,8 +423,8 @@ class Raft:
             if refused:
                 self._following.refused(sent.to)
 
-    def _gave_up(self, sent: InFlight) -> None:
-        self._quorum.connections.back_off(sent.to, self._quorum.now)
+    def _gave_up(self, sent: InFlight, pause_ms: int | None = None) -> None:
+        self._quorum.connections.back_off(sent.to, self._quorum.now, pause_ms)
         if isinstance(sent.request, KRaftVersions):
             self._changes.versions_answered(sent.to.node_id, None)
 

@@ -61,6 +61,8 @@ class Prospective:
     voted: ReplicaKey | None
     ballot: Ballot
     election_deadline: int
+    # Until then another one, as good or better, is let go first.
+    yields_until: int = 0
 
 
 @dataclass(slots=True)

@@ -33,6 +33,9 @@ class RaftSettings:
     # A leader whose host refuses connections is gone: followers wait a random time up to this before they stand for
     # election, and not for the fetch timeout. The pre-vote keeps one that is mistaken from doing harm.
     refused_grace_ms: int = 150
+    # Who did not answer a fetch in time is left alone for this long. The others are asked meanwhile who leads, again
+    # and again: they may be about to elect another, and a fetch from one that is silent costs another time-out.
+    silence_backoff_ms: int = 1000
     # Fetches held at a time; one more is answered at once.
     parked_fetches_max: int = 10_000
 

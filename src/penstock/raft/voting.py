@@ -5,6 +5,9 @@ offset). As everything committed is on a majority, whoever gets a majority has i
 
 Before it stands for election, a node asks whether it would win (the pre-vote, KIP-996). Asking changes nothing on the
 other side and needs no new epoch, so that a node that was cut off cannot depose a leader the others still hear.
+
+Followers lose a leader at the same moment, and would stand against each other. So one that is asked while it asks
+itself lets the other go first for a while, if that one's log is better, or as good and its id lower.
 """
 
 from __future__ import annotations
@@ -50,10 +53,17 @@ class Voting:
         granted = self._would_grant(request)
         if granted and not request.pre_vote:
             quorum.vote_for(request.candidate)
-        elif not granted and request.pre_vote and isinstance(quorum.role, Prospective):
-            # It has lost the leader, too, and its log is not as good as ours.
-            quorum.role.ballot.ask_again(request.candidate.node_id)
+        elif request.pre_vote and isinstance(quorum.role, Prospective):
+            self._rival_asked(quorum.role, request, granted)
         return VoteAnswer(leader=quorum.hint, granted=granted)
+
+    def _rival_asked(self, role: Prospective, request: Vote, granted: bool) -> None:
+        quorum, rival = self._quorum, request.candidate.node_id
+        if not granted:
+            # It has lost the leader, too, and its log is not as good as ours.
+            role.ballot.ask_again(rival)
+        elif rival < quorum.key.node_id or self._end != (request.last_epoch, request.last_offset):
+            role.yields_until = quorum.now + quorum.settings.election_timeout_ms // 2
 
     def _would_grant(self, request: Vote) -> bool:
         role = self._quorum.role
@@ -75,8 +85,12 @@ class Voting:
         return role.leader_id < 0 and up_to_date
 
     def _up_to_date(self, end: OffsetAndEpoch) -> bool:
-        log = self._quorum.log
-        return (end.epoch, end.offset) >= (log.last_epoch, log.end_offset)
+        return (end.epoch, end.offset) >= self._end
+
+    @property
+    def _end(self) -> tuple[int, int]:
+        """Epoch and offset, as logs are compared by."""
+        return self._quorum.log.last_epoch, self._quorum.log.end_offset
 
     def begin_epoch_requested(self, request: BeginQuorumEpoch) -> BeginQuorumEpochAnswer:
         quorum = self._quorum
@@ -146,7 +160,7 @@ class Voting:
 
     def poll_prospective(self, role: Prospective) -> None:
         quorum = self._quorum
-        if role.ballot.is_won:
+        if role.ballot.is_won and role.yields_until <= quorum.now:
             quorum.become_candidate()
         elif role.ballot.is_lost or role.election_deadline <= quorum.now:
             if role.leader_id >= 0 and role.leader_endpoints:

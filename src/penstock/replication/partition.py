@@ -276,16 +276,23 @@ class LeaderState:
         if len(self.isr) < self.min_isr:
             return False
         safe = self.flushed if self.counts_flushed else self.log_end
-        for broker_id, follower in self.followers.items():
-            if follower.log_end < safe and (
-                broker_id in self.maximal_isr
-                or (follower.is_caught_up(self.log_end, now_ms, self._lag_max_ms) and self._may_join(follower))
-            ):
+        for follower in self.followers.values():
+            if follower.log_end < safe and self._waits_for(follower, now_ms):
                 safe = follower.log_end
         if safe > self.high_watermark:
             self.high_watermark = safe
             return True
         return False
+
+    def waits_for(self, broker_id: int, now_ms: int) -> bool:
+        """Whether nothing is committed before that follower has it."""
+        follower = self.followers.get(broker_id)
+        return follower is not None and self._waits_for(follower, now_ms)
+
+    def _waits_for(self, follower: Follower, now_ms: int) -> bool:
+        return follower.broker_id in self.maximal_isr or (
+            follower.is_caught_up(self.log_end, now_ms, self._lag_max_ms) and self._may_join(follower)
+        )
 
     def low_watermark(self, log_start: int) -> int:
         """From where on every replica that is up has the records; `log_start` is the leader's own."""

@@ -90,6 +90,7 @@ class RaftCluster:
         fetch_snapshot_max_bytes=64,
         fetch_max_wait_ms=100,
         refused_grace_ms=50,
+        silence_backoff_ms=150,
     )
 
     def __init__(

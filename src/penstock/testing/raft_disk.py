@@ -97,6 +97,17 @@ class Disk:
     bootstrap: tuple[ControlRecord, ...] = ()
     # Syncs that began before the log was cut say nothing about what came after.
     cuts: int = 0
+    _syncs_begun: int = 0
+    _last_sync: int = 0
+
+    def sync_begun(self) -> int:
+        self._syncs_begun += 1
+        return self._syncs_begun
+
+    def sync_ended(self, number: int, image: LogImage) -> None:
+        """One that a crashed process left behind may end after those of the next, and then adds nothing."""
+        if number > self._last_sync:
+            self._last_sync, self.synced = number, image
 
     def lose_power(self, random: Random) -> None:
         """What was not synced may be there or not; what was appended last goes first."""

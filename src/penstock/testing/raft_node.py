@@ -247,10 +247,11 @@ class SimulatedNode:
             return
         self._syncing = True
         image, cuts, incarnation = self.log.image, self.disk.cuts, self.incarnation
+        number = self.disk.sync_begun()
 
         def done() -> None:
             if self.disk.cuts == cuts:
-                self.disk.synced = image
+                self.disk.sync_ended(number, image)
             if self.incarnation == incarnation and self.raft is not None:
                 self._syncing = False
                 self.step(lambda raft: raft.flushed(self.world.clock(self)))

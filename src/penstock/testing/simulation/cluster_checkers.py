@@ -4,7 +4,7 @@ The checkers see all nodes at once, which nobody in the cluster can, whenever ev
 happened. They look into the brokers' memory for who leads and what is committed, and at the disks themselves for what
 is in the logs. Only what has changed is looked at again.
 
-- `OneLeaderPerEpoch`: of a partition, and one active controller in an epoch of the quorum.
+- `OneLeaderPerEpoch`: of a partition, and of the quorum.
 - `MonotonicHighWatermark`: of a leader; and no node's metadata goes back.
 - `LogMatching`: batches with the same offset and leader epoch are the same batch, and follow the same batch.
 - `CommittedPrefix`: what one replica knows to be committed, no other knows differently.
@@ -28,7 +28,7 @@ from penstock.broker.replica import Replica
 from penstock.metadata.image import MetadataImage
 from penstock.metadata.partition import Partition
 from penstock.raft.quorum_state import QUORUM_STATE_FILE, decode_quorum_state
-from penstock.raft.roles import Role
+from penstock.raft.roles import Leader, Role
 from penstock.raft.voters import ReplicaKey
 from penstock.testing.simulation.cluster_world import DATA, ClusterWorld, Machine
 from penstock.testing.simulation.replica_content import Batch, ReplicaContent
@@ -119,9 +119,7 @@ class ClusterWatch:
                 self._image_changed(machine, known[1], quorum.image)
                 self._images[machine.name] = node, quorum.image
             if machine.is_controller:
-                self._check_vote(machine, quorum)
-                if quorum.is_active:
-                    self._controls(machine, quorum.epoch)
+                self._check_role(machine, quorum)
                 continue
             for promises in self._promises:
                 replica = node.replicas.get(self._topic, promises.index)
@@ -134,14 +132,14 @@ class ClusterWatch:
 
     # -- metadata ---------------------------------------------------------------------------------------------------
 
-    def _controls(self, machine: Machine, epoch: int) -> None:
+    def _check_leads_alone(self, machine: Machine, epoch: int) -> None:
         if epoch not in self._controllers:
             self._events["controller elections"] += 1
         former = self._controllers.setdefault(epoch, machine.name)
         if former != machine.name:
             raise Violation("OneLeaderPerEpoch", f"{former} and {machine.name} lead the quorum in {epoch}")
 
-    def _check_vote(self, machine: Machine, quorum: MetadataQuorum) -> None:
+    def _check_role(self, machine: Machine, quorum: MetadataQuorum) -> None:
         driver = quorum._driver
         if driver._is_busy or driver.is_failed:
             return  # it is about to be written
@@ -152,8 +150,10 @@ class ClusterWatch:
             return
         election = driver.raft._quorum.election
         durable = machine.disk.durable(f"{DATA}/{METADATA_PARTITION}/{QUORUM_STATE_FILE}")
-        if durable is None or decode_quorum_state(durable) != election:
+        if not durable or decode_quorum_state(durable) != election:
             raise Violation("VotePersisted", f"{machine.name} acts on {election}, its disk says {durable!r}")
+        if isinstance(role, Leader):
+            self._check_leads_alone(machine, role.epoch)
         self._elections[machine.name] = seen
 
     def _image_changed(self, machine: Machine, before: MetadataImage | None, image: MetadataImage) -> None:

@@ -80,11 +80,13 @@ class Faults:
         self._events["symmetric partitions"] += 1
         self._network.partition([machine.name], [host for host in self._world.machines if host != machine.name])
 
-    def delay(self, host: str | None = None) -> None:
-        """Everything that comes from a host, or goes there."""
+    def delay(self, *hosts: str) -> None:
+        """Everything that comes from a host, or goes there: from some, or from one by more."""
         self._events["delays"] += 1
-        host = host or self._chance.choice(list(self._world.machines))
-        self._slow_hosts[host] = self._chance.choice((0.02, 0.2, 0.8))
+        for host in hosts:
+            self._slow_hosts[host] = 0.2
+        if not hosts:
+            self._slow_hosts[self._chance.choice(list(self._world.machines))] = self._chance.choice((0.02, 0.2, 0.8))
 
     def reset(self) -> None:
         one, other = self._chance.sample(list(self._world.machines), 2)

@@ -36,6 +36,8 @@ PORT = 9092
 CONTROLLER_PORT = 9093
 DATA = "/var/penstock"
 CLUSTER_ID = "c2ltdWxhdGVkLWNsdXN0ZQ"
+# Who finds no leader asks again after 20 ms; half the events of a simulation would be that.
+PATIENT = {"controller.quorum.retry.backoff.ms": "100"}
 
 
 class DiskEvents(list[Event]):
@@ -173,6 +175,7 @@ class ClusterWorld:
         servers = ",".join(f"controller-{number}:{CONTROLLER_PORT}" for number in range(1, controllers + 1))
         self.shared = shared = {
             "log.dirs": DATA,
+            **PATIENT,
             "controller.listener.names": "CONTROLLER",
             **({"controller.quorum.bootstrap.servers": servers} if dynamic else {"controller.quorum.voters": voters}),
             **({} if dynamic else {"penstock.cluster.id": CLUSTER_ID}),

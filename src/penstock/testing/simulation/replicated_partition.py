@@ -78,6 +78,7 @@ class Replica:
             if entry.epoch != self.epochs.latest:
                 self.epochs.assign(entry.epoch, len(self.log))
             self.log.append(entry)
+            self.story.check_appended(self)
 
     def cut(self, offset: int) -> None:
         del self.log[offset:]

@@ -12,7 +12,8 @@ are fenced without reason. After every step the checkers look at all of it at on
 - `CommittedIsInSync`: what a leader takes for committed is on every replica that could be elected next.
 - `CommittedStays`: what was below a leader's high watermark once, a consumer may have read: whoever leads has it.
 - `AcknowledgedStays`: the same for what a producer was told is safe.
-- `LogMatching`: two replicas have the same records below what both take for committed.
+- `CommittedPrefix`: two replicas have the same records below what both take for committed.
+- `LogMatching`: a record at an offset, written in an epoch: there is only one, and it follows the same one everywhere.
 
 What may be expected of a power loss is the durability table of the design: with `flush.messages=1` all of them at once;
 without, all but one replica of those in sync or eligible, and that one stays up until the others are back.
@@ -35,7 +36,7 @@ from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.alter_partition import BrokerState
 from penstock.replication.partition import LeaderState, Proposal
 from penstock.testing.simulation.controller_world import World
-from penstock.testing.simulation.replicated_partition import LAG_MAX_MS, Fetch, News, Replica
+from penstock.testing.simulation.replicated_partition import LAG_MAX_MS, Entry, Fetch, News, Replica
 from penstock.testing.simulation.story import Outcome, Violation
 
 TOPIC = "t"
@@ -76,6 +77,7 @@ class PartitionStory:
         self.committed: dict[int, int] = {}  # offsets that were below a leader's high watermark, and their values
         self._high_watermarks: dict[tuple[int, int], int] = {}
         self._leader_of: dict[int, int] = {}
+        self._written: dict[tuple[int, int], tuple[int, Entry | None]] = {}
         self._hash = hashlib.sha256()
         for replica in self.replicas.values():
             self.world.register(replica.id, incarnation=1)
@@ -402,7 +404,14 @@ class PartitionStory:
         for one, other in itertools.combinations(known, 2):
             end = min(one.high_watermark, other.high_watermark)
             if one.log[:end] != other.log[:end]:
-                raise Violation("LogMatching", f"{one.id} and {other.id} differ below {end}")
+                raise Violation("CommittedPrefix", f"{one.id} and {other.id} differ below {end}")
+
+    def check_appended(self, replica: Replica) -> None:
+        log = replica.log
+        offset, entry = len(log) - 1, log[-1]
+        held = (entry.value, log[-2] if offset else None)
+        if self._written.setdefault((offset, entry.epoch), held) != held:
+            raise Violation("LogMatching", f"{replica.id} has another log than others up to {offset}, {entry}")
 
 
 def play(seed: int, replica_type: type[Replica] = Replica) -> Outcome:

@@ -1,0 +1,264 @@
+"""A consumer group (KIP-848), all of which is durable: it is what its records say.
+
+Three epochs tell how far it is. The group's epoch grows whenever members, subscriptions or topics change. The
+assignment epoch says which of them the target assignment is for. Each member's own says how far it has followed.
+
+`replay` alone changes a group. A handler that has to know what its own records will amount to replays them on a `copy`.
+
+Law: a partition has one owner, `owner_of`, from when it is assigned to a member until that member has confirmed, or was
+thrown out and so forfeited it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import NamedTuple
+
+from penstock.groups import records
+from penstock.groups.consumer_member import ConsumerMember, Owned, Target
+from penstock.model.decision import CoordinatorRecord
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ids import Uuid
+from penstock.protocol.declaration import Message
+from penstock.protocol.messages.group_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
+
+
+class ConsumerState(Enum):
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+
+
+class ResolvedRegex(NamedTuple):
+    """The topics an expression matched when it was last looked at."""
+
+    topics: frozenset[str]
+    version: int
+    timestamp_ms: int
+
+
+class ConsumerGroup:
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.epoch = 0
+        self.metadata_hash = 0
+        self.assignment_epoch = 0
+        self.assignment_timestamp = 0
+        self.members: dict[str, ConsumerMember] = {}
+        self.target: dict[str, Target] = {}
+        self.regexes: dict[str, ResolvedRegex] = {}
+        # A record that coordinators of old wrote, which is to be deleted.
+        self.has_subscription_metadata = False
+        self.is_deleted = False
+        # Soft: the version of the topics that the group was last compared with, and when its expressions were matched.
+        self.checked_version = -2
+        self.regexes_checked_ms = 0
+        # What follows from the members.
+        self.static_members: dict[str, str] = {}
+        self._owners: dict[tuple[Uuid, int], str] = {}
+        self._subscribers: dict[str, int] = {}
+        self._regex_subscribers: dict[str, int] = {}
+        self._assignor_votes: dict[str, int] = {}
+        self.classic_members = 0
+
+    def copy(self) -> ConsumerGroup:
+        other = ConsumerGroup(self.group_id)
+        for name, value in vars(self).items():
+            setattr(other, name, value.copy() if isinstance(value, dict) else value)
+        return other
+
+    def durable(self) -> object:
+        """Everything that came from records, for comparison."""
+        soft = ("checked_version", "regexes_checked_ms")
+        return {name: value for name, value in vars(self).items() if name not in soft}
+
+    # -- members -------------------------------------------------------------------------------------------------------
+
+    def member(self, member_id: str) -> ConsumerMember:
+        member = self.members.get(member_id)
+        if member is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
+            )
+        return member
+
+    def static_member(self, instance_id: str) -> ConsumerMember | None:
+        member_id = self.static_members.get(instance_id)
+        return None if member_id is None else self.members[member_id]
+
+    def owner_of(self, topic_id: Uuid, partition: int) -> str | None:
+        return self._owners.get((topic_id, partition))
+
+    @property
+    def state(self) -> ConsumerState:
+        if not self.members:
+            return ConsumerState.EMPTY
+        if self.epoch > self.assignment_epoch:
+            return ConsumerState.ASSIGNING
+        if all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values()):
+            return ConsumerState.STABLE
+        return ConsumerState.RECONCILING
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    # -- subscriptions -------------------------------------------------------------------------------------------------
+
+    def topics_of(self, member: ConsumerMember) -> frozenset[str]:
+        """By name and by expression. An expression that was not matched yet matches nothing."""
+        resolved = self.regexes.get(member.regex) if member.regex else None
+        return member.topics if resolved is None else member.topics | resolved.topics
+
+    def subscribed_topics(self) -> set[str]:
+        return {*self._subscribers, *(topic for regex in self.regexes.values() for topic in regex.topics)}
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return topic in self._subscribers or any(topic in regex.topics for regex in self.regexes.values())
+
+    def subscribers_of_regex(self, regex: str) -> int:
+        return self._regex_subscribers.get(regex, 0)
+
+    @property
+    def subscribed_regexes(self) -> Iterator[str]:
+        return iter(self._regex_subscribers)
+
+    def preferred_assignor(self, default: str) -> str:
+        """The one that most members ask for."""
+        votes = self._assignor_votes
+        return max(votes, key=lambda name: (votes[name], name)) if votes else default
+
+    # -- replay --------------------------------------------------------------------------------------------------------
+
+    def replay(self, key: Message, value: Message | None) -> None:
+        if isinstance(key, ConsumerGroupMemberMetadataKey):
+            assert value is None or isinstance(value, ConsumerGroupMemberMetadataValue)
+            self._replay_member(key.member_id, value)
+        elif isinstance(key, ConsumerGroupCurrentMemberAssignmentKey):
+            assert value is None or isinstance(value, ConsumerGroupCurrentMemberAssignmentValue)
+            self._replay_current(key.member_id, value)
+        elif isinstance(key, ConsumerGroupTargetAssignmentMemberKey):
+            assert value is None or isinstance(value, ConsumerGroupTargetAssignmentMemberValue)
+            self._replay_target(key.member_id, value)
+        elif isinstance(key, ConsumerGroupTargetAssignmentMetadataKey):
+            assert value is None or isinstance(value, ConsumerGroupTargetAssignmentMetadataValue)
+            self.assignment_epoch = 0 if value is None else value.assignment_epoch
+            self.assignment_timestamp = 0 if value is None else value.assignment_timestamp
+        elif isinstance(key, ConsumerGroupMetadataKey):
+            assert value is None or isinstance(value, ConsumerGroupMetadataValue)
+            self.is_deleted = value is None
+            self.epoch = 0 if value is None else value.epoch
+            self.metadata_hash = 0 if value is None else value.metadata_hash
+        elif isinstance(key, ConsumerGroupRegularExpressionKey):
+            assert value is None or isinstance(value, ConsumerGroupRegularExpressionValue)
+            if value is None:
+                self.regexes.pop(key.regular_expression, None)
+            else:
+                resolved = ResolvedRegex(frozenset(value.topics), value.version, value.timestamp)
+                self.regexes[key.regular_expression] = resolved
+        elif isinstance(key, ConsumerGroupPartitionMetadataKey):
+            self.has_subscription_metadata = value is not None
+
+    def _replay_member(self, member_id: str, value: ConsumerGroupMemberMetadataValue | None) -> None:
+        if value is not None:
+            self._put(self.members.get(member_id, ConsumerMember(member_id)).with_wishes(value))
+        elif member_id in self.members:
+            self._take(member_id)
+
+    def _replay_current(self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
+        if value is not None:
+            self._put(self.members.get(member_id, ConsumerMember(member_id)).with_possessions(value))
+        elif member_id in self.members:
+            self._put(self.members[member_id].without_possessions())
+
+    def _replay_target(self, member_id: str, value: ConsumerGroupTargetAssignmentMemberValue | None) -> None:
+        if value is None:
+            self.target.pop(member_id, None)
+        else:
+            self.target[member_id] = {part.topic_id: frozenset(part.partitions) for part in value.topic_partitions}
+
+    def _put(self, member: ConsumerMember) -> None:
+        before = self.members.get(member.member_id)
+        if before is not None:
+            self._count(before, -1)
+            self._release(before)
+        self.members[member.member_id] = member
+        self._count(member, 1)
+        for owned in (member.assigned, member.revoking):
+            for topic_id, partitions in owned.items():
+                for partition in partitions:
+                    self._owners[topic_id, partition] = member.member_id
+        if before is not None and before.instance_id not in (None, member.instance_id):
+            self._release_name(before)
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+
+    def _take(self, member_id: str) -> None:
+        member = self.members.pop(member_id)
+        self._count(member, -1)
+        self._release(member)
+        self._release_name(member)
+
+    def _release(self, member: ConsumerMember) -> None:
+        for owned in (member.assigned, member.revoking):
+            for topic_id, partitions in owned.items():
+                for partition in partitions:
+                    if self._owners.get((topic_id, partition)) == member.member_id:
+                        del self._owners[topic_id, partition]
+
+    def _release_name(self, member: ConsumerMember) -> None:
+        if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:
+            del self.static_members[member.instance_id]
+
+    def _count(self, member: ConsumerMember, change: int) -> None:
+        for topic in member.topics:
+            _add(self._subscribers, topic, change)
+        if member.regex:
+            _add(self._regex_subscribers, member.regex, change)
+        if member.assignor is not None:
+            _add(self._assignor_votes, member.assignor, change)
+        if member.classic is not None:
+            self.classic_members += change
+
+    # -- its end -------------------------------------------------------------------------------------------------------
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        """What deletes the group, and everything of it that may be in the log."""
+        group_id = self.group_id
+        found = [records.current_record(group_id, member_id, None) for member_id in self.members]
+        found += [records.target_tombstone(group_id, member_id) for member_id in {**self.members, **self.target}]
+        found.append(records.target_epoch_tombstone(group_id))
+        found += [records.member_record(group_id, member_id, None) for member_id in self.members]
+        found += [records.regex_tombstone(group_id, regex) for regex in self.regexes]
+        if self.has_subscription_metadata:
+            found.append(records.subscription_metadata_tombstone(group_id))
+        found.append(records.epoch_tombstone(group_id))
+        return found
+
+
+def _add(counts: dict[str, int], name: str, change: int) -> None:
+    count = counts.get(name, 0) + change
+    if count:
+        counts[name] = count
+    else:
+        del counts[name]
+
+
+def partitions_of(owned: Owned) -> Target:
+    return {topic_id: frozenset(partitions) for topic_id, partitions in owned.items()}

@@ -1,0 +1,257 @@
+"""ConsumerGroupHeartbeat: the one request of a consumer-protocol member.
+
+With epoch 0 it joins, with -1 it leaves, with -2 a static member leaves for a while and keeps its partitions until its
+session ends. Otherwise it brings the epoch it was last told; one that is not the coordinator's means that the member
+has missed something, gives up all it has and joins again. The one exception: the epoch before, from a member that has
+nothing it should not have, because the answer may have been lost.
+
+Fields that are null are as they were. The answer has an assignment only if that has changed, or if the member sent
+everything.
+"""
+
+from __future__ import annotations
+
+from penstock.groups.classic_group import ClassicGroup
+from penstock.groups.consumer_group import ConsumerGroup
+from penstock.groups.consumer_member import JOINING, LEAVING, LEAVING_FOR_A_WHILE, ConsumerMember, Owned
+from penstock.groups.departures import Departures
+from penstock.groups.draft import Draft
+from penstock.groups.membership import Membership, check_name, owns_no_more_than
+from penstock.groups.migration import Migration
+from penstock.groups.records import classic_group_record, current_record
+from penstock.groups.state import GroupState
+from penstock.model.decision import Caller, Decision, Reply, Token
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.protocol.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+# From this version on, members choose their ids.
+MEMBER_ID_REQUIRED_SINCE = 1
+
+
+class ConsumerHeartbeat:
+    def __init__(self, state: GroupState, membership: Membership, departures: Departures, migration: Migration) -> None:
+        self._state = state
+        self._membership = membership
+        self._departures = departures
+        self._migration = migration
+
+    def heartbeat(self, request: ConsumerGroupHeartbeatRequest, token: Token, caller: Caller, now_ms: int) -> Decision:
+        out = Decision([], [])
+        try:
+            self._check(request, caller.api_version)
+            if request.member_epoch in (LEAVING, LEAVING_FOR_A_WHILE):
+                response = self._leave(request, now_ms, out)
+            else:
+                response = self._beat(request, caller, now_ms, out)
+        except KafkaError as error:
+            response = ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+            return Decision([], [Reply(token, response)])
+        out.replies.append(Reply(token, response))
+        return out
+
+    # -- what is asked -------------------------------------------------------------------------------------------------
+
+    def _check(self, request: ConsumerGroupHeartbeatRequest, version: int) -> None:
+        epoch = request.member_epoch
+        if not request.member_id and (version >= MEMBER_ID_REQUIRED_SINCE or epoch > 0 or epoch == LEAVING):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "MemberId can't be empty.")
+        for name, value in (("Group", request.group_id), ("Instance", request.instance_id), ("Rack", request.rack_id)):
+            if value is not None and not value.strip():
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name}Id can't be empty.")
+        if epoch == JOINING:
+            if request.rebalance_timeout_ms == -1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "RebalanceTimeoutMs must be provided in first request.")
+            if request.topic_partitions is None or request.topic_partitions:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "TopicPartitions must be empty when (re-)joining.")
+            if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
+                )
+        elif epoch == LEAVING_FOR_A_WHILE and request.instance_id is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "InstanceId can't be null.")
+        elif epoch < LEAVING_FOR_A_WHILE:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "MemberEpoch is invalid.")
+        assignors = self._state.settings.consumer_assignors
+        if request.server_assignor is not None and request.server_assignor not in assignors:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_ASSIGNOR,
+                f"ServerAssignor {request.server_assignor} is not supported. "
+                f"Supported assignors: {', '.join(assignors)}.",
+            )
+
+    # -- a member comes, or goes on ------------------------------------------------------------------------------------
+
+    def _beat(
+        self, request: ConsumerGroupHeartbeatRequest, caller: Caller, now_ms: int, out: Decision
+    ) -> ConsumerGroupHeartbeatResponse:
+        group = self._state.consumer.get(request.group_id)
+        if request.member_epoch != JOINING:
+            if group is None:
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {request.group_id} not found.")
+            member = self._known(group, request)
+            wished = _wished(member, request, caller)
+            # What a member of the epoch before says it owns may be older than what it was given since: it proves
+            # nothing about what it has given up.
+            is_behind = request.member_epoch != member.epoch
+            owned = None if is_behind else request.topic_partitions
+            # The answer before was lost, maybe with an assignment in it.
+            had = None if is_behind else member.assigned
+            if wished == member and not self._membership.is_due(group, now_ms):
+                moved = self._membership.follow(group, member, owned)
+                if moved != member:
+                    out.records.append(current_record(group.group_id, moved.member_id, moved.possessions()))
+                self._membership.watch(group.group_id, member, moved, now_ms)
+                return self._response(request, had, moved)
+            draft = Draft.of(group)
+            moved = self._membership.update(draft, member, wished, owned, now_ms)
+            out.records.extend(draft.records)
+            self._membership.watch(group.group_id, member, moved, now_ms)
+            return self._response(request, had, moved)
+        return self._join(group, request, caller, now_ms, out)
+
+    def _join(
+        self,
+        group: ConsumerGroup | None,
+        request: ConsumerGroupHeartbeatRequest,
+        caller: Caller,
+        now_ms: int,
+        out: Decision,
+    ) -> ConsumerGroupHeartbeatResponse:
+        upgraded: ClassicGroup | None = None
+        if group is not None:
+            draft = Draft.of(group)
+        else:
+            draft = Draft(ConsumerGroup(request.group_id))
+            classic = self._state.classic.get(request.group_id)
+            if classic is not None:
+                draft.records.append(classic_group_record(request.group_id, None))
+                if not classic.is_empty:
+                    self._migration.upgrade(classic, draft)
+                    upgraded = classic
+        member_id = request.member_id or self._state.new_member_id()
+        self._membership.check_room(draft.group, member_id, request.instance_id)
+        member, replaced = self._admit(draft, member_id, request.instance_id)
+        wished = _wished(member, request, caller)
+        moved = self._membership.update(draft, member, wished, request.topic_partitions, now_ms)
+        # Nothing can be refused from here on.
+        out.records.extend(draft.records)
+        if upgraded is not None:
+            self._migration.upgraded(upgraded, draft.group, now_ms, out)
+        if replaced is not None:
+            self._membership.forget(request.group_id, replaced)
+        self._membership.watch(request.group_id, None, moved, now_ms)
+        return self._response(request, None, moved)
+
+    def _admit(self, draft: Draft, member_id: str, instance_id: str | None) -> tuple[ConsumerMember, str | None]:
+        """The member that joins, and the id of the static member it replaces."""
+        known = draft.group.members.get(member_id)
+        if instance_id is not None:
+            existing = draft.group.static_member(instance_id)
+            if existing is not None and (existing.member_id != member_id or existing.epoch == LEAVING_FOR_A_WHILE):
+                if existing.classic is None and existing.epoch != LEAVING_FOR_A_WHILE:
+                    raise KafkaError(
+                        ErrorCode.UNRELEASED_INSTANCE_ID,
+                        f"Static member {member_id} with instance id {instance_id} cannot join the group because "
+                        f"the instance id is owned by {existing.member_id} member.",
+                    )
+                return self._membership.replace(draft, existing, member_id), existing.member_id
+        return known or ConsumerMember(member_id), None
+
+    def _known(self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> ConsumerMember:
+        """The member, if it is what it says: KafkaError otherwise."""
+        if request.instance_id is None:
+            member = group.member(request.member_id)
+        else:
+            member = check_name(group, request.member_id, request.instance_id)
+        epoch = request.member_epoch
+        if epoch == member.epoch:
+            return member
+        if (
+            epoch < member.epoch
+            and epoch == member.previous_epoch
+            and owns_no_more_than(request.topic_partitions, member)
+        ):
+            return member
+        relation = "greater" if epoch > member.epoch else "smaller"
+        raise KafkaError(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            f"The consumer group member has a {relation} member epoch ({epoch}) than the one known by the group "
+            f"coordinator ({member.epoch}). The member must abandon all its partitions and rejoin.",
+        )
+
+    def _response(
+        self, request: ConsumerGroupHeartbeatRequest, had: Owned | None, member: ConsumerMember
+    ) -> ConsumerGroupHeartbeatResponse:
+        """`had`: what the member was last told; None if it must be told anyway."""
+        is_full = (
+            request.rebalance_timeout_ms != -1
+            and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
+            and request.topic_partitions is not None
+        )
+        assignment = None
+        if is_full or had != member.assigned:
+            assignment = Assignment(
+                topic_partitions=[
+                    TopicPartitions(topic_id=topic_id, partitions=sorted(member.assigned[topic_id]))
+                    for topic_id in sorted(member.assigned)
+                ]
+            )
+        return ConsumerGroupHeartbeatResponse(
+            member_id=member.member_id,
+            member_epoch=member.epoch,
+            heartbeat_interval_ms=self._state.settings.consumer_heartbeat_interval_ms,
+            assignment=assignment,
+        )
+
+    # -- a member leaves -----------------------------------------------------------------------------------------------
+
+    def _leave(
+        self, request: ConsumerGroupHeartbeatRequest, now_ms: int, out: Decision
+    ) -> ConsumerGroupHeartbeatResponse:
+        group = self._state.consumer.get(request.group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found.")
+        if request.instance_id is None:
+            member = group.member(request.member_id)
+        else:
+            member = check_name(group, request.member_id, request.instance_id)
+        if request.member_epoch == LEAVING_FOR_A_WHILE:
+            self._departures.leave_for_a_while(group, member, out)
+        else:
+            self._departures.fence(group, [member], now_ms, out)
+        return ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
+
+
+def _wished(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> ConsumerMember:
+    """The member with what the request says of it. If it has spoken the classic protocol, it now speaks this one."""
+    names = request.subscribed_topic_names
+    regex = request.subscribed_topic_regex
+    timeout_ms = request.rebalance_timeout_ms
+    if (
+        names is None
+        and regex is None
+        and timeout_ms == -1
+        and request.server_assignor is None
+        and request.rack_id is None
+        and member.classic is None
+        and member.client_id == caller.client_id
+        and member.client_host == caller.client_host
+    ):
+        return member
+    return member._replace(
+        instance_id=member.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+        rebalance_timeout_ms=member.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
+        assignor=member.assignor if request.server_assignor is None else request.server_assignor,
+        topics=member.topics if names is None else frozenset(names),
+        regex=member.regex if regex is None else regex or None,
+        client_id=caller.client_id,
+        client_host=caller.client_host,
+        classic=None,
+    )

@@ -1,0 +1,157 @@
+"""ListGroups, DescribeGroups, ConsumerGroupDescribe and DeleteGroups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from penstock.groups.classic_group import ClassicGroup, ClassicState
+from penstock.groups.consumer_group import ConsumerGroup
+from penstock.groups.consumer_member import ConsumerMember
+from penstock.groups.embedded import CONSUMER
+from penstock.groups.offset_deletion import OffsetDeletion
+from penstock.groups.records import classic_group_record
+from penstock.groups.state import GroupState
+from penstock.model.decision import CoordinatorRecord
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ids import Uuid
+from penstock.protocol.messages import consumer_group_describe, describe_groups
+from penstock.protocol.messages.delete_groups import DeletableGroupResult
+from penstock.protocol.messages.list_groups import ListedGroup, ListGroupsRequest
+
+GROUP_ID_NOT_FOUND_SINCE = 6
+
+
+class Descriptions:
+    def __init__(self, state: GroupState, deletion: OffsetDeletion) -> None:
+        self._state = state
+        self._deletion = deletion
+
+    # -- ListGroups ----------------------------------------------------------------------------------------------------
+
+    def list_groups(self, request: ListGroupsRequest) -> list[ListedGroup]:
+        states = {state.strip().lower() for state in request.states_filter}
+        types = {kind.strip().lower() for kind in request.types_filter}
+        listed = []
+        for groups in (self._state.classic, self._state.consumer):
+            for group in groups.values():
+                kind = "Consumer" if isinstance(group, ConsumerGroup) else "Classic"
+                if types and kind.lower() not in types:
+                    continue
+                state = group.state.value
+                if states and state.lower() not in states:
+                    continue
+                protocol_type = CONSUMER if isinstance(group, ConsumerGroup) else group.protocol_type or ""
+                listed.append(
+                    ListedGroup(
+                        group_id=group.group_id, protocol_type=protocol_type, group_state=state, group_type=kind
+                    )
+                )
+        return listed
+
+    # -- DescribeGroups ------------------------------------------------------------------------------------------------
+
+    def describe(self, group_id: str, version: int) -> describe_groups.DescribedGroup:
+        """Of a group that is not there, or not classic: clients of old are told that it is dead, and no error."""
+        group = self._state.group(group_id)
+        if not isinstance(group, ClassicGroup):
+            described = describe_groups.DescribedGroup(group_id=group_id, group_state="Dead")
+            if version >= GROUP_ID_NOT_FOUND_SINCE:
+                described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+                reason = "not found" if group is None else "is not a classic group"
+                described.error_message = f"Group {group_id} {reason}."
+            return described
+        # In between generations subscriptions mean nothing yet.
+        protocol = group.protocol if group.state is ClassicState.STABLE else None
+        return describe_groups.DescribedGroup(
+            group_id=group_id,
+            group_state=group.state.value,
+            protocol_type=group.protocol_type or "",
+            protocol_data=protocol or "",
+            members=[
+                describe_groups.DescribedGroupMember(
+                    member_id=member.member_id,
+                    group_instance_id=member.instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    member_metadata=member.metadata(protocol) if protocol else b"",
+                    member_assignment=member.assignment,
+                )
+                for member in group.members.values()
+            ],
+        )
+
+    # -- ConsumerGroupDescribe -----------------------------------------------------------------------------------------
+
+    def describe_consumer(self, group_id: str) -> consumer_group_describe.DescribedGroup:
+        if not group_id:
+            return consumer_group_describe.DescribedGroup(error_code=ErrorCode.INVALID_GROUP_ID)
+        group = self._state.consumer.get(group_id)
+        if group is None:
+            reason = "is not a consumer group" if group_id in self._state.classic else "not found"
+            return consumer_group_describe.DescribedGroup(
+                group_id=group_id,
+                error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+                error_message=f"Group {group_id} {reason}.",
+            )
+        return consumer_group_describe.DescribedGroup(
+            group_id=group_id,
+            group_state=group.state.value,
+            group_epoch=group.epoch,
+            assignment_epoch=group.assignment_epoch,
+            assignor_name=group.preferred_assignor(self._state.settings.consumer_assignors[0]),
+            members=[self._consumer(group, member) for member in group.members.values()],
+        )
+
+    def _consumer(self, group: ConsumerGroup, member: ConsumerMember) -> consumer_group_describe.Member:
+        # What it is still giving up is still its own.
+        has: dict[Uuid, set[int]] = {}
+        for owned in (member.assigned, member.revoking):
+            for topic_id, partitions in owned.items():
+                has.setdefault(topic_id, set()).update(partitions)
+        return consumer_group_describe.Member(
+            member_id=member.member_id,
+            instance_id=member.instance_id,
+            rack_id=member.rack_id,
+            member_epoch=member.epoch,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            subscribed_topic_names=sorted(member.topics),
+            subscribed_topic_regex=member.regex,
+            assignment=self._assignment(has),
+            target_assignment=self._assignment(group.target.get(member.member_id, {})),
+            member_type=1 if member.classic is None else 0,
+        )
+
+    def _assignment(self, parts: Mapping[Uuid, Iterable[int]]) -> consumer_group_describe.Assignment:
+        """Topics that are gone have no name to show."""
+        found = []
+        for topic_id, partitions in parts.items():
+            name = self._state.topics.topic_name(topic_id)
+            if name is not None:
+                found.append(
+                    consumer_group_describe.TopicPartitions(
+                        topic_id=topic_id, topic_name=name, partitions=sorted(partitions)
+                    )
+                )
+        return consumer_group_describe.Assignment(topic_partitions=sorted(found, key=lambda part: part.topic_name))
+
+    # -- DeleteGroups --------------------------------------------------------------------------------------------------
+
+    def delete(self, group_id: str, records: list[CoordinatorRecord]) -> DeletableGroupResult:
+        """Offsets and all."""
+        try:
+            group = self._state.group_or_error(group_id)
+        except KafkaError as error:
+            return DeletableGroupResult(group_id=group_id, error_code=error.code, error_message=error.message)
+        if not group.is_empty:
+            return DeletableGroupResult(
+                group_id=group_id,
+                error_code=ErrorCode.NON_EMPTY_GROUP,
+                error_message=ErrorCode.NON_EMPTY_GROUP.text,
+            )
+        self._deletion.delete_all(group_id, records)
+        if isinstance(group, ConsumerGroup):
+            records.extend(group.tombstones())
+        else:
+            records.append(classic_group_record(group_id, None))
+        return DeletableGroupResult(group_id=group_id)

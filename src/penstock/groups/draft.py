@@ -1,0 +1,22 @@
+"""A consumer group as it will be once the records written so far are replayed."""
+
+from __future__ import annotations
+
+from penstock.groups.consumer_group import ConsumerGroup
+from penstock.model.decision import CoordinatorRecord
+
+
+class Draft:
+    """Decisions of several steps need to see what the steps before amount to: they are replayed on a copy."""
+
+    def __init__(self, group: ConsumerGroup) -> None:
+        self.group = group
+        self.records: list[CoordinatorRecord] = []
+
+    @classmethod
+    def of(cls, group: ConsumerGroup) -> Draft:
+        return cls(group.copy())
+
+    def emit(self, record: CoordinatorRecord) -> None:
+        self.records.append(record)
+        self.group.replay(record.key, record.value)

@@ -1,0 +1,235 @@
+"""JoinGroup to a classic group.
+
+A dynamic member comes twice: without an id it is given one (MEMBER_ID_REQUIRED, from version 4 on), so that a client
+that never hears the answer leaves nothing behind but an id that expires. A static member has a name of its own,
+`group.instance.id`, and comes back under it: into a stable group without any rebalance, as long as that changes nothing
+about the protocol. Whoever had the name before is fenced.
+
+A member that joins again with the same subscription while the group is stable is told what it knows already, unless it
+is the leader: that is how a leader asks for a new assignment, because topics have changed for example.
+"""
+
+from __future__ import annotations
+
+from penstock.groups.classic_group import ClassicGroup, ClassicMember, ClassicState, Protocol
+from penstock.groups.rebalance import Rebalance, generation_of, join_error, sync_error
+from penstock.groups.records import classic_group_record
+from penstock.groups.state import GroupState
+from penstock.groups.timers import TimerKey
+from penstock.model.decision import Caller, Decision, Reply, Token
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.protocol.messages.group_records import GroupMetadataValue
+from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+MEMBER_ID_REQUIRED_SINCE = 4
+SKIP_ASSIGNMENT_SINCE = 9
+
+
+def protocols_of(request: JoinGroupRequest) -> tuple[Protocol, ...]:
+    """A name that is there twice counts once."""
+    seen: dict[str, bytes] = {}
+    for protocol in request.protocols:
+        seen.setdefault(protocol.name, bytes(protocol.metadata))
+    return tuple(Protocol(name, metadata) for name, metadata in seen.items())
+
+
+def rebalance_timeout_of(request: JoinGroupRequest) -> int:
+    """Version 0 has none of its own."""
+    return request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms
+
+
+class JoinGroup:
+    def __init__(self, state: GroupState, rebalance: Rebalance) -> None:
+        self._state = state
+        self._rebalance = rebalance
+
+    def join(self, request: JoinGroupRequest, token: Token, caller: Caller, now_ms: int, out: Decision) -> None:
+        """To a group that is classic, empty or not there yet; `out` may hold the tombstones of what it was before."""
+        group = self._state.classic.get(request.group_id)
+        if group is None:
+            if request.member_id:
+                out.replies.append(Reply(token, join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)))
+                return
+            group = ClassicGroup(request.group_id, now_ms)
+            if not group.supports(request.protocol_type, (entry.name for entry in request.protocols)):
+                out.replies.append(Reply(token, join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)))
+                return
+            self._state.classic[request.group_id] = group
+            # The log learns of the group before anybody is told of it.
+            out.records.append(classic_group_record(group.group_id, _new_group(now_ms)))
+        if not self._has_room(group, request.member_id):
+            self._refuse(group, request.member_id, token, now_ms, out)
+        elif not group.supports(request.protocol_type, (entry.name for entry in request.protocols)):
+            response = join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
+            out.replies.append(Reply(token, response))
+        elif request.member_id:
+            self._join_known(group, request, token, caller, now_ms, out)
+        else:
+            self._join_unknown(group, request, token, caller, now_ms, out)
+
+    def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
+        """While members join again, those that come last are too many if the limit was lowered."""
+        limit = self._state.settings.max_size
+        member = group.members.get(member_id)
+        if group.state is ClassicState.EMPTY:
+            return True
+        if group.state is ClassicState.PREPARING_REBALANCE:
+            return (member is not None and member.join_token is not None) or group.awaiting_joins < limit
+        return member is not None or len(group.members) < limit
+
+    def _refuse(self, group: ClassicGroup, member_id: str, token: Token, now_ms: int, out: Decision) -> None:
+        out.replies.append(Reply(token, join_error(ErrorCode.GROUP_MAX_SIZE_REACHED)))
+        member = group.members.get(member_id)
+        if member is not None:
+            self._rebalance.remove(group, member, out)
+        else:
+            group.remove(member_id)
+        self._rebalance.complete_if_all_joined(group, now_ms, out)
+
+    # -- without an id -------------------------------------------------------------------------------------------------
+
+    def _join_unknown(
+        self,
+        group: ClassicGroup,
+        request: JoinGroupRequest,
+        token: Token,
+        caller: Caller,
+        now_ms: int,
+        out: Decision,
+    ) -> None:
+        instance_id = request.group_instance_id
+        name = caller.client_id if instance_id is None else instance_id
+        member_id = f"{name}-{self._state.new_member_id()}"
+        if instance_id is not None and instance_id in group.static_members:
+            self._replace_static(group, request, member_id, token, caller, now_ms, out)
+        elif instance_id is None and caller.api_version >= MEMBER_ID_REQUIRED_SINCE:
+            group.pending_joins.add(member_id)
+            key = TimerKey("session", group.group_id, member_id)
+            self._state.timers.set(key, now_ms + request.session_timeout_ms)
+            out.replies.append(Reply(token, join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id)))
+        else:
+            self._add(group, request, member_id, token, caller, now_ms, out)
+
+    def _add(
+        self,
+        group: ClassicGroup,
+        request: JoinGroupRequest,
+        member_id: str,
+        token: Token,
+        caller: Caller,
+        now_ms: int,
+        out: Decision,
+    ) -> None:
+        member = ClassicMember(
+            member_id,
+            instance_id=request.group_instance_id,
+            client_id=caller.client_id,
+            client_host=caller.client_host,
+            rebalance_timeout_ms=rebalance_timeout_of(request),
+            session_timeout_ms=request.session_timeout_ms,
+            protocols=protocols_of(request),
+        )
+        member.is_new = True
+        group.new_member_added = True
+        group.add(member, request.protocol_type)
+        group.await_join(member, token)
+        key = TimerKey("session", group.group_id, member_id)
+        self._state.timers.set(key, now_ms + self._state.settings.new_member_join_timeout_ms)
+        self._rebalance.begin_or_go_on(group, now_ms, out)
+
+    # -- with an id ----------------------------------------------------------------------------------------------------
+
+    def _join_known(
+        self,
+        group: ClassicGroup,
+        request: JoinGroupRequest,
+        token: Token,
+        caller: Caller,
+        now_ms: int,
+        out: Decision,
+    ) -> None:
+        member_id = request.member_id
+        if member_id in group.pending_joins and request.group_instance_id is None:
+            self._add(group, request, member_id, token, caller, now_ms, out)
+            return
+        try:
+            group.check_member(member_id, request.group_instance_id)
+        except KafkaError as error:
+            out.replies.append(Reply(token, join_error(error.code, member_id)))
+            return
+        member = group.members[member_id]
+        is_unchanged = member.protocols == protocols_of(request)
+        is_leader = group.leader == member_id
+        if group.state is ClassicState.COMPLETING_REBALANCE and is_unchanged:
+            # The first answer may have been lost.
+            out.replies.append(Reply(token, generation_of(group, member)))
+        elif group.state is ClassicState.STABLE and is_unchanged and not is_leader:
+            out.replies.append(Reply(token, generation_of(group, member)))
+        else:
+            self._update(group, member, request, token, out)
+            self._rebalance.begin_or_go_on(group, now_ms, out)
+
+    def _update(
+        self, group: ClassicGroup, member: ClassicMember, request: JoinGroupRequest, token: Token, out: Decision
+    ) -> None:
+        group.update(member, protocols_of(request), rebalance_timeout_of(request), request.session_timeout_ms)
+        earlier = group.take_join_token(member)
+        if earlier is not None:
+            # The same member twice: its client has given up on the first request, and must not be told twice that it
+            # has joined. Nobody may be left without an answer either.
+            out.replies.append(Reply(earlier, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)))
+        group.await_join(member, token)
+
+    # -- static members ------------------------------------------------------------------------------------------------
+
+    def _replace_static(
+        self,
+        group: ClassicGroup,
+        request: JoinGroupRequest,
+        member_id: str,
+        token: Token,
+        caller: Caller,
+        now_ms: int,
+        out: Decision,
+    ) -> None:
+        assert request.group_instance_id is not None
+        member = group.members[group.static_members[request.group_instance_id]]
+        old_id, old_leader = member.member_id, group.leader
+        self._fence(group, member, out)
+        group.rename(member, member_id)
+        self._state.timers.cancel(TimerKey("session", group.group_id, old_id))
+        self._rebalance.restart_session(group, member, now_ms)
+        group.update(member, protocols_of(request), rebalance_timeout_of(request), request.session_timeout_ms)
+        member.client_id, member.client_host = caller.client_id, caller.client_host
+        if group.state is ClassicState.STABLE and group.elect_protocol() == group.protocol:
+            out.records.append(classic_group_record(group.group_id, group.value()))
+            out.replies.append(Reply(token, self._replaced(group, member, old_leader, caller)))
+            return
+        group.await_join(member, token)
+        # An old id may have been told to the leader already, which would assign to a member that is gone: a rebalance
+        # begins, whatever the state.
+        self._rebalance.begin_or_go_on(group, now_ms, out)
+
+    def _fence(self, group: ClassicGroup, member: ClassicMember, out: Decision) -> None:
+        token = group.take_join_token(member)
+        if token is not None:
+            out.replies.append(Reply(token, join_error(ErrorCode.FENCED_INSTANCE_ID, member.member_id)))
+        token, member.sync_token = member.sync_token, None
+        if token is not None:
+            out.replies.append(Reply(token, sync_error(ErrorCode.FENCED_INSTANCE_ID)))
+
+    def _replaced(
+        self, group: ClassicGroup, member: ClassicMember, old_leader: str | None, caller: Caller
+    ) -> JoinGroupResponse:
+        """A leader that came back must not assign: nobody else takes part. Clients that can be told so are told that
+        they lead; the others are told that the leader is who it was, which they are no more."""
+        if caller.api_version >= SKIP_ASSIGNMENT_SINCE:
+            return generation_of(group, member, skip_assignment=group.leader == member.member_id)
+        response = generation_of(group, member)
+        response.members = []
+        response.leader = old_leader or ""
+        return response
+
+
+def _new_group(now_ms: int) -> GroupMetadataValue:
+    return GroupMetadataValue(protocol=None, leader=None, current_state_timestamp=now_ms)

@@ -1,0 +1,214 @@
+"""What follows when a member of a consumer group comes, wishes for something else, or just sends a heartbeat.
+
+In this order, each step on what the one before has written: the member's wishes; the group's epoch, if subscriptions,
+topics or the assignor changed; the target assignment, if it is for an older epoch; and where the member itself is on
+its way there. Most heartbeats change nothing and cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock.groups.assignors import ASSIGNORS, Subscriber
+from penstock.groups.consumer_group import ConsumerGroup
+from penstock.groups.consumer_member import ConsumerMember, MemberState
+from penstock.groups.draft import Draft
+from penstock.groups.reconciliation import Destination, reconcile
+from penstock.groups.records import (
+    current_record,
+    epoch_record,
+    member_record,
+    subscription_metadata_tombstone,
+    target_epoch_record,
+    target_record,
+    target_tombstone,
+)
+from penstock.groups.state import GroupState
+from penstock.groups.subscriptions import Subscriptions
+from penstock.groups.timers import TimerKey
+from penstock.groups.topics import metadata_hash
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ids import Uuid
+from penstock.protocol.messages.consumer_group_heartbeat import TopicPartitions
+
+
+class Membership:
+    def __init__(self, state: GroupState, subscriptions: Subscriptions) -> None:
+        self._state = state
+        self._subscriptions = subscriptions
+
+    # -- one member ----------------------------------------------------------------------------------------------------
+
+    def is_due(self, group: ConsumerGroup, now_ms: int) -> bool:
+        """Whether a heartbeat that changes nothing is still a reason to look at the group."""
+        if group.checked_version != self._state.topics.version:
+            return True
+        if group.assignment_epoch < group.epoch and self._may_assign(group, now_ms):
+            return True
+        return self._subscriptions.is_due(group, now_ms)
+
+    def follow(
+        self, group: ConsumerGroup, member: ConsumerMember, owned: list[TopicPartitions] | None
+    ) -> ConsumerMember:
+        """A member whose wishes are what they were, in a group that is."""
+        if member.is_reconciled_to(group.assignment_epoch):
+            return member
+        return reconcile(member, self._destination(group, member, False), owned)
+
+    def update(
+        self,
+        draft: Draft,
+        before: ConsumerMember,
+        after: ConsumerMember,
+        owned: list[TopicPartitions] | None,
+        now_ms: int,
+    ) -> ConsumerMember:
+        """`before` is in the draft, unless it is new. The result is in the draft, and says where the member is now."""
+        self._subscriptions.check(after.regex if after.regex != before.regex else None)
+        assignor = draft.group.preferred_assignor(self._default_assignor)
+        if after != before or after.member_id not in draft.group.members:
+            draft.emit(member_record(draft.group.group_id, after.member_id, after.wishes()))
+        regex_changed = self._subscriptions.update(draft, before, after, now_ms)
+        subscription_changed = after.topics != before.topics or regex_changed
+        self.update_epoch(
+            draft,
+            now_ms,
+            must_bump=subscription_changed or draft.group.preferred_assignor(self._default_assignor) != assignor,
+        )
+        self.update_target(draft, now_ms)
+        member = draft.group.members[after.member_id]
+        moved = member
+        if subscription_changed or not member.is_reconciled_to(draft.group.assignment_epoch):
+            moved = reconcile(member, self._destination(draft.group, member, subscription_changed), owned)
+        if moved != member:
+            draft.emit(current_record(draft.group.group_id, moved.member_id, moved.possessions()))
+        return moved
+
+    def _destination(self, group: ConsumerGroup, member: ConsumerMember, subscription_changed: bool) -> Destination:
+        return Destination(
+            group.assignment_epoch,
+            group.target.get(member.member_id, {}),
+            self._subscriptions.topic_ids(group, member),
+            subscription_changed,
+            group.owner_of,
+        )
+
+    def replace(self, draft: Draft, old: ConsumerMember, member_id: str) -> ConsumerMember:
+        """A static member came back: what the old one had is the new one's, which begins from the first epoch."""
+        group_id = draft.group.group_id
+        target = draft.group.target.get(old.member_id, {})
+        new = old._replace(member_id=member_id, epoch=0, previous_epoch=0)
+        draft.emit(current_record(group_id, old.member_id, None))
+        draft.emit(target_tombstone(group_id, old.member_id))
+        draft.emit(member_record(group_id, old.member_id, None))
+        draft.emit(member_record(group_id, member_id, new.wishes()))
+        draft.emit(target_record(group_id, member_id, target))
+        draft.emit(current_record(group_id, member_id, new.possessions()))
+        return draft.group.members[member_id]
+
+    # -- the group -----------------------------------------------------------------------------------------------------
+
+    def update_epoch(self, draft: Draft, now_ms: int, *, must_bump: bool) -> None:
+        group = draft.group
+        if self._subscriptions.is_due(group, now_ms):
+            must_bump |= self._subscriptions.refresh(draft, now_ms)
+            self._mark(group.group_id, regexes_checked_ms=now_ms)
+        current_hash = metadata_hash(group.subscribed_topics(), self._state.topics)
+        # No member is ever in epoch 0: that would mean it joins.
+        if must_bump or current_hash != group.metadata_hash or group.epoch == 0:
+            draft.emit(epoch_record(group.group_id, group.epoch + 1, current_hash))
+        if group.has_subscription_metadata:
+            draft.emit(subscription_metadata_tombstone(group.group_id))
+        self._mark(group.group_id, checked_version=self._state.topics.version)
+
+    def update_target(self, draft: Draft, now_ms: int) -> None:
+        group = draft.group
+        if group.assignment_epoch >= group.epoch or not self._may_assign(group, now_ms):
+            return
+        counts: dict[Uuid, int] = {}
+        ids_of: dict[frozenset[str], frozenset[Uuid]] = {}
+        subscribers = []
+        for member in group.members.values():
+            names = group.topics_of(member)
+            topic_ids = ids_of.get(names)
+            if topic_ids is None:
+                topic_ids = ids_of[names] = self._subscriptions.topic_ids(group, member)
+            current = group.target.get(member.member_id, {})
+            subscribers.append(Subscriber(member.member_id, member.instance_id, topic_ids, current))
+        for name in group.subscribed_topics():
+            topic_id = self._state.topics.topic_id(name)
+            if topic_id is not None:
+                counts[topic_id] = self._state.topics.partition_count(name)
+        assignor = ASSIGNORS.get(group.preferred_assignor(self._default_assignor), ASSIGNORS[self._default_assignor])
+        for member_id, target in assignor(subscribers, counts).items():
+            if group.target.get(member_id) != target:
+                draft.emit(target_record(group.group_id, member_id, target))
+        draft.emit(target_epoch_record(group.group_id, group.epoch, now_ms))
+
+    def _may_assign(self, group: ConsumerGroup, now_ms: int) -> bool:
+        """Not too often, so that members that come at once are assigned at once; at once if there is none yet."""
+        interval_ms = self._state.settings.assignment_interval_ms
+        return group.assignment_timestamp == 0 or now_ms >= group.assignment_timestamp + interval_ms
+
+    @property
+    def _default_assignor(self) -> str:
+        return self._state.settings.consumer_assignors[0]
+
+    def _mark(self, group_id: str, **soft: int) -> None:
+        group = self._state.consumer.get(group_id)
+        if group is not None:
+            for name, value in soft.items():
+                setattr(group, name, value)
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def watch(self, group_id: str, before: ConsumerMember | None, member: ConsumerMember, now_ms: int) -> None:
+        """It is alive; and if it must give something up, it must do so in time."""
+        timers, settings = self._state.timers, self._state.settings
+        session_ms = settings.consumer_session_timeout_ms
+        if member.classic is not None:
+            session_ms = member.classic.session_timeout_ms
+        timers.set(TimerKey("session", group_id, member.member_id), now_ms + session_ms)
+        revoke = TimerKey("revoke", group_id, member.member_id)
+        if member.state is not MemberState.UNREVOKED_PARTITIONS or member.classic is not None:
+            timers.cancel(revoke)
+        elif before is None or before.revoking != member.revoking:
+            timers.set(revoke, now_ms + member.rebalance_timeout_ms)
+
+    def forget(self, group_id: str, member_id: str) -> None:
+        for kind in ("session", "revoke", "rejoin", "resync"):
+            self._state.timers.cancel(TimerKey(kind, group_id, member_id))
+
+    # -- checks --------------------------------------------------------------------------------------------------------
+
+    def check_room(self, group: ConsumerGroup, member_id: str, instance_id: str | None) -> None:
+        if instance_id is not None and instance_id in group.static_members:
+            return
+        limit = self._state.settings.consumer_max_size
+        if len(group.members) >= limit and member_id not in group.members:
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The consumer group has reached its maximum capacity of {limit} members.",
+            )
+
+
+def check_name(group: ConsumerGroup, member_id: str, instance_id: str) -> ConsumerMember:
+    """The static member of this name, if it is the one that asks."""
+    member = group.static_member(instance_id)
+    if member is None:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+    if member.member_id != member_id:
+        raise KafkaError(
+            ErrorCode.FENCED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}.",
+        )
+    return member
+
+
+def owns_no_more_than(owned: Iterable[TopicPartitions] | None, member: ConsumerMember) -> bool:
+    if owned is None:
+        return False
+    return all(
+        part.topic_id in member.assigned and member.assigned[part.topic_id].keys() >= set(part.partitions)
+        for part in owned
+    )

@@ -1,0 +1,207 @@
+"""A group with members changes its protocol.
+
+Up: a consumer-protocol member joins a classic group. The group's last assignment becomes everybody's assignment and
+target, each member keeps its classic side, and the newcomer is what brings the next epoch. Members that wait in the
+middle of a classic rebalance are told to join again, and join the new group.
+
+Down: when the last consumer-protocol member has left, the group becomes classic, with everybody's target as its
+assignment, and rebalances at once.
+
+Both are one batch of records: the tombstones of what the group was, and what it is. What a handler needs of the group
+before that batch is replayed, it finds in a draft or, on the way down, in the live classic group put in place here.
+"""
+
+from __future__ import annotations
+
+from penstock.groups.classic_group import ClassicGroup, ClassicMember, ClassicState
+from penstock.groups.consumer_group import ConsumerGroup
+from penstock.groups.consumer_member import ClassicFacet, ConsumerMember
+from penstock.groups.draft import Draft
+from penstock.groups.embedded import (
+    CONSUMER,
+    by_topic_id,
+    embedded_version,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+)
+from penstock.groups.rebalance import Rebalance, join_error, sync_error
+from penstock.groups.records import (
+    classic_group_record,
+    current_record,
+    epoch_record,
+    member_record,
+    target_epoch_record,
+    target_record,
+)
+from penstock.groups.state import GroupState
+from penstock.groups.timers import TimerKey
+from penstock.groups.topics import metadata_hash
+from penstock.model.decision import Decision, Reply
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ids import Uuid
+from penstock.protocol.codec import MalformedMessage
+
+
+class Migration:
+    def __init__(self, state: GroupState, rebalance: Rebalance) -> None:
+        self._state = state
+        self._rebalance = rebalance
+
+    # -- up ------------------------------------------------------------------------------------------------------------
+
+    def upgrade(self, classic: ClassicGroup, draft: Draft) -> None:
+        """The classic group as a consumer group, in the draft. KafkaError if that cannot be."""
+        self._check_upgrade(classic)
+        try:
+            members = self._members(classic)
+        except MalformedMessage:
+            raise _no_upgrade(classic, "the embedded consumer protocol is malformed") from None
+        group_id, epoch = classic.group_id, classic.generation
+        for member in members:
+            draft.emit(member_record(group_id, member.member_id, member.wishes()))
+        current_hash = metadata_hash(draft.group.subscribed_topics(), self._state.topics)
+        draft.emit(epoch_record(group_id, epoch, current_hash))
+        for member in members:
+            draft.emit(target_record(group_id, member.member_id, member.assigned))
+        draft.emit(target_epoch_record(group_id, epoch, 0))
+        for member in members:
+            draft.emit(current_record(group_id, member.member_id, member.possessions()))
+
+    def upgraded(self, classic: ClassicGroup, group: ConsumerGroup, now_ms: int, out: Decision) -> None:
+        """Who waits joins again; sessions go on."""
+        for member in classic.waiting():
+            token = classic.take_join_token(member)
+            if token is not None:
+                out.replies.append(Reply(token, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)))
+            token, member.sync_token = member.sync_token, None
+            if token is not None:
+                out.replies.append(Reply(token, sync_error(ErrorCode.REBALANCE_IN_PROGRESS)))
+        for kind in ("join", "sync"):
+            self._state.timers.cancel(TimerKey(kind, classic.group_id))
+        for entry in group.members.values():
+            if entry.classic is not None:
+                key = TimerKey("session", classic.group_id, entry.member_id)
+                self._state.timers.set(key, now_ms + entry.classic.session_timeout_ms)
+
+    def _check_upgrade(self, classic: ClassicGroup) -> None:
+        if not self._state.settings.allows_upgrade:
+            raise _no_upgrade(classic, "online upgrade is disabled")
+        if not classic.uses_consumer_protocol:
+            raise _no_upgrade(classic, "the group does not use the consumer embedded protocol")
+        if len(classic.members) > self._state.settings.consumer_max_size:
+            raise _no_upgrade(classic, "the group size exceeds the consumer group maximum size")
+
+    def _members(self, classic: ClassicGroup) -> list[ConsumerMember]:
+        claimed: set[tuple[Uuid, int]] = set()
+        members = []
+        for member in classic.members.values():
+            # Before the first vote there is no protocol; the subscription is the same in all of them.
+            metadata = member.metadata(classic.protocol) if classic.protocol else member.protocols[0].metadata
+            subscription = read_subscription(metadata)
+            assigned = self._assigned(classic, member, claimed)
+            members.append(
+                ConsumerMember(
+                    member.member_id,
+                    instance_id=member.instance_id,
+                    rack_id=subscription.rack_id or None,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    topics=frozenset(subscription.topics),
+                    rebalance_timeout_ms=member.rebalance_timeout_ms,
+                    classic=ClassicFacet(member.session_timeout_ms, member.protocols),
+                    epoch=classic.generation,
+                    previous_epoch=classic.generation,
+                    assigned=assigned,
+                )
+            )
+        return members
+
+    def _assigned(
+        self, classic: ClassicGroup, member: ClassicMember, claimed: set[tuple[Uuid, int]]
+    ) -> dict[Uuid, dict[int, int]]:
+        if not member.assignment:
+            return {}
+        assignment = read_assignment(member.assignment)
+        if assignment.user_data:
+            raise _no_upgrade(
+                classic,
+                "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default "
+                "assignor before re-attempting the upgrade",
+            )
+        parts = by_topic_id(
+            ((part.topic, part.partitions) for part in assignment.assigned_partitions), self._state.topics
+        )
+        assigned: dict[Uuid, dict[int, int]] = {}
+        for topic_id, partitions in parts.items():
+            # A leader may have made a mistake. Here a partition has one owner.
+            free = [partition for partition in sorted(partitions) if (topic_id, partition) not in claimed]
+            claimed.update((topic_id, partition) for partition in free)
+            if free:
+                assigned[topic_id] = dict.fromkeys(free, classic.generation)
+        return assigned
+
+    # -- down ----------------------------------------------------------------------------------------------------------
+
+    def can_downgrade(self, group: ConsumerGroup) -> bool:
+        """Whether all members there are speak the classic protocol, and may."""
+        return (
+            0 < len(group.members) == group.classic_members
+            and self._state.settings.allows_downgrade
+            and len(group.members) <= self._state.settings.max_size
+        )
+
+    def downgrade(self, draft: Draft, now_ms: int) -> ClassicGroup:
+        """The group of the draft as a classic group; its records are in the draft."""
+        group = draft.group
+        classic = ClassicGroup(group.group_id, now_ms)
+        classic.generation = group.epoch
+        for member in group.members.values():
+            assert member.classic is not None
+            classic.add(
+                ClassicMember(
+                    member.member_id,
+                    instance_id=member.instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    rebalance_timeout_ms=member.rebalance_timeout_ms,
+                    session_timeout_ms=member.classic.session_timeout_ms,
+                    protocols=member.classic.protocols,
+                ),
+                CONSUMER,
+            )
+        classic.state = ClassicState.STABLE
+        classic.protocol = classic.elect_protocol()
+        classic.subscribed_topics = classic.read_subscribed_topics()
+        for entry in classic.members.values():
+            target = group.target.get(entry.member_id, {})
+            version = version_of(entry.metadata(classic.protocol))
+            entry.assignment = write_assignment(target, self._state.topics, version)
+        for record in group.tombstones():
+            draft.records.append(record)
+        draft.records.append(classic_group_record(group.group_id, classic.value()))
+        return classic
+
+    def downgraded(self, classic: ClassicGroup, now_ms: int, out: Decision) -> None:
+        """It lives from now on, and rebalances."""
+        self._state.classic[classic.group_id] = classic
+        for member in classic.members.values():
+            for kind in ("rejoin", "resync"):
+                self._state.timers.cancel(TimerKey(kind, classic.group_id, member.member_id))
+            self._rebalance.restart_session(classic, member, now_ms)
+        self._rebalance.begin(classic, now_ms, out)
+
+
+def version_of(metadata: bytes) -> int:
+    """The version to answer a subscription in; the first, if it cannot be read."""
+    try:
+        return embedded_version(metadata)
+    except MalformedMessage:
+        return 0
+
+
+def _no_upgrade(classic: ClassicGroup, why: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        f"Cannot upgrade classic group {classic.group_id} to consumer group because {why}.",
+    )

@@ -1,0 +1,265 @@
+"""OffsetCommit and TxnOffsetCommit.
+
+Who may commit: a member of the group's current generation or epoch; and anybody without one (generation -1, which is
+what administrators and consumers that assign partitions to themselves send) as long as the group is empty. A classic
+group that waits for its assignment refuses, because its members read nothing now. A transaction may commit for a group
+it names no member of: producers of old knew none.
+
+A consumer-protocol member may commit with an epoch older than its own for partitions it has had since then: its commit
+may have crossed a heartbeat that moved it on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
+
+from penstock.groups.classic_group import ClassicGroup, ClassicState
+from penstock.groups.consumer_group import ConsumerGroup
+from penstock.groups.consumer_member import ConsumerMember
+from penstock.groups.records import offset_record
+from penstock.groups.state import GroupState
+from penstock.groups.timers import TimerKey
+from penstock.model.decision import Caller, CoordinatorRecord, Decision, Reply, Token
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ids import ZERO_UUID, Uuid
+from penstock.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from penstock.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+COMMIT_BY_TOPIC_ID_SINCE = 10
+COMMIT_KNOWS_GROUP_ID_NOT_FOUND_SINCE = 9
+COMMIT_BY_MEMBER_EPOCH_SINCE = 9
+TXN_COMMIT_BY_TOPIC_ID_SINCE = 6
+TXN_COMMIT_KNOWS_NEW_ERRORS_SINCE = 6
+
+# Raises KafkaError for a partition that this member may not commit for.
+PartitionCheck: TypeAlias = Callable[[Uuid, int], None]
+
+
+class _Member(NamedTuple):
+    """Who commits, as the request says."""
+
+    member_id: str
+    instance_id: str | None
+    generation: int
+    is_transactional: bool
+    api_version: int
+
+
+class _Commit(NamedTuple):
+    """What is committed, in either kind of request."""
+
+    group_id: str
+    topics: Sequence[OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic]
+    by_id: bool
+    now_ms: int
+    expire_timestamp: int
+
+
+# Each partition, and what became of it.
+_Outcomes: TypeAlias = list[tuple[int, ErrorCode]]
+
+
+class OffsetCommits:
+    def __init__(self, state: GroupState) -> None:
+        self._state = state
+
+    def commit(self, request: OffsetCommitRequest, token: Token, caller: Caller, now_ms: int) -> Decision:
+        by_id = caller.api_version >= COMMIT_BY_TOPIC_ID_SINCE
+        generation = request.generation_id_or_member_epoch
+        member = _Member(request.member_id, request.group_instance_id, generation, False, caller.api_version)
+        expire_timestamp = -1 if request.retention_time_ms == -1 else now_ms + request.retention_time_ms
+        commit = _Commit(request.group_id, request.topics, by_id, now_ms, expire_timestamp)
+        records, outcomes = self._decide(commit, member)
+        topics = [
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=index, error_code=error) for index, error in outcome
+                ],
+            )
+            for topic, outcome in zip(request.topics, outcomes, strict=True)
+        ]
+        return Decision(records, [Reply(token, OffsetCommitResponse(topics=topics))])
+
+    def commit_in_transaction(
+        self, request: TxnOffsetCommitRequest, token: Token, caller: Caller, now_ms: int
+    ) -> Decision:
+        """The runtime appends these records as the producer's, and replays them with its id."""
+        by_id = caller.api_version >= TXN_COMMIT_BY_TOPIC_ID_SINCE
+        generation = request.generation_id_or_member_epoch
+        member = _Member(request.member_id, request.group_instance_id, generation, True, caller.api_version)
+        commit = _Commit(request.group_id, request.topics, by_id, now_ms, -1)
+        records, outcomes = self._decide(commit, member)
+        topics = [
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(partition_index=index, error_code=error)
+                    for index, error in outcome
+                ],
+            )
+            for topic, outcome in zip(request.topics, outcomes, strict=True)
+        ]
+        return Decision(records, [Reply(token, TxnOffsetCommitResponse(topics=topics))])
+
+    # -- what is committed ---------------------------------------------------------------------------------------------
+
+    def _decide(self, commit: _Commit, member: _Member) -> tuple[list[CoordinatorRecord], list[_Outcomes]]:
+        """The records, and for each topic each partition and what became of it. A member that may not commit commits
+        nothing; what is wrong with a partition is told anyway."""
+        records: list[CoordinatorRecord] = []
+        try:
+            check = self._check(commit.group_id, member, commit.now_ms)
+            return records, [self._topic(commit, topic, check, records) for topic in commit.topics]
+        except KafkaError as error:
+            refusal = error
+
+        def refuse(topic_id: Uuid, partition: int) -> None:
+            raise refusal
+
+        return [], [self._topic(commit, topic, refuse, records, keep_going=True) for topic in commit.topics]
+
+    def _topic(
+        self,
+        commit: _Commit,
+        topic: OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic,
+        check: PartitionCheck | None,
+        records: list[CoordinatorRecord],
+        *,
+        keep_going: bool = False,
+    ) -> _Outcomes:
+        topics = self._state.topics
+        name: str | None = topic.name
+        topic_id: Uuid | None = topic.topic_id
+        if commit.by_id:
+            name = topics.topic_name(topic.topic_id) if topic.topic_id != ZERO_UUID else None
+            if name is None:
+                return [(entry.partition_index, ErrorCode.UNKNOWN_TOPIC_ID) for entry in topic.partitions]
+        else:
+            topic_id = topics.topic_id(topic.name)
+        count = topics.partition_count(name or "")
+        outcomes = []
+        for entry in topic.partitions:
+            error = ErrorCode.NONE
+            if topic_id is None or name is None or not 0 <= entry.partition_index < count:
+                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif len(entry.committed_metadata or "") > self._state.settings.offset_metadata_max_bytes:
+                error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                try:
+                    if check is not None:
+                        check(topic_id, entry.partition_index)
+                    records.append(_record(commit, name, topic_id, entry))
+                except KafkaError as refusal:
+                    if not keep_going:
+                        raise
+                    error = refusal.code
+            outcomes.append((entry.partition_index, error))
+        return outcomes
+
+    # -- who commits ---------------------------------------------------------------------------------------------------
+
+    def _check(self, group_id: str, member: _Member, now_ms: int) -> PartitionCheck | None:
+        """KafkaError if this member may not commit at all."""
+        if member.is_transactional and not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        group = self._state.group(group_id)
+        if group is None:
+            if member.generation < 0:
+                # A group that will only store offsets.
+                return None
+            knows_the_error = (
+                TXN_COMMIT_KNOWS_NEW_ERRORS_SINCE if member.is_transactional else COMMIT_KNOWS_GROUP_ID_NOT_FOUND_SINCE
+            )
+            if member.api_version >= knows_the_error:
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        if isinstance(group, ConsumerGroup):
+            return _check_consumer(group, member)
+        self._check_classic(group, member, now_ms)
+        return None
+
+    def _check_classic(self, group: ClassicGroup, member: _Member, now_ms: int) -> None:
+        if member.generation < 0 and group.is_empty:
+            return
+        if member.generation >= 0 or member.member_id or member.instance_id is not None:
+            group.check_member(member.member_id, member.instance_id)
+            if member.generation != group.generation:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        elif not member.is_transactional:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if member.is_transactional:
+            return
+        if group.state is ClassicState.COMPLETING_REBALANCE:
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+        # Who commits is alive.
+        known = group.members[member.member_id]
+        key = TimerKey("session", group.group_id, member.member_id)
+        self._state.timers.set(key, now_ms + known.session_timeout_ms)
+
+
+def _check_consumer(group: ConsumerGroup, member: _Member) -> PartitionCheck | None:
+    if member.generation < 0 and not group.members:
+        return None
+    if member.is_transactional and member.generation == -1 and not member.member_id and member.instance_id is None:
+        return None
+    known = group.member(member.member_id)
+    if not member.is_transactional and known.classic is None and member.api_version < COMMIT_BY_MEMBER_EPOCH_SINCE:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            "OffsetCommit version 9 or above must be used by members using the consumer group protocol",
+        )
+    if member.generation == known.epoch:
+        return None
+    is_told = not member.is_transactional or member.api_version >= TXN_COMMIT_KNOWS_NEW_ERRORS_SINCE
+    stale = ErrorCode.STALE_MEMBER_EPOCH if known.classic is None and is_told else ErrorCode.ILLEGAL_GENERATION
+    if member.generation > known.epoch:
+        raise KafkaError(stale)
+    return _had_since(known, member.generation, stale)
+
+
+def _had_since(member: ConsumerMember, epoch: int, stale: ErrorCode) -> PartitionCheck:
+    def check(topic_id: Uuid, partition: int) -> None:
+        had_since = member.assigned.get(topic_id, {}).get(partition)
+        if had_since is None:
+            had_since = member.revoking.get(topic_id, {}).get(partition)
+        if had_since is None or epoch < had_since:
+            raise KafkaError(stale)
+
+    return check
+
+
+def _record(
+    commit: _Commit,
+    topic: str,
+    topic_id: Uuid,
+    entry: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
+) -> CoordinatorRecord:
+    return offset_record(
+        commit.group_id,
+        topic,
+        entry.partition_index,
+        offset=entry.committed_offset,
+        leader_epoch=entry.committed_leader_epoch,
+        metadata=entry.committed_metadata,
+        commit_timestamp=commit.now_ms,
+        expire_timestamp=commit.expire_timestamp,
+        topic_id=topic_id,
+    )

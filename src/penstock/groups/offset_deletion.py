@@ -1,0 +1,145 @@
+"""How offsets go: on request, with their topic, with their group, or because nobody has wanted them for long.
+
+An offset expires `offsets.retention.minutes` after its group became empty, if consumers ever were its members; else
+after it was committed. As long as consumers are subscribed to its topic it stays, and so it does while a transaction
+has another one pending in its place. With the last offset of an empty group goes the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from penstock.groups.classic_group import ClassicGroup, ClassicState
+from penstock.groups.consumer_group import ConsumerGroup
+from penstock.groups.offset_store import CommittedOffset
+from penstock.groups.records import classic_group_record, offset_tombstone
+from penstock.groups.state import GroupState
+from penstock.groups.topics import DeletedTopic
+from penstock.model.decision import CoordinatorRecord, Decision
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ids import ZERO_UUID, TopicPartition
+from penstock.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+# Offsets looked at in one go: a few milliseconds of work.
+_SLICE: Final = 2000
+
+
+class OffsetDeletion:
+    def __init__(self, state: GroupState) -> None:
+        self._state = state
+        # Groups that the search for expired offsets has still to look at.
+        self._unchecked: list[str] = []
+
+    # -- on request ----------------------------------------------------------------------------------------------------
+
+    def delete(self, request: OffsetDeleteRequest, records: list[CoordinatorRecord]) -> OffsetDeleteResponse:
+        """KafkaError if the group is not there, or not one that could spare any."""
+        group = self._state.group_or_error(request.group_id)
+        if isinstance(group, ClassicGroup) and not group.is_empty and not group.uses_consumer_protocol:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+        committed = self._state.offsets.of_group(request.group_id)
+        pending = self._state.offsets.pending_of(request.group_id)
+        response = OffsetDeleteResponse()
+        for topic in request.topics:
+            subscribed = group.is_subscribed_to(topic.name)
+            outcome = OffsetDeleteResponseTopic(name=topic.name)
+            response.topics.append(outcome)
+            for entry in topic.partitions:
+                index = entry.partition_index
+                error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
+                outcome.partitions.append(OffsetDeleteResponsePartition(partition_index=index, error_code=error))
+                exists = index in committed.get(topic.name, {}) or TopicPartition(topic.name, index) in pending
+                if exists and not subscribed:
+                    records.append(offset_tombstone(request.group_id, topic.name, index))
+        return response
+
+    # -- with its group or topic ---------------------------------------------------------------------------------------
+
+    def delete_all(self, group_id: str, records: list[CoordinatorRecord]) -> None:
+        committed = self._state.offsets.of_group(group_id)
+        for topic, partitions in committed.items():
+            records.extend(offset_tombstone(group_id, topic, index) for index in partitions)
+        for topic, index in self._state.offsets.pending_of(group_id):
+            if index not in committed.get(topic, {}):
+                records.append(offset_tombstone(group_id, topic, index))
+
+    def topics_deleted(self, deleted: Collection[DeletedTopic]) -> list[CoordinatorRecord]:
+        """Offsets of a topic of the same name and another id are those of its successor, and stay."""
+        ids = {topic.name: topic.topic_id for topic in deleted}
+        gone: dict[tuple[str, str, int], None] = {}
+        store = self._state.offsets
+        for group_id in store.groups():
+            committed = store.of_group(group_id)
+            for name in ids.keys() & committed.keys():
+                for index, offset in committed[name].items():
+                    if offset.topic_id in (ZERO_UUID, ids[name]):
+                        gone[group_id, name, index] = None
+        for group_id, (name, index), offset in store.pending_topics():
+            if name in ids and offset.topic_id in (ZERO_UUID, ids[name]):
+                gone[group_id, name, index] = None
+        return [offset_tombstone(*key) for key in sorted(gone)]
+
+    # -- because they are old ------------------------------------------------------------------------------------------
+
+    @property
+    def is_searching(self) -> bool:
+        return bool(self._unchecked)
+
+    def begin_search(self) -> None:
+        """All groups there are now will be looked at."""
+        groups = {*self._state.classic, *self._state.consumer}
+        self._unchecked = sorted(groups, reverse=True)
+
+    def search(self, now_ms: int, out: Decision) -> bool:
+        """Some of the groups; False when there are more."""
+        budget = _SLICE
+        while self._unchecked and budget > 0:
+            group_id = self._unchecked.pop()
+            group = self._state.group(group_id)
+            if group is not None:
+                budget -= 1 + self._expire(group, now_ms, out.records)
+        return not self._unchecked
+
+    def _expire(self, group: ClassicGroup | ConsumerGroup, now_ms: int, records: list[CoordinatorRecord]) -> int:
+        """How many offsets were looked at."""
+        group_id = group.group_id
+        committed = self._state.offsets.of_group(group_id)
+        pending = self._state.offsets.pending_of(group_id)
+        looked_at = 0
+        survivors = bool(pending)
+        for topic, partitions in committed.items():
+            keeps_all = group.is_subscribed_to(topic)
+            for index, offset in partitions.items():
+                looked_at += 1
+                if keeps_all or TopicPartition(topic, index) in pending or not self._is_old(group, offset, now_ms):
+                    survivors = True
+                else:
+                    records.append(offset_tombstone(group_id, topic, index))
+        if not survivors:
+            self._delete_if_unused(group, records)
+        return looked_at
+
+    def _is_old(self, group: ClassicGroup | ConsumerGroup, offset: CommittedOffset, now_ms: int) -> bool:
+        since_ms = offset.commit_timestamp
+        if isinstance(group, ClassicGroup) and group.protocol_type is not None:
+            if group.is_empty:
+                if group.state_timestamp != -1:
+                    since_ms = group.state_timestamp
+            elif group.state is not ClassicState.STABLE or group.subscribed_topics is None:
+                return False
+        if offset.expire_timestamp != -1:
+            return now_ms >= offset.expire_timestamp
+        return now_ms - since_ms >= self._state.settings.offsets_retention_ms
+
+    def _delete_if_unused(self, group: ClassicGroup | ConsumerGroup, records: list[CoordinatorRecord]) -> None:
+        if isinstance(group, ConsumerGroup):
+            if not group.members:
+                records.extend(group.tombstones())
+        elif group.is_empty and not group.pending_joins:
+            records.append(classic_group_record(group.group_id, None))

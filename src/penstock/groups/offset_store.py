@@ -1,0 +1,147 @@
+"""Committed offsets, and those that wait for the end of a transaction.
+
+An offset committed within a transaction is pending until its producer's marker comes: then it becomes the group's, or
+is forgotten. Where plain and transactional commits mix, the one appended last counts, not the one that became visible
+last; each offset therefore remembers how late it came (`sequence`: compaction removes records, and never changes their
+order). A tombstone removes what is pending for its partition too: who deletes offsets wants them gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, TypeAlias
+
+from penstock.model.ids import TopicPartition, Uuid
+from penstock.protocol.messages.group_records import LegacyOffsetCommitValue, OffsetCommitValue
+
+
+class CommittedOffset(NamedTuple):
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp: int
+    # -1, unless a client of old said how long this offset is to be kept.
+    expire_timestamp: int
+    # ZERO_UUID if it was committed by a coordinator that knew no topic ids.
+    topic_id: Uuid
+    sequence: int
+
+    @classmethod
+    def of(cls, value: OffsetCommitValue | LegacyOffsetCommitValue, sequence: int) -> CommittedOffset:
+        if isinstance(value, LegacyOffsetCommitValue):
+            return cls(value.offset, -1, value.metadata, value.commit_timestamp, -1, bytes(16), sequence)
+        return cls(
+            value.offset,
+            value.leader_epoch,
+            value.metadata,
+            value.commit_timestamp,
+            value.expire_timestamp,
+            value.topic_id,
+            sequence,
+        )
+
+
+Offsets: TypeAlias = dict[str, dict[int, CommittedOffset]]
+
+
+class OffsetStore:
+    def __init__(self) -> None:
+        self._by_group: dict[str, Offsets] = {}
+        self._pending: dict[int, dict[str, dict[TopicPartition, CommittedOffset]]] = {}
+        # Which producers have an offset pending for a partition, by group.
+        self._open: dict[str, dict[TopicPartition, set[int]]] = {}
+        self._sequence = 0
+
+    # -- what is there -------------------------------------------------------------------------------------------------
+
+    def of_group(self, group_id: str) -> Offsets:
+        """By topic and partition."""
+        return self._by_group.get(group_id, {})
+
+    def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
+        return self.of_group(group_id).get(topic, {}).get(partition)
+
+    def pending_of(self, group_id: str) -> dict[TopicPartition, set[int]]:
+        """The partitions for which a transaction has offsets that are not decided, and the producers that have them."""
+        return self._open.get(group_id, {})
+
+    def has_any(self, group_id: str) -> bool:
+        return group_id in self._by_group or group_id in self._open
+
+    def groups(self) -> Iterator[str]:
+        yield from self._by_group
+        yield from (group_id for group_id in self._open if group_id not in self._by_group)
+
+    def pending_topics(self) -> Iterator[tuple[str, TopicPartition, CommittedOffset]]:
+        for by_group in self._pending.values():
+            for group_id, offsets in by_group.items():
+                for partition, offset in offsets.items():
+                    yield group_id, partition, offset
+
+    def durable(self) -> object:
+        """Everything that came from records, for comparison."""
+        return self._by_group, self._pending, self._open
+
+    # -- what changes it -----------------------------------------------------------------------------------------------
+
+    def replay(
+        self,
+        group_id: str,
+        topic: str,
+        partition: int,
+        value: OffsetCommitValue | LegacyOffsetCommitValue | None,
+        producer_id: int,
+    ) -> None:
+        self._sequence += 1
+        where = TopicPartition(topic, partition)
+        if value is None:
+            self._remove(group_id, where)
+        elif producer_id == -1:
+            self._put(group_id, where, CommittedOffset.of(value, self._sequence))
+        else:
+            pending = self._pending.setdefault(producer_id, {}).setdefault(group_id, {})
+            pending[where] = CommittedOffset.of(value, self._sequence)
+            self._open.setdefault(group_id, {}).setdefault(where, set()).add(producer_id)
+
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        for group_id, offsets in self._pending.pop(producer_id, {}).items():
+            for where, offset in offsets.items():
+                self._close(group_id, where, producer_id)
+                if committed:
+                    existing = self.get(group_id, where.topic, where.partition)
+                    if existing is None or existing.sequence < offset.sequence:
+                        self._put(group_id, where, offset)
+
+    def _put(self, group_id: str, where: TopicPartition, offset: CommittedOffset) -> None:
+        topics = self._by_group.get(group_id)
+        if topics is None:
+            topics = self._by_group[group_id] = {}
+        partitions = topics.get(where.topic)
+        if partitions is None:
+            partitions = topics[where.topic] = {}
+        partitions[where.partition] = offset
+
+    def _remove(self, group_id: str, where: TopicPartition) -> None:
+        topics = self._by_group.get(group_id, {})
+        partitions = topics.get(where.topic, {})
+        if partitions.pop(where.partition, None) is not None and not partitions:
+            del topics[where.topic]
+            if not topics:
+                del self._by_group[group_id]
+        for producer_id in list(self.pending_of(group_id).get(where, ())):
+            self._close(group_id, where, producer_id)
+            by_group = self._pending[producer_id]
+            del by_group[group_id][where]
+            if not by_group[group_id]:
+                del by_group[group_id]
+                if not by_group:
+                    del self._pending[producer_id]
+
+    def _close(self, group_id: str, where: TopicPartition, producer_id: int) -> None:
+        open_ = self._open[group_id]
+        producers = open_[where]
+        producers.discard(producer_id)
+        if not producers:
+            del open_[where]
+            if not open_:
+                del self._open[group_id]

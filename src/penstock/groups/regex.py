@@ -1,0 +1,145 @@
+"""Matching names of topics against a regular expression, in time that depends on their length alone.
+
+An expression becomes a machine that can be in several states at once, one step a character. The sets of states it has
+been in, and where they lead, are remembered: names look alike, so most steps are one look-up.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from penstock.groups.regex_parser import WORD, Assertion, Chars, Choice, InvalidRegex, Node, Repeat, Sequence, parse
+
+# What an expression may grow to when its repetitions are written out, and what is remembered of its course.
+MAX_STATES: Final = 20_000
+MAX_REMEMBERED: Final = 2_000
+
+__all__ = ["InvalidRegex", "Regex"]
+
+
+class _Place(NamedTuple):
+    """Between two characters: the states that came here, and what can be asserted of the place."""
+
+    states: frozenset[int]
+    is_start: bool
+    after_word: bool
+
+
+class _Position:
+    """A place, whether a name may end there, and where characters have led from it."""
+
+    __slots__ = ("following", "is_final", "place")
+
+    def __init__(self, place: _Place, is_final: bool) -> None:
+        self.place = place
+        self.is_final = is_final
+        self.following: dict[str, _Position] = {}
+
+
+class Regex:
+    def __init__(self, text: str) -> None:
+        """InvalidRegex for what is not an expression."""
+        # For each state: the characters it takes, and where they lead.
+        self._steps: list[tuple[frozenset[str], int] | None] = []
+        # Where a state leads without a character, and what must be true for that.
+        self._jumps: list[list[tuple[str, int]]] = []
+        self._accepting = self._state()
+        first = self._compile(parse(text), self._accepting)
+        self._start = self._position(_Place(frozenset((first,)), True, False))
+        self._known: dict[_Place, _Position] = {}
+
+    def matches(self, name: str) -> bool:
+        """Whether it matches the whole name."""
+        position = self._start
+        for char in name:
+            following = position.following.get(char)
+            if following is None:
+                following = self._follow(position, char)
+            position = following
+        return position.is_final
+
+    def _position(self, place: _Place) -> _Position:
+        return _Position(place, self._accepting in self._closure(place, before_word=False, is_end=True))
+
+    def _follow(self, position: _Position, char: str) -> _Position:
+        place = self._step(position.place, char)
+        following = self._known.get(place)
+        if following is None:
+            if len(self._known) >= MAX_REMEMBERED:
+                self._known.clear()
+                self._start.following.clear()
+            following = self._known[place] = self._position(place)
+        position.following[char] = following
+        return following
+
+    # -- the machine ---------------------------------------------------------------------------------------------------
+
+    def _step(self, position: _Place, char: str) -> _Place:
+        is_word = char in WORD
+        following = set()
+        for state in self._closure(position, before_word=is_word, is_end=False):
+            step = self._steps[state]
+            if step is not None and char in step[0]:
+                following.add(step[1])
+        return _Place(frozenset(following), False, is_word)
+
+    def _closure(self, position: _Place, *, before_word: bool, is_end: bool) -> set[int]:
+        holds = {
+            "": True,
+            "^": position.is_start,
+            "$": is_end,
+            "b": position.after_word != before_word,
+            "B": position.after_word == before_word,
+        }
+        found = set(position.states)
+        pending = list(found)
+        while pending:
+            for condition, state in self._jumps[pending.pop()]:
+                if holds[condition] and state not in found:
+                    found.add(state)
+                    pending.append(state)
+        return found
+
+    # -- building it ---------------------------------------------------------------------------------------------------
+
+    def _state(self) -> int:
+        if len(self._steps) >= MAX_STATES:
+            raise InvalidRegex("expression too large")
+        self._steps.append(None)
+        self._jumps.append([])
+        return len(self._steps) - 1
+
+    def _compile(self, node: Node, then: int) -> int:
+        """The state from which the node is matched, and then whatever `then` matches."""
+        if isinstance(node, Sequence):
+            for part in reversed(node.parts):
+                then = self._compile(part, then)
+            return then
+        if isinstance(node, Repeat):
+            return self._compile_repeat(node, then)
+        state = self._state()
+        if isinstance(node, Chars):
+            self._steps[state] = (node.chars, then)
+        elif isinstance(node, Assertion):
+            self._jumps[state].append((node.kind, then))
+        elif isinstance(node, Choice):
+            for part in node.parts:
+                self._jumps[state].append(("", self._compile(part, then)))
+        return state
+
+    def _compile_repeat(self, node: Repeat, then: int) -> int:
+        if node.most is None:
+            loop = self._state()
+            self._jumps[loop].append(("", then))
+            self._jumps[loop].append(("", self._compile(node.node, loop)))
+            then = loop
+        else:
+            end = then
+            for _ in range(node.most - node.least):
+                optional = self._state()
+                self._jumps[optional].append(("", end))
+                self._jumps[optional].append(("", self._compile(node.node, then)))
+                then = optional
+        for _ in range(node.least):
+            then = self._compile(node.node, then)
+        return then

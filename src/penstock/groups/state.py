@@ -1,0 +1,109 @@
+"""What one partition of `__consumer_offsets` says, and what has grown on it since.
+
+Durable, changed by replaying records and by nothing else: the last record of each classic group (`written`), the
+consumer groups, the offsets. Soft: the classic groups as they live (`classic`), which are ahead of their records while
+they rebalance, and the timers. While the log is being loaded there are no live groups; `begin` makes them.
+
+A group that was never joined is classic too: it has offsets, no record and no members.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+from penstock.groups.classic_group import ClassicGroup
+from penstock.groups.consumer_group import ConsumerGroup
+from penstock.groups.offset_store import OffsetStore
+from penstock.groups.settings import GroupCoordinatorSettings
+from penstock.groups.timers import Timers
+from penstock.groups.topics import NoTopics, TopicsView
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.protocol.declaration import Message
+from penstock.protocol.messages.group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    LegacyOffsetCommitKey,
+    LegacyOffsetCommitValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+
+
+class GroupState:
+    def __init__(self, settings: GroupCoordinatorSettings, new_id: Callable[[], bytes]) -> None:
+        """`new_id` makes 16 random bytes."""
+        self.settings = settings
+        self.topics: TopicsView = NoTopics()
+        self.written: dict[str, GroupMetadataValue] = {}
+        self.consumer: dict[str, ConsumerGroup] = {}
+        self.offsets = OffsetStore()
+        self.classic: dict[str, ClassicGroup] = {}
+        self.timers = Timers()
+        self._new_id = new_id
+        self._is_loaded = False
+
+    def new_member_id(self) -> str:
+        return str(uuid.UUID(bytes=self._new_id()))
+
+    # -- groups --------------------------------------------------------------------------------------------------------
+
+    def group(self, group_id: str) -> ClassicGroup | ConsumerGroup | None:
+        return self.consumer.get(group_id) or self.classic.get(group_id)
+
+    def group_or_error(self, group_id: str) -> ClassicGroup | ConsumerGroup:
+        group = self.group(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        return group
+
+    def durable(self) -> object:
+        """Everything that came from records, for comparison."""
+        consumer = {group_id: group.durable() for group_id, group in self.consumer.items()}
+        return self.written, consumer, self.offsets.durable()
+
+    # -- replay --------------------------------------------------------------------------------------------------------
+
+    def replay(self, key: Message, value: Message | None, producer_id: int, now_ms: int) -> None:
+        if isinstance(key, OffsetCommitKey | LegacyOffsetCommitKey):
+            assert value is None or isinstance(value, OffsetCommitValue | LegacyOffsetCommitValue)
+            self.offsets.replay(key.group, key.topic, key.partition, value, producer_id)
+            if self._is_loaded and value is not None and self.group(key.group) is None:
+                self.classic[key.group] = ClassicGroup(key.group, now_ms)
+        elif isinstance(key, GroupMetadataKey):
+            assert value is None or isinstance(value, GroupMetadataValue)
+            self._replay_classic(key.group, value)
+        else:
+            self._replay_consumer(key, value)
+
+    def _replay_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
+        if value is None:
+            self.written.pop(group_id, None)
+            self.classic.pop(group_id, None)
+        else:
+            self.written[group_id] = value
+            if self._is_loaded and group_id not in self.classic:
+                self.classic[group_id] = ClassicGroup.from_value(group_id, value)
+
+    def _replay_consumer(self, key: Message, value: Message | None) -> None:
+        group_id = getattr(key, "group_id", None)
+        if group_id is None:
+            # A record of a kind that a newer version writes.
+            return
+        group = self.consumer.get(group_id)
+        if group is None:
+            if value is None:
+                return
+            group = self.consumer[group_id] = ConsumerGroup(group_id)
+        group.replay(key, value)
+        if group.is_deleted:
+            del self.consumer[group_id]
+
+    def begin(self, now_ms: int) -> None:
+        """All records have been replayed: the groups come to life."""
+        self._is_loaded = True
+        for group_id, value in self.written.items():
+            self.classic[group_id] = ClassicGroup.from_value(group_id, value)
+        for group_id in self.offsets.groups():
+            if self.group(group_id) is None:
+                self.classic[group_id] = ClassicGroup(group_id, now_ms)

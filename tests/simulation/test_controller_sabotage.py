@@ -1,0 +1,200 @@
+"""Every checker of the controller's story catches someone: the controller, broken on purpose, one law at a time.
+
+A variant is played with seed after seed until the checker named with it speaks. What no decision of the controller can
+bring about, records made by hand do (`tests/properties/test_controller_cluster.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from penstock.controller import alter_partition, brokers, elections
+from penstock.controller.elections import RECOVERED, Completed, Replicas, Rules, Wanted
+from penstock.controller.view import ClusterView
+from penstock.metadata.index import PartitionIndex
+from penstock.metadata.partition import Partition
+from penstock.protocol.declaration import Message
+from penstock.protocol.messages.metadata_records import PartitionChangeRecord
+from penstock.testing.simulation import controller_story
+
+Patch = pytest.MonkeyPatch
+SEEDS = 60
+
+
+def elect_the_dead(patch: Patch) -> None:
+    def usable(self: ClusterView, broker_id: int, directory: bytes) -> bool:
+        return broker_id in self.image.brokers
+
+    patch.setattr(ClusterView, "usable", usable)
+
+
+def elect_without_the_directory(patch: Patch) -> None:
+    """What a broker leads may be on a disk that it no longer has."""
+
+    def usable(self: ClusterView, broker_id: int, directory: bytes) -> bool:
+        return broker_id in self.image.brokers and self.image.brokers[broker_id].active
+
+    patch.setattr(ClusterView, "usable", usable)
+    patch.setattr(
+        ClusterView, "usable_and", lambda self, back: lambda one, directory: one == back or usable(self, one, b"")
+    )
+
+
+def elect_anybody(patch: Patch) -> None:
+    """Whether it is in sync or not."""
+    original = elections._elect
+
+    def elect(partition: Partition, replicas: Replicas, isr: Replicas, *others: Any) -> tuple[int, bool]:
+        leader, unclean = original(partition, replicas, isr, *others)
+        if leader >= 0:
+            return leader, unclean
+        return original(partition, replicas, replicas, *others)[0], True
+
+    patch.setattr(elections, "_elect", elect)
+
+
+def elect_outside_the_isr(patch: Patch) -> None:
+    """And forget to make it a member."""
+    original = elections._elect
+
+    def elect(partition: Partition, replicas: Replicas, isr: Replicas, *others: Any) -> tuple[int, bool]:
+        return original(partition, replicas, replicas, *others)
+
+    patch.setattr(elections, "_elect", elect)
+
+
+def crashed_brokers_stay_eligible(patch: Patch) -> None:
+    original = elections._eligible
+
+    def eligible(partition: Partition, replicas: Replicas, isr: Replicas, wanted: Wanted, rules: Rules) -> Replicas:
+        return original(partition, replicas, isr, replace(wanted, crashed=()), rules)
+
+    patch.setattr(elections, "_eligible", eligible)
+
+
+def in_sync_and_eligible(patch: Patch) -> None:
+    """One that comes back in sync stays on the other list."""
+    original = elections._eligible
+
+    def eligible(partition: Partition, replicas: Replicas, isr: Replicas, wanted: Wanted, rules: Rules) -> Replicas:
+        return tuple(dict.fromkeys((*original(partition, replicas, isr, wanted, rules), *partition.elr)))
+
+    patch.setattr(elections, "_eligible", eligible)
+
+
+def remember_the_last_leader_too_long(patch: Patch) -> None:
+    original = elections._last_known
+
+    def last_known(partition: Partition, leader: int, *others: Any) -> Replicas:
+        return original(partition, elections.NO_LEADER if leader >= 0 else leader, *others)
+
+    patch.setattr(elections, "_last_known", last_known)
+
+
+def recover_without_saying_so(patch: Patch) -> None:
+    """An unclean leader passes for one that has everything."""
+    original = elections.change_of
+
+    def change_of(*arguments: Any) -> PartitionChangeRecord | None:
+        record = original(*arguments)
+        if record is not None and record.leader_recovery_state == elections.RECOVERING:
+            record.leader_recovery_state = RECOVERED
+        return record
+
+    patch.setattr("penstock.controller.view.change_of", change_of)
+
+
+def recover_in_company(patch: Patch) -> None:
+    """Others may be in sync with a leader that still recovers."""
+    patch.setattr(alter_partition, "_check_proposal", lambda partition, isr, recovery_state: None)
+
+
+def leaders_share_an_epoch(patch: Patch) -> None:
+    original = Partition.merge
+
+    def merge(self: Partition, change: PartitionChangeRecord) -> Partition:
+        return original(self, change)._replace(leader_epoch=self.leader_epoch)
+
+    patch.setattr(Partition, "merge", merge)
+
+
+def changes_share_an_epoch(patch: Patch) -> None:
+    original = Partition.merge
+
+    def merge(self: Partition, change: PartitionChangeRecord) -> Partition:
+        return original(self, change)._replace(partition_epoch=self.partition_epoch)
+
+    patch.setattr(Partition, "merge", merge)
+
+
+def nobody_leaves(patch: Patch) -> None:
+    """A reassignment ends, and those who should go stay."""
+    original = elections.completed_reassignment
+
+    def completed(replicas: Replicas, isr: Replicas, adding: Replicas, removing: Replicas) -> Completed | None:
+        return None if original(replicas, isr, adding, removing) is None else Completed(replicas, isr)
+
+    patch.setattr(elections, "completed_reassignment", completed)
+
+
+def nobody_leads_on_return(patch: Patch) -> None:
+    """A broker comes back, and what waits for it waits on."""
+    patch.setattr(brokers, "when_back", lambda view, broker_id: iter(()))
+
+
+def forget_who_is_eligible(patch: Patch) -> None:
+    """The index does."""
+    original = PartitionIndex._change
+
+    def change(self: PartitionIndex, key: tuple[bytes, int], old: Partition, new: Partition) -> None:
+        original(self, key, old, new._replace(elr=()))
+
+    patch.setattr(PartitionIndex, "_change", change)
+
+
+def lose_a_field(patch: Patch) -> None:
+    """The log does not hold what the controller has decided."""
+    original = controller_story.encode_record
+
+    def encode(record: Message, version: int) -> bytes:
+        if isinstance(record, PartitionChangeRecord):
+            record.last_known_elr = None
+        return original(record, version)
+
+    patch.setattr(controller_story, "encode_record", encode)
+
+
+VARIANTS: list[tuple[Callable[[Patch], None], str]] = [
+    (elect_the_dead, "LeaderNotFenced"),
+    (elect_without_the_directory, "LeaderHasItsDirectory"),
+    (elect_anybody, "CleanUnlessAllowed"),
+    (elect_outside_the_isr, "LeaderInIsr"),
+    (crashed_brokers_stay_eligible, "NoStaleIncarnation"),
+    (in_sync_and_eligible, "ElrDisjointFromIsr"),
+    (remember_the_last_leader_too_long, "LastKnownOnlyWithoutLeader"),
+    (recover_without_saying_so, "UncleanRecovers"),
+    (recover_in_company, "RecoversAlone"),
+    (leaders_share_an_epoch, "NewLeaderNewEpoch"),
+    (changes_share_an_epoch, "PartitionEpochMonotonic"),
+    (nobody_leaves, "ReplicationFactorKept"),
+    (nobody_leads_on_return, "AvailableWherePossible"),
+    (forget_who_is_eligible, "IndexEqualsImage"),
+    (lose_a_field, "ReplayEqualsImage"),
+]
+
+
+@pytest.mark.parametrize(("sabotage", "checker"), VARIANTS, ids=[sabotage.__name__ for sabotage, _ in VARIANTS])
+def test_what_is_broken_is_caught(sabotage: Callable[[Patch], None], checker: str, monkeypatch: Patch) -> None:
+    sabotage(monkeypatch)
+    others: list[str] = []
+    for seed in range(SEEDS):
+        violation = controller_story.play(seed).violation
+        if violation is not None and violation.split()[0] == checker:
+            return
+        if violation is not None:
+            others.append(f"seed {seed}: {violation.split()[0]}")
+    pytest.fail(f"{checker} saw nothing; others: {others}")
