@@ -1,0 +1,86 @@
+"""A group of real clients and the topic they read, for tests to make them come and go."""
+
+from __future__ import annotations
+
+import itertools
+import time
+import uuid
+from collections.abc import Callable
+
+from confluent_kafka import Producer
+from drivers import DEADLINE_S
+from group_members import Member, NewMember, Read
+
+from penstock.client.admin import Admin
+
+PARTITIONS = 6
+
+# As fast as can be, so that tests need not wait for what people have to.
+PROPERTIES = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.assignment.interval.ms": "0",
+}
+
+
+class Group:
+    """A topic, the group that reads it, and what everybody in it has read."""
+
+    def __init__(self, bootstrap: str, kind: NewMember, replicas: int = 1) -> None:
+        self.name = f"group-{uuid.uuid4().hex[:8]}"
+        self.topic = f"topic-{uuid.uuid4().hex[:8]}"
+        self.members: list[Member] = []
+        self.read: list[Read] = []
+        self._bootstrap = bootstrap
+        self._kind = kind
+        self._producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+        self._sent = 0
+        with Admin(bootstrap, timeout=DEADLINE_S) as admin:
+            admin.topics.create(self.topic, partitions=PARTITIONS, replication_factor=replicas)
+
+    def send(self, count: int) -> None:
+        for _ in range(count):
+            self._producer.produce(self.topic, str(self._sent).encode(), partition=self._sent % PARTITIONS)
+            self._sent += 1
+        assert self._producer.flush(DEADLINE_S) == 0
+
+    def join(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.members.append(self._kind(self._bootstrap, self.name, self.topic))
+
+    def leave(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.members.pop().leave()
+
+    def poll_until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while not condition():
+            assert time.monotonic() < deadline, f"{what}: {[member.assignment() for member in self.members]}"
+            for member in self.members:
+                self.read += member.poll()
+
+    def settle(self, working: int | None = None) -> None:
+        """Until every partition is somebody's, nobody's twice, and so many members have some."""
+        wanted = len(self.members) if working is None else working
+
+        def settled() -> bool:
+            assigned = [member.assignment() for member in self.members]
+            everything = sorted(itertools.chain(*assigned))
+            return everything == list(range(PARTITIONS)) and len(list(filter(None, assigned))) == wanted
+
+        self.poll_until(settled, "the partitions are not divided")
+
+    def read_all(self) -> None:
+        self.poll_until(lambda: len(self.values) == self._sent, "not everything was read")
+
+    @property
+    def values(self) -> set[int]:
+        return {int(each.value) for each in self.read}
+
+    def commit(self) -> None:
+        for member in self.members:
+            member.commit()
+
+    def end(self) -> None:
+        self.leave(len(self.members))
