@@ -26,6 +26,9 @@ from quorum_world import HOME, QuorumMachine, create_topic, creating, deleting
 LOG = f"{HOME}/__cluster_metadata-0"
 Story = Callable[[QuorumMachine], Coroutine[Any, Any, None]]
 
+# Of a new cluster, besides metadata.version and kraft.version.
+LEVELS = {"eligible.leader.replicas.version": 1, "group.version": 1, "transaction.version": 2}
+
 
 def on_a_machine(story: Story, properties: dict[str, str] | None = None, seed: int | str = 0) -> QuorumMachine:
     machines = []
@@ -51,7 +54,7 @@ def test_a_new_node_formats_itself_as_kafka_would() -> None:
         assert machine.identity.directories == {HOME: meta.directory_id}
         checkpoint = decode_snapshot(read_file(machine.disk, f"{LOG}/{BOOTSTRAP_SNAPSHOT.file_name}"))
         levels = {record.name: record.feature_level for record in checkpoint.records}  # type: ignore[attr-defined]
-        assert levels == {"metadata.version": 30, "eligible.leader.replicas.version": 1}
+        assert levels == {"metadata.version": 30, **LEVELS}
         assert checkpoint.quorum.voters is not None and checkpoint.quorum.voters.node_ids == (1,)
         state = decode_quorum_state(read_file(machine.disk, f"{LOG}/quorum-state"))
         assert (state.epoch, state.leader_id) == (1, 1)
@@ -61,7 +64,7 @@ def test_a_new_node_formats_itself_as_kafka_would() -> None:
         control = [parse_quorum_record(r) for r in iterate_records(data, position, header, max_size=10_000)]
         assert [type(record) for record in control] == [LeaderChangeMessage, KRaftVersionRecord, VotersRecord]
         assert quorum.features == {**levels, "kraft.version": 1}
-        assert quorum.describe().high_watermark == quorum.describe().log_end_offset == 6
+        assert quorum.describe().high_watermark == quorum.describe().log_end_offset == 8
         assert machine.disk.unsynced() == []
 
     on_a_machine(story)
@@ -395,7 +398,7 @@ def test_a_directory_is_added_but_the_metadata_is_not_replaced() -> None:
 def test_fixed_voters_are_a_quorum_of_version_zero() -> None:
     async def story(machine: QuorumMachine) -> None:
         quorum = machine.start()
-        assert quorum.features == {"metadata.version": 30, "eligible.leader.replicas.version": 1}
+        assert quorum.features == {"metadata.version": 30, **LEVELS}
         state = read_file(machine.disk, f"{LOG}/quorum-state")
         assert b'"currentVoters":[{"voterId":1}],"data_version":0' in state
         await quorum.close()

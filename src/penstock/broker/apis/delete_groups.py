@@ -1,4 +1,4 @@
-"""DeleteGroups: forget groups without members, and all their offsets. Versions 0-3: 3 adds a message."""
+"""DeleteGroups: forget groups without members, and all their offsets. Versions 0-2."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.broker.node import Node
 
 API_KEY = ApiKey.DELETE_GROUPS
-VERSIONS = (0, 3)
+VERSIONS = (0, 2)
 
 
 def handle(node: Node, request: Request, message: DeleteGroupsRequest) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, create_internal_topic
 from penstock.broker.endpoints import reachable_at
 from penstock.broker.request import Request
 from penstock.controller.names import INTERNAL_TOPICS, check_topic_name
@@ -142,11 +143,14 @@ def _partition(node: Node, request: Request, index: int, partition: Partition) -
 
 def _create(node: Node, names: list[str]) -> None:
     """Ask the controller for the topics; clients find them when they ask again."""
+    for name in names:
+        if name in (CONSUMER_OFFSETS, TRANSACTION_STATE):
+            create_internal_topic(node, name)
     request = CreateTopicsRequest(
         topics=[
             CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
             for name in names
-            if name not in node.topics_being_created
+            if name not in node.topics_being_created and name not in (CONSUMER_OFFSETS, TRANSACTION_STATE)
         ]
     )
     if request.topics:
