@@ -106,9 +106,10 @@ class MarkerDelivery:
         if partition.shard is not outgoing.shard:
             return
         due = outgoing.shard.markers_due(self._leader_of, self._node.clock.now_ms())
-        for broker_id, markers in due.by_broker.items():
-            self._send(partition, outgoing, broker_id, markers)
         partition.carry_out(due.decision)
+        for broker_id, markers in due.by_broker.items():
+            if partition.shard is outgoing.shard:
+                self._send(partition, outgoing, broker_id, markers)
 
     def _send(
         self,
