@@ -47,6 +47,7 @@ class Coordinator:
         version: int = 2,
         now: int = 1000,
         ids: Callable[[], int | None] | None = None,
+        commit: bool = True,
         **settings: object,
     ) -> None:
         self.log = log or Log()
@@ -65,7 +66,8 @@ class Coordinator:
         for key, value, value_format in self.log.records:
             self._replay(key, value, value_format)
         self.run(self.shard.loaded(now))
-        self.shard.committed(self.shard.position)
+        if commit:
+            self.shard.committed(self.shard.position)
 
     def run(self, decision: Decision, *, commit: bool = True) -> Decision:
         for record in decision.records:
