@@ -354,9 +354,20 @@ class Replica:
         self._cut(cut.offset)
 
     def move_into(self, leader_start: int, leader_end: int) -> None:
-        """The leader has no record at this log's end: follow where its own log ends, or where it begins now."""
+        """The leader has no record at this log's end: follow where its own log ends, or where it begins now. And if it
+        begins before a log that may lack its beginning, that does."""
         log = self.log
-        if leader_end < log.log_end_offset:
+        lacks_beginning = log.may_lack_beginning and leader_start < log.log_start_offset
+        log.may_lack_beginning = False
+        if lacks_beginning:
+            logger.error(
+                "%s: the leader begins at %d, before %d, where this log begins after a crash: starting over",
+                self.topic_partition,
+                leader_start,
+                log.log_start_offset,
+            )
+            self._start_over(leader_start)
+        elif leader_end < log.log_end_offset:
             logger.warning(
                 "%s: cut from %d to %d, the leader has no more", self.topic_partition, log.log_end_offset, leader_end
             )
@@ -368,9 +379,12 @@ class Replica:
                 leader_start,
                 log.log_end_offset,
             )
-            log.truncate_fully_and_start_at(leader_start)
-            self.follower.high_watermark = leader_start
-            self.wake_all()
+            self._start_over(leader_start)
+
+    def _start_over(self, offset: int) -> None:
+        self.log.truncate_fully_and_start_at(offset)
+        self.follower.high_watermark = offset
+        self.wake_all()
 
     def _cut(self, offset: int) -> None:
         if offset < self.follower.high_watermark:
