@@ -90,7 +90,7 @@ class _Ending:
 
 
 class MarkerOutbox:
-    __slots__ = ("_attempt", "_coordinator_epoch", "_due", "_endings", "_fenced", "_undecided")
+    __slots__ = ("_attempt", "_coordinator_epoch", "_due", "_endings", "_fenced", "_next_ms", "_undecided")
 
     def __init__(self, coordinator_epoch: int) -> None:
         self._coordinator_epoch = coordinator_epoch
@@ -99,6 +99,8 @@ class MarkerOutbox:
         self._undecided: list[_Ending] = []
         # Those with partitions that wait; dicts keep the order of arrival.
         self._due: dict[str, None] = {}
+        # None of them before this.
+        self._next_ms = 0
         self._attempt = 0
         self._fenced = False
 
@@ -132,14 +134,13 @@ class MarkerOutbox:
             transactional_id = ending.transaction.transactional_id
             if self._endings.get(transactional_id) is ending:
                 self._due[transactional_id] = None
+                self._next_ms = 0
         del self._undecided[:decided]
 
     @property
     def deadline(self) -> int | None:
-        """When `take` has something to give: 0 for now, None if everything is said or on its way."""
-        if self._fenced:
-            return None
-        return min((self._endings[due].not_before_ms for due in self._due), default=None)
+        """When `take` may have something to give: 0 for now, None if everything is said or on its way."""
+        return self._next_ms if self._due and not self._fenced else None
 
     def take(self, leader_of: LeaderOf, now_ms: int) -> tuple[dict[int, list[Markers]], list[Transaction]]:
         """What is due, by broker, and the transactions that have nobody left to be told."""
@@ -164,6 +165,7 @@ class MarkerOutbox:
                 del self._due[transactional_id]
             if ending.complete:
                 complete.append(ending.transaction)
+        self._next_ms = min((self._endings[due].not_before_ms for due in self._due), default=0)
         return by_broker, complete
 
     def answered(self, sent: Markers, errors: Mapping[TopicPartition, int], now_ms: int) -> Transaction | None:
@@ -199,5 +201,6 @@ class MarkerOutbox:
         if again:
             ending.waiting |= again
             ending.not_before_ms = now_ms + RETRY_BACKOFF_MS
+            self._next_ms = min(self._next_ms, ending.not_before_ms) if self._due else ending.not_before_ms
             self._due[sent.transactional_id] = None
         return ending.transaction if ending.complete else None
