@@ -187,7 +187,7 @@ class Fetcher:
     def _return(self, followed: Followed) -> None:
         followed.timer = None
         if self.partitions.get(followed.key) is followed and not self._is_held_back(followed):
-            self._changed[followed.key] = followed
+            self._fetch(followed)
             self._go_on()
 
     def _failed(self, followed: Followed, code: ErrorCode) -> None:
