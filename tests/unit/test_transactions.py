@@ -18,9 +18,16 @@ from penstock.protocol.messages.describe_transactions import DescribeTransaction
 from penstock.protocol.messages.group_records import GroupMetadataKey
 from penstock.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from penstock.protocol.messages.transaction_records import TransactionLogKey, TransactionLogValue
-from penstock.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
+from penstock.protocol.messages.write_txn_markers import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 from penstock.transactions import asking, routing
 from penstock.transactions.asking import Question, Questions, produce_support, txn_offset_commit_support
+from penstock.transactions.markers import errors_of, request_of
 from penstock.transactions.records import record_of, transaction_of, value_version
 from penstock.transactions.shard import MAX_ABORTS_PER_TICK, MAX_EXPIRED_PER_TICK
 from penstock.transactions.state import NO_TIMEOUT_MS, Identity, Status, Transaction
@@ -38,7 +45,7 @@ def ask_to_add(transactional_id: str, identity: Identity, *partitions: TopicPart
     )
 
 
-def errors_of(response: AddPartitionsToTxnResponse) -> list[tuple[str, str, int, ErrorCode]]:
+def results_of(response: AddPartitionsToTxnResponse) -> list[tuple[str, str, int, ErrorCode]]:
     return [
         (result.transactional_id, topic.name, partition.partition_index, ErrorCode(partition.partition_error_code))
         for result in response.results_by_transaction
@@ -88,7 +95,7 @@ def test_one_request_of_a_broker_has_many_transactions() -> None:
     transactions[0].verify_only = True
     request = AddPartitionsToTxnRequest(transactions=transactions)
     decision = coordinator.run(coordinator.shard.add_partitions_to_txn(request, "k", Caller(api_version=5), 1000))
-    assert errors_of(decision.replies[0].response) == [
+    assert results_of(decision.replies[0].response) == [
         ("t", "a", 0, ErrorCode.TRANSACTION_ABORTABLE),
         ("u", "a", 0, ErrorCode.NONE),
         ("u", "b", 0, ErrorCode.NONE),
@@ -194,11 +201,24 @@ def test_markers_on_the_wire() -> None:
     coordinator.add("t", Identity(1000, 0), [B0, A1, A0])
     coordinator.end("t", Identity(1000, 0), True)
     (markers,) = coordinator.markers().by_broker[1]
-    request = WriteTxnMarkersRequest(markers=[markers.message()])
+    request = request_of([markers])
     (marker,) = decode(WriteTxnMarkersRequest, encode(request, 2), 2).markers
     assert (marker.producer_id, marker.producer_epoch, marker.transaction_result) == (1000, 1, True)
     assert (marker.coordinator_epoch, marker.transaction_version) == (42, 2)
     assert [(topic.name, topic.partition_indexes) for topic in marker.topics] == [("a", [0, 1]), ("b", [0])]
+    result = WritableTxnMarkerTopicResult(
+        name="a",
+        partitions=[
+            WritableTxnMarkerPartitionResult(partition_index=0, error_code=ErrorCode.NONE),
+            WritableTxnMarkerPartitionResult(partition_index=1, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        ],
+    )
+    errors = errors_of(WriteTxnMarkersResponse(markers=[WritableTxnMarkerResult(producer_id=1000, topics=[result])]))
+    assert errors == {1000: {A0: 0, A1: 6}}
+    assert coordinator.shard.markers_answered(markers, errors[1000], coordinator.now).records == []
+    coordinator.now += 50
+    (again,) = coordinator.markers().by_broker[1]
+    assert again.partitions == (A1, B0)
 
 
 def test_a_foreign_record_is_refused() -> None:
@@ -222,7 +242,7 @@ def test_a_request_for_several_coordinators_is_split_and_put_together() -> None:
         1: ["b"],
     }
     refused = [routing.refused_add_partitions(part, ErrorCode.NOT_COORDINATOR, 5) for part in parts.values()]
-    merged = errors_of(routing.merge_add_partitions(refused))
+    merged = results_of(routing.merge_add_partitions(refused))
     assert merged == [(name, "a", 0, ErrorCode.NOT_COORDINATOR) for name in ("aa", "cc", "b")]
 
 

@@ -16,12 +16,17 @@ The runtime takes what is due, sends it, and tells what came of it (`answered`, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
-from penstock.protocol.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic
+from penstock.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 from penstock.transactions.records import by_topic
 from penstock.transactions.state import Status, Transaction
 
@@ -69,6 +74,22 @@ class Markers(NamedTuple):
             coordinator_epoch=self.coordinator_epoch,
             transaction_version=self.transaction_version,
         )
+
+
+def request_of(sent: Sequence[Markers]) -> WriteTxnMarkersRequest:
+    """To one broker, from any number of coordinators."""
+    return WriteTxnMarkersRequest(markers=[markers.message() for markers in sent])
+
+
+def errors_of(response: WriteTxnMarkersResponse) -> dict[int, dict[TopicPartition, int]]:
+    """What a broker answered, by producer id: no two transactions of a request have the same."""
+    errors: dict[int, dict[TopicPartition, int]] = {}
+    for marker in response.markers:
+        of_producer = errors.setdefault(marker.producer_id, {})
+        for topic in marker.topics:
+            for partition in topic.partitions:
+                of_producer[TopicPartition(topic.name, partition.partition_index)] = partition.error_code
+    return errors
 
 
 class _Ending:
