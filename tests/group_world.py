@@ -86,9 +86,12 @@ class Topics:
         return self._counts
 
 
-def subscription(topics: Iterable[str], owned: dict[str, list[int]] | None = None, version: int = 1) -> bytes:
+def subscription(
+    topics: Iterable[str], owned: dict[str, list[int]] | None = None, version: int = 1, generation: int = -1
+) -> bytes:
     message = ConsumerProtocolSubscription(
         topics=list(topics),
+        generation_id=generation,
         owned_partitions=[
             ConsumerProtocolSubscriptionTopicPartition(topic=topic, partitions=partitions)
             for topic, partitions in (owned or {}).items()

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from penstock.groups.regex import Regex
 from penstock.model.decision import Caller, Decision
 from penstock.model.ids import TopicPartition
 from penstock.protocol.codec import decode, encode
@@ -47,6 +48,7 @@ class Coordinator:
         version: int = 2,
         now: int = 1000,
         ids: Callable[[], int | None] | None = None,
+        commit: bool = True,
         **settings: object,
     ) -> None:
         self.log = log or Log()
@@ -61,11 +63,13 @@ class Coordinator:
             transaction_version=lambda: self.version,
             next_producer_id=lambda: self.ids(),
             offsets_partition=len,
+            compile_pattern=lambda text: Regex(text).matches,
         )
         for key, value, value_format in self.log.records:
             self._replay(key, value, value_format)
         self.run(self.shard.loaded(now))
-        self.shard.committed(self.shard.position)
+        if commit:
+            self.shard.committed(self.shard.position)
 
     def run(self, decision: Decision, *, commit: bool = True) -> Decision:
         for record in decision.records:

@@ -138,3 +138,22 @@ def test_a_leader_that_slept_through_its_succession_says_so_to_all_who_wait() ->
         assert topic.replica(former).log.log_end_offset == 1
 
     simulate(story)
+
+
+def test_a_follower_that_may_lack_its_beginning_asks_until_it_knows() -> None:
+    async def story(loop: SimulatedLoop) -> None:
+        topic = await ReplicatedTopic.create(loop, configs={"internal.segment.bytes": "500"})
+        for number in range(12):
+            assert await topic.produce(f"{number}-{'x' * 60}") == ErrorCode.NONE
+        victim = topic.followers[0]
+        victim.crash()
+        victim.disk.remove(topic.log_path(0))
+        loop.network.partition([victim.name], [topic.leader.name])
+        victim.start()
+        await topic.world.until(lambda: victim.is_ready, "it runs")
+        await asyncio.sleep(8)  # the first question was in vain
+        loop.network.heal()
+        await topic.in_sync(1, 2, 3)
+        assert topic.replica(victim).log.log_start_offset == 0
+
+    simulate(story)

@@ -122,6 +122,7 @@ class Assignment:
         return Surroundings(
             broker_id=self._node.settings.node_id,
             clock=self._node.clock,
+            elapsed_ms=self._node.elapsed_ms,
             wakeups=self._node.wakeups,
             flusher=self._node.flusher,
             lag_max_ms=self._node.settings.replica_lag_time_max_ms,

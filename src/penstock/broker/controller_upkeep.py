@@ -34,8 +34,8 @@ logger = logging.getLogger("penstock.controller")
 
 # A timer that fires this late means that this process, and not the brokers, was away.
 ASLEEP_MS: Final = 1000
-# Brokers that live turn to a new controller within this time. A call that is not needed does no harm.
-CALL_AFTER_S: Final = 0.1
+# Brokers that live turn to a new controller within this time, mostly long before.
+CALL_AFTER_S: Final = 1.0
 CALL_TIMEOUT_S: Final = 2.0
 CHANNEL: Final = "call"
 
@@ -140,7 +140,9 @@ class ControllerUpkeep:
         node = self._node
         controller = node.quorum.controller
         for session in controller.heartbeats.unheard:
-            endpoint = next(iter(controller.image.brokers[session.broker_id].endpoints.values()), None)
+            # Where other brokers reach it, this node does; what it tells clients may be true for them alone.
+            broker = controller.image.brokers[session.broker_id]
+            endpoint = broker.endpoints.get(node.settings.inter_broker_listener)
             if endpoint is not None and session.broker_id != node.settings.node_id:
                 peer = node.peers.at(endpoint.host, endpoint.port, CHANNEL)
                 request = ApiVersionsRequest(client_software_name="penstock", client_software_version=__version__)

@@ -150,8 +150,13 @@ class Fetcher:
         followed = Followed(replica)
         self._cancel(self.partitions.get(followed.key))
         self.partitions[followed.key] = followed
-        self._changed[followed.key] = followed
+        self._fetch(followed)
         self.go_on_soon()
+
+    def _fetch(self, followed: Followed) -> None:
+        """With the next request; but first see if the log lacks its beginning, if it may: it would pass for in sync."""
+        due = self._out_of_range if followed.replica.log.may_lack_beginning else self._changed
+        due[followed.key] = followed
 
     def remove(self, replica: Replica) -> None:
         key = (replica.topic_id, replica.topic_partition.partition)
@@ -182,7 +187,7 @@ class Fetcher:
     def _return(self, followed: Followed) -> None:
         followed.timer = None
         if self.partitions.get(followed.key) is followed and not self._is_held_back(followed):
-            self._changed[followed.key] = followed
+            self._fetch(followed)
             self._go_on()
 
     def _failed(self, followed: Followed, code: ErrorCode) -> None:

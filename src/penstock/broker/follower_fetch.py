@@ -127,7 +127,6 @@ class FollowerFetch:
 
     def _note_progress(self, positions: list[Position]) -> None:
         """The offsets that the request speaks of are the follower's acknowledgements."""
-        now_ms = self._node.clock.now_ms()
         session = self._session
         broker_id = session.broker_id
         for position in positions:
@@ -139,7 +138,7 @@ class FollowerFetch:
                     continue
                 self._node.assignment.followers.came(broker_id, replica)
                 position.in_sync_changed(leader.isr)
-                replica.fetched_by(broker_id, position.offset, position.log_start, session.broker_epoch, now_ms)
+                replica.fetched_by(broker_id, position.offset, position.log_start, session.broker_epoch)
             except KafkaError:
                 session.due[position] = None  # reading it says why
 
@@ -220,7 +219,7 @@ class FollowerFetch:
         )
         if data.diverging_epoch is None and position.offset != leader.log_end:
             throttle = self._node.assignment.throttles.leading
-            is_free = throttle.is_unlimited or leader.waits_for(session.broker_id, self._node.clock.now_ms())
+            is_free = throttle.is_unlimited or leader.waits_for(session.broker_id, self._node.elapsed_ms())
             if left <= 0 or (not is_free and throttle.holds_back(replica)):
                 return data, None  # it stays due
             max_bytes = min(position.max_bytes, left)

@@ -61,9 +61,8 @@ class InSyncProposals:
 
     def _check_all(self) -> None:
         self._check_later()
-        now_ms = self._node.clock.now_ms()
         for replica in self._node.replicas:
-            replica.check_in_sync(now_ms)
+            replica.check_in_sync()
         self._node.wakeups.run()
 
     def propose(self, replica: Replica, proposal: Proposal) -> None:
@@ -133,7 +132,7 @@ class InSyncProposals:
         if code == ErrorCode.NONE:
             if answer.leader_epoch != leader.leader_epoch:
                 return  # another leader, as the metadata is about to say
-            moved = leader.accepted(proposal, answer.isr, answer.partition_epoch, self._node.clock.now_ms())
+            moved = leader.accepted(proposal, answer.isr, answer.partition_epoch, self._node.elapsed_ms())
             logger.info("%s: in sync are %s now", replica.topic_partition, sorted(leader.isr))
             replica.in_sync_changed(moved)
             return

@@ -130,6 +130,10 @@ class Node:
         """Whether this node is the whole cluster: there is no way for others to reach its quorum."""
         return self.static_settings.is_controller and not self.static_settings.controller_listener_names
 
+    def elapsed_ms(self) -> int:
+        """For what is measured: nobody sets this clock."""
+        return int(self.loop.time() * 1000)
+
     @property
     def image(self) -> MetadataImage:
         """The metadata as committed."""

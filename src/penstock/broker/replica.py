@@ -85,6 +85,8 @@ class Surroundings:
 
     broker_id: int
     clock: Clock
+    elapsed_ms: Callable[[], int]
+    """Of the time that passes, whatever becomes of the clock: what followers are judged by."""
     wakeups: Wakeups
     flusher: Flusher
     lag_max_ms: int
@@ -97,9 +99,9 @@ class Surroundings:
 
 class Replica:
     __slots__ = (
-        "_flush_after", "_flusher", "_surroundings", "_wakeups", "appends_plainly", "follower", "is_offline",
-        "last_flush", "leader", "log", "partition", "resource", "topic_id", "topic_partition", "waiting_deletes",
-        "waiting_fetches", "watchers",
+        "_elapsed_ms", "_flush_after", "_flusher", "_surroundings", "_wakeups", "appends_plainly", "follower",
+        "is_offline", "last_flush", "leader", "log", "partition", "resource", "topic_id", "topic_partition",
+        "waiting_deletes", "waiting_fetches", "watchers",
     )  # fmt: skip
 
     def __init__(
@@ -126,6 +128,7 @@ class Replica:
         self.waiting_deletes: list[tuple[int, Callable[[], None]]] = []
         self.watchers: dict[Watcher, None] = {}
         self._surroundings = surroundings
+        self._elapsed_ms = surroundings.elapsed_ms
         self._wakeups = surroundings.wakeups
         self._flusher = surroundings.flusher
         self._flush_after = log.settings.flush_messages - 1
@@ -139,7 +142,7 @@ class Replica:
         """The metadata says that this replica leads, or that it still does and something else has changed."""
         self.partition = partition
         leader = self.leader
-        now_ms = self._surroundings.clock.now_ms()
+        now_ms = self._elapsed_ms()
         if leader is not None and leader.leader_epoch == partition.leader_epoch:
             moved = leader.update(
                 partition_epoch=partition.partition_epoch,
@@ -253,7 +256,7 @@ class Replica:
         )
         if not appended.duplicate:
             size = header.length + LENGTH_OVERHEAD
-            if leader.appended(appended.last_offset + 1, now_ms):
+            if leader.appended(appended.last_offset + 1, 0 if leader.commits_at_once else self._elapsed_ms()):
                 self._high_watermark_moved(size)
             if self.watchers:
                 for watcher in self.watchers:
@@ -272,7 +275,7 @@ class Replica:
         first = log.append_run(batches, leader.leader_epoch, now_ms)
         if first is not None:
             size = log.active_segment.size - before
-            if leader.appended(log.log_end_offset, now_ms):
+            if leader.appended(log.log_end_offset, self._elapsed_ms()):
                 self._high_watermark_moved(size)
             for watcher in self.watchers:
                 watcher.appended(size)
@@ -284,7 +287,7 @@ class Replica:
         self.log.flushed(offset)
         leader = self.leader
         if leader is not None:
-            if leader.flushed_to(min(offset, self.log.recovery_point), self._surroundings.clock.now_ms()):
+            if leader.flushed_to(min(offset, self.log.recovery_point), self._elapsed_ms()):
                 self._high_watermark_moved(MUCH)
             for waiter in leader.take_flushed():
                 waiter(ErrorCode.NONE)
@@ -294,7 +297,7 @@ class Replica:
         self._flush_after = self.log.settings.flush_messages - 1
         if leader is None:
             return
-        now_ms = self._surroundings.clock.now_ms()
+        now_ms = self._elapsed_ms()
         moved = leader.set_min_insync_replicas(self.log.settings.min_insync_replicas, now_ms)
         moved |= leader.count_flushed(self.log.settings.flush_messages == 1, now_ms)
         self.in_sync_changed(moved)
@@ -354,9 +357,20 @@ class Replica:
         self._cut(cut.offset)
 
     def move_into(self, leader_start: int, leader_end: int) -> None:
-        """The leader has no record at this log's end: follow where its own log ends, or where it begins now."""
+        """The leader has no record at this log's end: follow where its own log ends, or where it begins now. And if it
+        begins before a log that may lack its beginning, that does."""
         log = self.log
-        if leader_end < log.log_end_offset:
+        lacks_beginning = log.may_lack_beginning and leader_start < log.log_start_offset
+        log.may_lack_beginning = False
+        if lacks_beginning:
+            logger.error(
+                "%s: the leader begins at %d, before %d, where this log begins after a crash: starting over",
+                self.topic_partition,
+                leader_start,
+                log.log_start_offset,
+            )
+            self._start_over(leader_start)
+        elif leader_end < log.log_end_offset:
             logger.warning(
                 "%s: cut from %d to %d, the leader has no more", self.topic_partition, log.log_end_offset, leader_end
             )
@@ -368,9 +382,12 @@ class Replica:
                 leader_start,
                 log.log_end_offset,
             )
-            log.truncate_fully_and_start_at(leader_start)
-            self.follower.high_watermark = leader_start
-            self.wake_all()
+            self._start_over(leader_start)
+
+    def _start_over(self, offset: int) -> None:
+        self.log.truncate_fully_and_start_at(offset)
+        self.follower.high_watermark = offset
+        self.wake_all()
 
     def _cut(self, offset: int) -> None:
         if offset < self.follower.high_watermark:
@@ -386,11 +403,11 @@ class Replica:
 
     # -- what followers and the controller say ----------------------------------------------------------------------
 
-    def fetched_by(self, broker_id: int, offset: int, log_start: int, broker_epoch: int, now_ms: int) -> None:
+    def fetched_by(self, broker_id: int, offset: int, log_start: int, broker_epoch: int) -> None:
         """A follower of this leader fetches from `offset` on."""
         leader = self.leader
         assert leader is not None
-        if leader.fetched(broker_id, offset, log_start, broker_epoch, now_ms):
+        if leader.fetched(broker_id, offset, log_start, broker_epoch, self._elapsed_ms()):
             self._high_watermark_moved(MUCH)
         if self.waiting_deletes:
             self._tell_deletes()
@@ -402,11 +419,12 @@ class Replica:
                 )
                 self._surroundings.propose(self, proposal)
 
-    def check_in_sync(self, now_ms: int) -> None:
+    def check_in_sync(self) -> None:
         """From time to time: who has not caught up for too long is not in sync."""
         leader = self.leader
         if leader is None or not leader.followers:
             return
+        now_ms = self._elapsed_ms()
         if leader.tick(now_ms):
             self._high_watermark_moved(MUCH)
         proposal = leader.shrink(now_ms)

@@ -57,6 +57,9 @@ class ClassicMembers:
         is_dynamic = request.group_instance_id is None
         if not request.member_id and is_dynamic and caller.api_version >= MEMBER_ID_REQUIRED_SINCE:
             return Decision([], [Reply(token, join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id))])
+        if member_id not in group.members and subscription.owned_partitions:
+            # It was thrown out, and does not know it: what it owns is not its own any more.
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         draft = Draft.of(group)
         member, replaced = self._admit(draft, request, member_id)
         wished = member._replace(
@@ -70,7 +73,11 @@ class ClassicMembers:
             client_host=caller.client_host,
             classic=ClassicFacet(request.session_timeout_ms, protocols_of(request)),
         )
-        moved = self._membership.update(draft, member, wished, self._owned(subscription), now_ms)
+        owned: list[TopicPartitions] | None = self._owned(subscription)
+        if replaced is None and subscription.generation_id not in (-1, member.epoch):
+            # It may have been given more since it wrote this.
+            owned = None
+        moved = self._membership.update(draft, member, wished, owned, now_ms)
         out = Decision([], [])
         if replaced is not None:
             self._membership.forget(group.group_id, replaced)

@@ -13,12 +13,19 @@ from __future__ import annotations
 
 from penstock.groups.classic_group import ClassicGroup
 from penstock.groups.consumer_group import ConsumerGroup
-from penstock.groups.consumer_member import JOINING, LEAVING, LEAVING_FOR_A_WHILE, ConsumerMember, Owned
+from penstock.groups.consumer_member import (
+    JOINING,
+    LEAVING,
+    LEAVING_FOR_A_WHILE,
+    ConsumerMember,
+    MemberState,
+    Owned,
+)
 from penstock.groups.departures import Departures
 from penstock.groups.draft import Draft
 from penstock.groups.membership import Membership, check_name, owns_no_more_than
 from penstock.groups.migration import Migration
-from penstock.groups.records import classic_group_record, current_record
+from penstock.groups.records import classic_group_record, current_record, epoch_record, target_epoch_record
 from penstock.groups.state import GroupState
 from penstock.model.decision import Caller, Decision, Reply, Token
 from penstock.model.errors import ErrorCode, KafkaError
@@ -134,11 +141,18 @@ class ConsumerHeartbeat:
                 if not classic.is_empty:
                     self._migration.upgrade(classic, draft)
                     upgraded = classic
+                elif classic.generation:
+                    # Epochs go on where generations ended.
+                    draft.emit(epoch_record(request.group_id, classic.generation, 0))
+                    draft.emit(target_epoch_record(request.group_id, classic.generation, 0))
         member_id = request.member_id or self._state.new_member_id()
         self._membership.check_room(draft.group, member_id, request.instance_id)
         member, replaced = self._admit(draft, member_id, request.instance_id)
         wished = _wished(member, request, caller)
-        moved = self._membership.update(draft, member, wished, request.topic_partitions, now_ms)
+        # A member that is known and joins has given up everything; unless the request is an old one, repeated by the
+        # network, while the member goes on. What it must give up it confirms with its next heartbeat.
+        is_certain = replaced is not None or member.epoch == 0 or member.state is MemberState.UNKNOWN
+        moved = self._membership.update(draft, member, wished, [] if is_certain else None, now_ms)
         # Nothing can be refused from here on.
         out.records.extend(draft.records)
         if upgraded is not None:

@@ -18,7 +18,6 @@ from penstock.groups.state import GroupState
 from penstock.groups.timers import TimerKey
 from penstock.model.decision import Caller, Decision, Reply, Token
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.protocol.messages.group_records import GroupMetadataValue
 from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 MEMBER_ID_REQUIRED_SINCE = 4
@@ -43,20 +42,24 @@ class JoinGroup:
         self._state = state
         self._rebalance = rebalance
 
-    def join(self, request: JoinGroupRequest, token: Token, caller: Caller, now_ms: int, out: Decision) -> None:
-        """To a group that is classic, empty or not there yet; `out` may hold the tombstones of what it was before."""
+    def join(
+        self, request: JoinGroupRequest, token: Token, caller: Caller, now_ms: int, out: Decision, generation: int = 0
+    ) -> None:
+        """To a group that is classic or not there yet. `generation`: how far a new one has come before, in another
+        form: generations never go back."""
         group = self._state.classic.get(request.group_id)
         if group is None:
             if request.member_id:
                 out.replies.append(Reply(token, join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)))
                 return
             group = ClassicGroup(request.group_id, now_ms)
+            group.generation = generation
             if not group.supports(request.protocol_type, (entry.name for entry in request.protocols)):
                 out.replies.append(Reply(token, join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)))
                 return
             self._state.classic[request.group_id] = group
             # The log learns of the group before anybody is told of it.
-            out.records.append(classic_group_record(group.group_id, _new_group(now_ms)))
+            out.records.append(classic_group_record(group.group_id, group.value()))
         if not self._has_room(group, request.member_id):
             self._refuse(group, request.member_id, token, now_ms, out)
         elif not group.supports(request.protocol_type, (entry.name for entry in request.protocols)):
@@ -229,7 +232,3 @@ class JoinGroup:
         response.members = []
         response.leader = old_leader or ""
         return response
-
-
-def _new_group(now_ms: int) -> GroupMetadataValue:
-    return GroupMetadataValue(protocol=None, leader=None, current_state_timestamp=now_ms)

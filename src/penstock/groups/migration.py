@@ -1,10 +1,10 @@
 """A group with members changes its protocol.
 
-Up: a consumer-protocol member joins a classic group. The group's last assignment becomes everybody's assignment and
-target, each member keeps its classic side, and the newcomer is what brings the next epoch. Members that wait in the
-middle of a classic rebalance are told to join again, and join the new group.
+Up: a consumer-protocol member joins a classic group. What the members have becomes their assignment and their target,
+each keeps its classic side, and the newcomer is what brings the next epoch. Members that wait in the middle of a
+classic rebalance are told to join again, and join the new group.
 
-Down: when the last consumer-protocol member has left, the group becomes classic, with everybody's target as its
+Down: when the last consumer-protocol member has left, the group becomes classic, with what everybody has as its
 assignment, and rebalances at once.
 
 Both are one batch of records: the tombstones of what the group was, and what it is. What a handler needs of the group
@@ -12,6 +12,8 @@ before that batch is replayed, it finds in a draft or, on the way down, in the l
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from penstock.groups.classic_group import ClassicGroup, ClassicMember, ClassicState
 from penstock.groups.consumer_group import ConsumerGroup
@@ -41,6 +43,7 @@ from penstock.model.decision import Decision, Reply
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import Uuid
 from penstock.protocol.codec import MalformedMessage
+from penstock.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 
 
 class Migration:
@@ -93,13 +96,15 @@ class Migration:
             raise _no_upgrade(classic, "the group size exceeds the consumer group maximum size")
 
     def _members(self, classic: ClassicGroup) -> list[ConsumerMember]:
-        claimed: set[tuple[Uuid, int]] = set()
-        members = []
+        subscriptions = {}
         for member in classic.members.values():
             # Before the first vote there is no protocol; the subscription is the same in all of them.
             metadata = member.metadata(classic.protocol) if classic.protocol else member.protocols[0].metadata
-            subscription = read_subscription(metadata)
-            assigned = self._assigned(classic, member, claimed)
+            subscriptions[member.member_id] = read_subscription(metadata)
+        owned = self._ownership(classic, subscriptions)
+        members = []
+        for member in classic.members.values():
+            subscription = subscriptions[member.member_id]
             members.append(
                 ConsumerMember(
                     member.member_id,
@@ -112,16 +117,41 @@ class Migration:
                     classic=ClassicFacet(member.session_timeout_ms, member.protocols),
                     epoch=classic.generation,
                     previous_epoch=classic.generation,
-                    assigned=assigned,
+                    assigned=owned[member.member_id],
                 )
             )
         return members
 
-    def _assigned(
-        self, classic: ClassicGroup, member: ClassicMember, claimed: set[tuple[Uuid, int]]
-    ) -> dict[Uuid, dict[int, int]]:
+    def _ownership(
+        self, classic: ClassicGroup, subscriptions: Mapping[str, ConsumerProtocolSubscription]
+    ) -> dict[str, dict[Uuid, dict[int, int]]]:
+        """What each member may have now; each partition with one of them.
+
+        That is what it said it owns when it joined last, and what it was assigned last: nobody knows which of the two
+        it has heard of. Those that were certainly not told of an assignment since they joined come first. Who has less
+        than is thought here says so when it joins again, which is soon.
+        """
+        claimed: set[tuple[Uuid, int]] = set()
+        owned: dict[str, dict[Uuid, dict[int, int]]] = {}
+        is_untold = {
+            member.member_id: member.waits or member.member_id in classic.pending_syncs
+            for member in classic.members.values()
+        }
+        for member in sorted(classic.members.values(), key=lambda member: not is_untold[member.member_id]):
+            said = [(part.topic, part.partitions) for part in subscriptions[member.member_id].owned_partitions]
+            said += self._assigned(classic, member)
+            share: dict[Uuid, dict[int, int]] = {}
+            for topic_id, partitions in by_topic_id(said, self._state.topics).items():
+                free = [partition for partition in sorted(partitions) if (topic_id, partition) not in claimed]
+                claimed.update((topic_id, partition) for partition in free)
+                if free:
+                    share[topic_id] = dict.fromkeys(free, classic.generation)
+            owned[member.member_id] = share
+        return owned
+
+    def _assigned(self, classic: ClassicGroup, member: ClassicMember) -> list[tuple[str, list[int]]]:
         if not member.assignment:
-            return {}
+            return []
         assignment = read_assignment(member.assignment)
         if assignment.user_data:
             raise _no_upgrade(
@@ -129,17 +159,7 @@ class Migration:
                 "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default "
                 "assignor before re-attempting the upgrade",
             )
-        parts = by_topic_id(
-            ((part.topic, part.partitions) for part in assignment.assigned_partitions), self._state.topics
-        )
-        assigned: dict[Uuid, dict[int, int]] = {}
-        for topic_id, partitions in parts.items():
-            # A leader may have made a mistake. Here a partition has one owner.
-            free = [partition for partition in sorted(partitions) if (topic_id, partition) not in claimed]
-            claimed.update((topic_id, partition) for partition in free)
-            if free:
-                assigned[topic_id] = dict.fromkeys(free, classic.generation)
-        return assigned
+        return [(part.topic, part.partitions) for part in assignment.assigned_partitions]
 
     # -- down ----------------------------------------------------------------------------------------------------------
 
@@ -174,9 +194,8 @@ class Migration:
         classic.protocol = classic.elect_protocol()
         classic.subscribed_topics = classic.read_subscribed_topics()
         for entry in classic.members.values():
-            target = group.target.get(entry.member_id, {})
             version = version_of(entry.metadata(classic.protocol))
-            entry.assignment = write_assignment(target, self._state.topics, version)
+            entry.assignment = write_assignment(_has(group.members[entry.member_id]), self._state.topics, version)
         for record in group.tombstones():
             draft.records.append(record)
         draft.records.append(classic_group_record(group.group_id, classic.value()))
@@ -198,6 +217,15 @@ def version_of(metadata: bytes) -> int:
         return embedded_version(metadata)
     except MalformedMessage:
         return 0
+
+
+def _has(member: ConsumerMember) -> dict[Uuid, list[int]]:
+    """What it is still giving up is still its own."""
+    found: dict[Uuid, list[int]] = {}
+    for owned in (member.assigned, member.revoking):
+        for topic_id, partitions in owned.items():
+            found.setdefault(topic_id, []).extend(partitions)
+    return found
 
 
 def _no_upgrade(classic: ClassicGroup, why: str) -> KafkaError:

@@ -38,8 +38,6 @@ class Rebalance:
 
     def begin(self, group: ClassicGroup, now_ms: int, out: Decision) -> None:
         if group.state is ClassicState.COMPLETING_REBALANCE:
-            for member in group.members.values():
-                member.assignment = b""
             self.hand_out(group, now_ms, out, ErrorCode.REBALANCE_IN_PROGRESS)
         group.pending_syncs.clear()
         self._state.timers.cancel(TimerKey("sync", group.group_id))

@@ -194,7 +194,7 @@ class GroupShard:
         if group is not None and group.members:
             return self._classic_members.join(group, request, token, caller, now_ms)
         out = Decision([], [])
-        self._join_group.join(request, token, caller, now_ms, out)
+        self._join_group.join(request, token, caller, now_ms, out, generation=group.epoch if group is not None else 0)
         if group is not None and request.group_id in self.state.classic:
             # It was a consumer group once, and has no members: it changes its kind.
             out.records[:0] = group.tombstones()

@@ -106,6 +106,9 @@ class Log(ReadableLog):
         self.epochs = LeaderEpochs()
         self.recovery_point = 0
         self.recovered_bytes = 0
+        self.may_lack_beginning = False
+        """It begins above what was ever known to be synced: because of retention, or a power loss took the names of its
+        first files. Who has a leader to compare with can tell."""
         self.repairs = 0
         self._settings = settings
         self._latest_epoch = -1
@@ -168,6 +171,7 @@ class Log(ReadableLog):
         self.log_start_offset = loaded.log_start_offset
         self.recovery_point = loaded.recovery_point
         self.recovered_bytes = loaded.recovered_bytes
+        self.may_lack_beginning = not clean_shutdown and loaded.segments[0].base_offset > max(recovery_point, 0)
         self._segments = Segments(self._files, loaded.segments)
         self._next_offset = loaded.log_end_offset
         self._snapshots = loaded.snapshots

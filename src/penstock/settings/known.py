@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 _NAMES: Final = """
-add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms alter.config.policy.class.name
+alter.config.policy.class.name
 alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
 authorizer.class.name background.threads client.quota.callback.class config.providers
 connection.failed.authentication.delay.ms connections.max.reauth.ms

@@ -49,3 +49,12 @@ class TransactionSettings:
     transaction_two_phase_commit_enable: bool = setting(
         Type.BOOLEAN, False, None, "Whether producers may take part in transactions of another system."
     )
+    add_partitions_to_txn_retry_backoff_ms: int = setting(
+        Type.INT,
+        20,
+        at_least(1),
+        "How long a leader waits before it asks again to add a partition to a transaction if the last one is not over.",
+    )
+    add_partitions_to_txn_retry_backoff_max_ms: int = setting(
+        Type.INT, 100, at_least(0), "How long it does so before the producer is told to come again."
+    )

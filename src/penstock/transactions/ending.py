@@ -121,7 +121,13 @@ def _action(current: Transaction | None, shown: Identity, commit: bool) -> tuple
 
 
 def _is_repeated(current: Transaction, shown: Identity) -> bool:
-    """Does the client show the pair that the current one was given in exchange for?"""
+    """Does the client show the pair that the current one was given in exchange for?
+
+    Only if the last ending raised the epoch. A producer of an older version may have taken over since, and ends without
+    that: its predecessor must not be handed its pair.
+    """
+    if current.client_version < EPOCH_BUMP_VERSION:
+        return False
     identity = current.identity
     if identity.epoch == 0 and shown == Identity(current.previous_producer_id, MAX_EPOCH - 1):
         return True

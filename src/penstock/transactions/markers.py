@@ -16,12 +16,17 @@ The runtime takes what is due, sends it, and tells what came of it (`answered`, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
-from penstock.protocol.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic
+from penstock.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 from penstock.transactions.records import by_topic
 from penstock.transactions.state import Status, Transaction
 
@@ -71,6 +76,22 @@ class Markers(NamedTuple):
         )
 
 
+def request_of(sent: Sequence[Markers]) -> WriteTxnMarkersRequest:
+    """To one broker, from any number of coordinators."""
+    return WriteTxnMarkersRequest(markers=[markers.message() for markers in sent])
+
+
+def errors_of(response: WriteTxnMarkersResponse) -> dict[int, dict[TopicPartition, int]]:
+    """What a broker answered, by producer id: no two transactions of a request have the same."""
+    errors: dict[int, dict[TopicPartition, int]] = {}
+    for marker in response.markers:
+        of_producer = errors.setdefault(marker.producer_id, {})
+        for topic in marker.topics:
+            for partition in topic.partitions:
+                of_producer[TopicPartition(topic.name, partition.partition_index)] = partition.error_code
+    return errors
+
+
 class _Ending:
     """A decided transaction, and who has not heard of it."""
 
@@ -90,7 +111,7 @@ class _Ending:
 
 
 class MarkerOutbox:
-    __slots__ = ("_attempt", "_coordinator_epoch", "_due", "_endings", "_fenced", "_undecided")
+    __slots__ = ("_attempt", "_coordinator_epoch", "_due", "_endings", "_fenced", "_next_ms", "_undecided")
 
     def __init__(self, coordinator_epoch: int) -> None:
         self._coordinator_epoch = coordinator_epoch
@@ -99,6 +120,8 @@ class MarkerOutbox:
         self._undecided: list[_Ending] = []
         # Those with partitions that wait; dicts keep the order of arrival.
         self._due: dict[str, None] = {}
+        # None of them before this.
+        self._next_ms = 0
         self._attempt = 0
         self._fenced = False
 
@@ -132,14 +155,13 @@ class MarkerOutbox:
             transactional_id = ending.transaction.transactional_id
             if self._endings.get(transactional_id) is ending:
                 self._due[transactional_id] = None
+                self._next_ms = 0
         del self._undecided[:decided]
 
     @property
     def deadline(self) -> int | None:
-        """When `take` has something to give: 0 for now, None if everything is said or on its way."""
-        if self._fenced:
-            return None
-        return min((self._endings[due].not_before_ms for due in self._due), default=None)
+        """When `take` may have something to give: 0 for now, None if everything is said or on its way."""
+        return self._next_ms if self._due and not self._fenced else None
 
     def take(self, leader_of: LeaderOf, now_ms: int) -> tuple[dict[int, list[Markers]], list[Transaction]]:
         """What is due, by broker, and the transactions that have nobody left to be told."""
@@ -164,6 +186,7 @@ class MarkerOutbox:
                 del self._due[transactional_id]
             if ending.complete:
                 complete.append(ending.transaction)
+        self._next_ms = min((self._endings[due].not_before_ms for due in self._due), default=0)
         return by_broker, complete
 
     def answered(self, sent: Markers, errors: Mapping[TopicPartition, int], now_ms: int) -> Transaction | None:
@@ -199,5 +222,6 @@ class MarkerOutbox:
         if again:
             ending.waiting |= again
             ending.not_before_ms = now_ms + RETRY_BACKOFF_MS
+            self._next_ms = min(self._next_ms, ending.not_before_ms) if self._due else ending.not_before_ms
             self._due[sent.transactional_id] = None
         return ending.transaction if ending.complete else None

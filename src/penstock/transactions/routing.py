@@ -21,6 +21,7 @@ from penstock.protocol.messages.add_partitions_to_txn import (
 from penstock.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    TransactionState,
 )
 from penstock.protocol.messages.list_transactions import ListTransactionsResponse
 
@@ -111,6 +112,15 @@ def split_describe(
         part = parts.setdefault(partition_of(transactional_id), DescribeTransactionsRequest())
         part.transactional_ids.append(transactional_id)
     return parts
+
+
+def refused_describe(request: DescribeTransactionsRequest, error: ErrorCode) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        transaction_states=[
+            TransactionState(transactional_id=transactional_id, error_code=error)
+            for transactional_id in request.transactional_ids
+        ]
+    )
 
 
 def merge_describe(

@@ -42,7 +42,7 @@ from penstock.settings.transactions import TransactionSettings
 from penstock.transactions.ending import end
 from penstock.transactions.initializing import check_request, fence, initialize, last_epoch_of_fenced
 from penstock.transactions.joining import join, verify
-from penstock.transactions.listing import describe, list_transactions
+from penstock.transactions.listing import CompilePattern, describe, list_transactions
 from penstock.transactions.markers import LeaderOf, MarkerOutbox, Markers
 from penstock.transactions.records import record_of, tombstone, transaction_of
 from penstock.transactions.routing import topic_results, transactions_of
@@ -88,12 +88,14 @@ class TransactionShard:
         transaction_version: Callable[[], int],
         next_producer_id: Callable[[], int | None],
         offsets_partition: Callable[[str], int],
+        compile_pattern: CompilePattern,
     ) -> None:
         self.settings = settings
         self.position = 0
         self._transaction_version = transaction_version
         self._ids = ProducerIds(next_producer_id)
         self._offsets_partition = offsets_partition
+        self._compile_pattern = compile_pattern
         self._transactions: dict[str, Transaction] = {}
         self._last_epochs: dict[str, int] = {}
         self._outbox = MarkerOutbox(coordinator_epoch)
@@ -121,7 +123,7 @@ class TransactionShard:
         *,
         producer_id: int = -1,
         producer_epoch: int = -1,
-        timestamp_ms: int = -1,
+        now_ms: int = 0,
     ) -> None:
         """The only thing that changes durable state."""
         if not isinstance(key, TransactionLogKey):
@@ -287,7 +289,8 @@ class TransactionShard:
     def list_transactions(
         self, request: ListTransactionsRequest, token: Token, caller: Caller, now_ms: int
     ) -> Decision:
-        return Decision([], [Reply(token, list_transactions(self._transactions.values(), request, now_ms))])
+        response = list_transactions(self._transactions.values(), request, self._compile_pattern, now_ms)
+        return Decision([], [Reply(token, response)])
 
     # -- markers
 

@@ -265,5 +265,7 @@ class ClusterWatch:
             what = f"partition {promises.index}: {leader.name} takes {high_watermark} for committed, {who}"
             if seen.state.log_end < high_watermark:
                 raise Violation("CommittedIsInSync", f"{what} ends at {seen.state.log_end}")
+            if seen.state.log_start > self._seen[leader.name, promises.index].state.log_start:
+                raise Violation("CommittedIsInSync", f"{what} begins at {seen.state.log_start}")
             if replica.log.settings.flush_messages == 1 and not seen.content.is_on_disk(high_watermark):
                 raise Violation("CommittedIsOnDisks", f"{what} has not synced it")

@@ -31,6 +31,7 @@ from penstock.testing.simulated_loop import SimulatedLoop
 from penstock.testing.simulated_mount import Mount
 from penstock.testing.simulated_processes import SimulatedProcesses
 from penstock.testing.simulation.client import Client, connected
+from penstock.testing.simulation.story import Violation
 
 PORT = 9092
 CONTROLLER_PORT = 9093
@@ -231,7 +232,8 @@ class ClusterWorld:
         deadline = self.loop.time() + patience_s
         while not condition():
             assert not self.failures, self.failures
-            assert self.loop.time() < deadline, f"seed {self.seed}: not within {patience_s:g} s: {what}"
+            if self.loop.time() >= deadline:
+                raise Violation("Progress", f"not within {patience_s:g} s: {what}")
             await asyncio.sleep(0.05)
 
     async def settled(self) -> MetadataImage:

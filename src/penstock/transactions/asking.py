@@ -1,0 +1,167 @@
+"""What partition leaders ask coordinators before a transaction begins in a partition, and what clients are told of it.
+
+Whether a leader adds the partition for the client or only verifies that the client did, and which errors the client
+knows, depends on the version of its request (`Support`). Questions to the coordinators at one broker go in one request
+at a time, each with everything that came up since the last one; several batches of a transaction share its entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from penstock.model.decision import Token
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from penstock.transactions.records import by_topic
+from penstock.transactions.state import Identity
+
+# A reason to come again that older clients do not know. This one makes them, and does not make them look for leaders.
+_TRY_AGAIN: Final = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+
+class Support(NamedTuple):
+    """What the version of a client's request says about the client."""
+
+    adds: bool
+    """It leaves adding partitions to their leaders, and is of transaction version 2."""
+    abortable: bool
+    """It knows TRANSACTION_ABORTABLE."""
+
+    @property
+    def transaction_version(self) -> int:
+        return 2 if self.adds else 0
+
+
+def produce_support(api_version: int) -> Support:
+    return Support(api_version >= 12, api_version >= 11)
+
+
+def txn_offset_commit_support(api_version: int) -> Support:
+    return Support(api_version >= 5, api_version >= 4)
+
+
+def produce_error(error: ErrorCode, support: Support) -> ErrorCode:
+    """What a producer is told if the coordinator does not agree."""
+    error = _known_error(error, support)
+    if error in _TRY_AGAIN or (error is ErrorCode.CONCURRENT_TRANSACTIONS and not support.adds):
+        return ErrorCode.NOT_ENOUGH_REPLICAS
+    return error
+
+
+def txn_offset_commit_error(error: ErrorCode, support: Support) -> ErrorCode:
+    error = _known_error(error, support)
+    return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if error is ErrorCode.NETWORK_EXCEPTION else error
+
+
+def _known_error(error: ErrorCode, support: Support) -> ErrorCode:
+    if error is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if error is ErrorCode.TRANSACTION_ABORTABLE and not support.abortable:
+        return ErrorCode.INVALID_TXN_STATE
+    return error
+
+
+class Question(NamedTuple):
+    transactional_id: str
+    identity: Identity
+    adds: bool
+    partitions: tuple[TopicPartition, ...]
+    token: Token
+
+
+class Answer(NamedTuple):
+    token: Token
+    errors: Mapping[TopicPartition, ErrorCode]
+    """Of every partition of the question."""
+
+
+class Asked(NamedTuple):
+    """One request on its way."""
+
+    request: AddPartitionsToTxnRequest
+    questions: list[Question]
+
+    def answers(self, response: AddPartitionsToTxnResponse) -> list[Answer]:
+        if response.error_code:
+            # Brokers that may not ask each other have not been told by the operator that they may: no client's matter.
+            error = ErrorCode(response.error_code)
+            unauthorized = error is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            return self.failed(ErrorCode.INVALID_TXN_STATE if unauthorized else error)
+        errors = {
+            (result.transactional_id, TopicPartition(topic.name, partition.partition_index)): ErrorCode(
+                partition.partition_error_code
+            )
+            for result in response.results_by_transaction
+            for topic in result.topic_results
+            for partition in topic.results_by_partition
+        }
+        unanswered = ErrorCode.UNKNOWN_SERVER_ERROR
+        return [
+            Answer(
+                question.token, {p: errors.get((question.transactional_id, p), unanswered) for p in question.partitions}
+            )
+            for question in self.questions
+        ]
+
+    def failed(self, error: ErrorCode) -> list[Answer]:
+        """The same for all: NETWORK_EXCEPTION if the connection broke."""
+        return [Answer(question.token, dict.fromkeys(question.partitions, error)) for question in self.questions]
+
+
+class Questions:
+    """What the coordinators at one broker have yet to be asked."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: list[Question] = []
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, question: Question) -> None:
+        self._waiting.append(question)
+
+    def take(self) -> Asked | None:
+        """The next request. A transactional id is in it once; what its other producers want comes in the next one."""
+        entries: dict[str, tuple[Identity, bool]] = {}
+        partitions: dict[str, set[TopicPartition]] = {}
+        asked, later = [], []
+        for question in self._waiting:
+            entry = question.identity, question.adds
+            if entries.setdefault(question.transactional_id, entry) == entry:
+                partitions.setdefault(question.transactional_id, set()).update(question.partitions)
+                asked.append(question)
+            else:
+                later.append(question)
+        self._waiting = later
+        if not asked:
+            return None
+        transactions = [
+            AddPartitionsToTxnTransaction(
+                transactional_id=transactional_id,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.epoch,
+                verify_only=not adds,
+                topics=[
+                    AddPartitionsToTxnTopic(name=name, partitions=indexes)
+                    for name, indexes in by_topic(partitions[transactional_id]).items()
+                ],
+            )
+            for transactional_id, (identity, adds) in entries.items()
+        ]
+        return Asked(AddPartitionsToTxnRequest(transactions=transactions), asked)
