@@ -14,6 +14,7 @@ from penstock.broker.coordinators.hashing import partition_for
 from penstock.broker.coordinators.partition import CoordinatorPartition, Marker, Producer
 from penstock.broker.coordinators.serde import GROUP_RECORDS
 from penstock.broker.coordinators.shard import Waiting
+from penstock.broker.coordinators.steady_clock import SteadyClock
 from penstock.broker.flusher import Flusher
 from penstock.broker.replica import Replica, Surroundings, Wakeups
 from penstock.metadata.image import EMPTY_IMAGE
@@ -91,6 +92,7 @@ class World:
         surroundings = Surroundings(
             broker_id=1,
             clock=self.clock,
+            elapsed_ms=self.clock.now_ms,
             wakeups=wakeups,
             flusher=Flusher(loop, wakeups.run, lambda reason: None),
             lag_max_ms=30_000,
@@ -107,6 +109,7 @@ class World:
         node = SimpleNamespace(loop=loop, clock=self.clock, image=EMPTY_IMAGE, wakeups=wakeups)
         self.coordinator: Coordinator[Ledger] = Coordinator(
             cast(Any, node),
+            self.clock,
             "events",
             GROUP_RECORDS,
             self._new_shard,
@@ -145,7 +148,7 @@ class World:
     def catch_up(self) -> None:
         """The follower has everything."""
         end = self.replica.log.log_end_offset
-        self.replica.fetched_by(2, end, 0, 2, self.clock.now_ms())
+        self.replica.fetched_by(2, end, 0, 2)
 
     def waiting(self, who: str) -> Waiting:
         return Waiting(lambda answer: self.answers.append((who, answer)), lambda code: code)
@@ -509,6 +512,29 @@ def test_a_zombie_cannot_commit_offsets_in_a_transaction() -> None:
         assert len(world.shards) == 1
 
     run(story, alone=True)
+
+
+def test_a_clock_that_is_set_is_followed_slowly() -> None:
+    wall, elapsed = SimpleNamespace(time=1_000_000), SimpleNamespace(time=0)
+    clock = SteadyClock(cast(Any, SimpleNamespace(now_ms=lambda: wall.time)), lambda: elapsed.time)
+
+    def pass_time(ms: int) -> int:
+        wall.time += ms
+        elapsed.time += ms
+        return clock.now_ms()
+
+    assert pass_time(1000) == 1_001_000
+    wall.time += 60_000
+    assert clock.now_ms() == 1_001_000
+    assert pass_time(1000) == 1_002_100
+    wall.time -= 120_000
+    before = clock.now_ms()
+    assert pass_time(1000) == before + 900
+    for _ in range(2000):
+        pass_time(1000)
+    assert clock.now_ms() == wall.time
+    wall.time += 10 * 86_400_000
+    assert clock.now_ms() == wall.time
 
 
 @pytest.mark.parametrize(

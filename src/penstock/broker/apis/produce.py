@@ -19,7 +19,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.connection import Reply
-from penstock.broker.coordinators.verification import told_to_producers
 from penstock.broker.leader_hints import hint, not_here
 from penstock.broker.replica import Replica
 from penstock.broker.request import Request
@@ -43,6 +42,7 @@ from penstock.records.batch import BatchHeader, read_header
 from penstock.records.validation import InvalidRecords, rewrite_produced, validate_produce
 from penstock.replication.verification import Verification
 from penstock.security.authorizer import Operation, topic_resource, transactional_id_resource
+from penstock.transactions.asking import produce_error, produce_support
 
 if TYPE_CHECKING:
     from penstock.broker.node import Node
@@ -55,8 +55,6 @@ ALL_ACKS = -1
 ANY_EPOCH = -1
 TOPIC_IDS_SINCE = 13
 LEADER_HINTS_SINCE = 10
-ABORTABLE_SINCE = 11
-ADDS_PARTITIONS_SINCE = 12
 ADMIN_CLIENT = "__admin_client"  # which alone may write to internal topics, as in Kafka
 
 logger = logging.getLogger("penstock.produce")
@@ -213,10 +211,12 @@ class Produce:
         """What the coordinator has to be asked before this batch is appended; None if nothing."""
         if self._message.transactional_id is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        adds = self._request.version >= ADDS_PARTITIONS_SINCE
-        if not adds and not self._node.settings.transaction_partition_verification_enable:
+        support = produce_support(self._request.version)
+        if not support.adds and not self._node.settings.transaction_partition_verification_enable:
             return None
-        return replica.log.producers.begin_verification(header, self._now_ms, transaction_version=2 if adds else 0)
+        return replica.log.producers.begin_verification(
+            header, self._now_ms, transaction_version=support.transaction_version
+        )
 
     def _verify(self) -> None:
         transactional_id = self._message.transactional_id
@@ -234,7 +234,7 @@ class Produce:
             transactional_id,
             *producer,
             [entry.replica.topic_partition for entry in entries],
-            adds=self._request.version >= ADDS_PARTITIONS_SINCE,
+            adds=produce_support(self._request.version).adds,
             done=lambda errors: self._verified(entries, errors),
         )
 
@@ -259,10 +259,7 @@ class Produce:
     def _append_verified(self, entry: Unverified, code: ErrorCode) -> None:
         replica, header = entry.replica, entry.header
         if code != ErrorCode.NONE:
-            version = self._request.version
-            told = told_to_producers(
-                code, adds=version >= ADDS_PARTITIONS_SINCE, knows_abortable=version >= ABORTABLE_SINCE
-            )
+            told = produce_error(code, produce_support(self._request.version))
             raise KafkaError(told, f"the transaction coordinator says {code.name}")
         replica.log.producers.check_verified(header, entry.verification)
         self._check_replicas(replica)

@@ -13,7 +13,6 @@ from penstock.broker.coordinators.asking import caller_of
 from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS
 from penstock.broker.coordinators.partition import Producer
 from penstock.broker.coordinators.shard import Waiting
-from penstock.broker.coordinators.verification import told_to_producers
 from penstock.broker.request import Request
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
@@ -28,6 +27,7 @@ from penstock.protocol.messages.txn_offset_commit import (
 from penstock.records.batch import read_header
 from penstock.records.builder import build_batch
 from penstock.security.authorizer import Operation, group_resource, topic_resource, transactional_id_resource
+from penstock.transactions.asking import txn_offset_commit_error, txn_offset_commit_support
 
 if TYPE_CHECKING:
     from penstock.broker.node import Node
@@ -36,8 +36,6 @@ API_KEY = ApiKey.TXN_OFFSET_COMMIT
 VERSIONS = (0, 6)
 
 KNOWS_LOADING_SINCE = 2
-ABORTABLE_SINCE = 4
-ADDS_PARTITIONS_SINCE = 5
 TOPIC_IDS_SINCE = 6
 
 
@@ -102,7 +100,7 @@ class _Commit:
         self._request = request
         self._message = message
         self._refused = refused
-        self._adds = request.version >= ADDS_PARTITIONS_SINCE
+        self._support = txn_offset_commit_support(request.version)
         self._partition = TopicPartition(CONSUMER_OFFSETS, node.coordinators.groups.partition_of(message.group_id))
         self._answer = request.park()
 
@@ -115,10 +113,10 @@ class _Commit:
         producers = replica.log.producers
         header = read_header(build_batch((), producer_id=message.producer_id, producer_epoch=message.producer_epoch))
         verification = None
-        if self._adds or node.settings.transaction_partition_verification_enable:
+        if self._support.adds or node.settings.transaction_partition_verification_enable:
             try:
                 verification = producers.begin_verification(
-                    header, node.clock.now_ms(), transaction_version=2 if self._adds else 0
+                    header, node.clock.now_ms(), transaction_version=self._support.transaction_version
                 )
             except KafkaError as error:
                 self._refuse(error.code)
@@ -130,9 +128,7 @@ class _Commit:
         def verified(errors: Mapping[TopicPartition, ErrorCode]) -> None:
             code = errors[self._partition]
             if code != ErrorCode.NONE:
-                version = self._request.version
-                told = told_to_producers(code, adds=self._adds, knows_abortable=version >= ABORTABLE_SINCE)
-                self._refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if told is ErrorCode.NOT_ENOUGH_REPLICAS else told)
+                self._refuse(txn_offset_commit_error(code, self._support))
                 return
             try:
                 producers.check_verified(header, verification)
@@ -146,7 +142,7 @@ class _Commit:
             message.producer_id,
             message.producer_epoch,
             [self._partition],
-            adds=self._adds,
+            adds=self._support.adds,
             done=verified,
         )
 

@@ -11,6 +11,7 @@ from penstock.broker.coordinators.partition import CoordinatorPartition, Produce
 from penstock.broker.coordinators.serde import RecordFormat
 from penstock.broker.coordinators.shard import EndTransaction, Operation, Replay, ShardT, Waiting
 from penstock.broker.replica import Replica
+from penstock.io.clock import Clock
 from penstock.model.decision import Decision
 from penstock.model.errors import ErrorCode
 
@@ -24,6 +25,7 @@ class Coordinator(Generic[ShardT]):
     def __init__(
         self,
         node: Node,
+        clock: Clock,
         topic: str,
         records: RecordFormat,
         new_shard: Callable[[int, int], ShardT],
@@ -39,7 +41,7 @@ class Coordinator(Generic[ShardT]):
         replays a transaction marker."""
         self.topic = topic
         self.loop = node.loop
-        self.clock = node.clock
+        self.clock = clock
         self.records = records
         self.new_shard = new_shard
         self.replay = replay

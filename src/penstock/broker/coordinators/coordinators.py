@@ -9,8 +9,10 @@ from penstock.broker.coordinators.coordinator import Coordinator
 from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from penstock.broker.coordinators.marker_delivery import MarkerDelivery
 from penstock.broker.coordinators.serde import GROUP_RECORDS, TRANSACTION_RECORDS
+from penstock.broker.coordinators.steady_clock import SteadyClock
 from penstock.broker.coordinators.verification import TransactionVerification
 from penstock.broker.replica import Replica
+from penstock.groups.regex import Regex
 from penstock.groups.settings import GroupCoordinatorSettings
 from penstock.groups.shard import GroupShard
 from penstock.groups.topics import DeletedTopic
@@ -28,8 +30,10 @@ class Coordinators:
         self._node = node
         settings = node.settings
         self._topics = ImageTopics(node)
+        clock = SteadyClock(node.clock, node.elapsed_ms)
         self.groups: Coordinator[GroupShard] = Coordinator(
             node,
+            clock,
             CONSUMER_OFFSETS,
             GROUP_RECORDS,
             self._new_group_shard,
@@ -44,6 +48,7 @@ class Coordinators:
         )
         self.transactions: Coordinator[TransactionShard] = Coordinator(
             node,
+            clock,
             TRANSACTION_STATE,
             TRANSACTION_RECORDS,
             self._new_transaction_shard,
@@ -79,6 +84,7 @@ class Coordinators:
             transaction_version=lambda: self.transaction_version,
             next_producer_id=self._node.producer_ids.take_if_any,
             offsets_partition=self.groups.partition_of,
+            compile_pattern=lambda text: Regex(text).matches,
         )
 
     # -- what the broker tells --------------------------------------------------------------------------------------

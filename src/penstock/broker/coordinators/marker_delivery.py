@@ -17,8 +17,8 @@ from penstock.broker.coordinators.write_markers import write_markers
 from penstock.broker.peers import PeerFailed
 from penstock.metadata.partition import NO_LEADER
 from penstock.model.ids import TopicPartition
-from penstock.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
-from penstock.transactions.markers import Markers
+from penstock.protocol.messages.write_txn_markers import WriteTxnMarkersResponse
+from penstock.transactions.markers import Markers, errors_of, request_of
 from penstock.transactions.shard import TransactionShard
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class MarkerDelivery:
     def __init__(self, node: Node, transactions: Coordinator[TransactionShard]) -> None:
         self._node = node
         self._loop = node.loop
+        self._clock = transactions.clock
         self._outgoing: dict[CoordinatorPartition[TransactionShard], _Outgoing] = {}
         transactions.on_changed = self._changed
         transactions.on_committed = self._committed
@@ -89,7 +90,7 @@ class MarkerDelivery:
         deadline = outgoing.shard.markers_deadline
         if deadline is None or outgoing.handle is not None:
             return
-        delay = (deadline - self._node.clock.now_ms()) / 1000
+        delay = (deadline - self._clock.now_ms()) / 1000
         if delay <= 0:
             outgoing.handle = self._loop.call_soon(self._send_due, partition, outgoing)
         elif outgoing.timer is None:
@@ -105,7 +106,7 @@ class MarkerDelivery:
         outgoing.handle = None
         if partition.shard is not outgoing.shard:
             return
-        due = outgoing.shard.markers_due(self._leader_of, self._node.clock.now_ms())
+        due = outgoing.shard.markers_due(self._leader_of, self._clock.now_ms())
         partition.carry_out(due.decision)
         for broker_id, markers in due.by_broker.items():
             if partition.shard is outgoing.shard:
@@ -119,7 +120,7 @@ class MarkerDelivery:
         markers: list[Markers],
     ) -> None:
         node = self._node
-        request = WriteTxnMarkersRequest(markers=[each.message() for each in markers])
+        request = request_of(markers)
 
         def done(outcome: WriteTxnMarkersResponse | PeerFailed) -> None:
             if partition.shard is outgoing.shard:
@@ -143,21 +144,14 @@ class MarkerDelivery:
         outcome: WriteTxnMarkersResponse | PeerFailed,
     ) -> None:
         shard = outgoing.shard
-        now_ms = self._node.clock.now_ms()
+        now_ms = self._clock.now_ms()
         if isinstance(outcome, PeerFailed):
             logger.debug("markers did not get through: %s", outcome.message)
             for sent in markers:
                 shard.markers_lost(sent, now_ms)
             self._send_in_time(partition, outgoing)
             return
-        errors = {
-            result.producer_id: {
-                TopicPartition(topic.name, each.partition_index): each.error_code
-                for topic in result.topics
-                for each in topic.partitions
-            }
-            for result in outcome.markers
-        }
+        errors = errors_of(outcome)
         for sent in markers:
             if partition.shard is shard:
                 partition.carry_out(shard.markers_answered(sent, errors.get(sent.producer_id, {}), now_ms))

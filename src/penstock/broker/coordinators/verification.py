@@ -1,10 +1,8 @@
 """Before the first record of a transaction is written to a partition, its coordinator must know of the partition.
 
 A record that belongs to no transaction the coordinator knows of would never be committed nor aborted, and hold up every
-reader behind it. Older clients add partitions themselves, and the leader only verifies that they did; newer ones
-(Produce 12, TxnOffsetCommit 5) leave it to the leader to add them.
-
-What is kept with the partition while the question is under way is in `replication/verification.py`.
+reader behind it. What is asked, and what clients are told, is in `transactions/asking.py`; what the partition keeps
+meanwhile in `replication/verification.py`. Here is the way to the coordinator and back.
 """
 
 from __future__ import annotations
@@ -19,13 +17,10 @@ from penstock.broker.peers import PeerFailed
 from penstock.model.decision import Caller
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
-from penstock.protocol.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTransaction,
-)
+from penstock.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
+from penstock.transactions.asking import Answer, Asked, Question, Questions
 from penstock.transactions.routing import refused_add_partitions
+from penstock.transactions.state import Identity
 
 if TYPE_CHECKING:
     from penstock.broker.node import Node
@@ -38,31 +33,33 @@ RETRY_MAX_SECONDS: Final = 0.1
 
 Verified = Callable[[Mapping[TopicPartition, ErrorCode]], None]
 
-_ASK_AGAIN = frozenset(
-    (
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-    )
-)
+
+class _Asking:
+    """A question's token: who gets the answer, and until when the coordinator is asked again first."""
+
+    __slots__ = ("again_until", "done", "question")
+
+    def __init__(self, done: Verified, again_until: float) -> None:
+        self.done = done
+        self.again_until = again_until
+        self.question: Question
 
 
-def told_to_producers(code: ErrorCode, *, adds: bool, knows_abortable: bool) -> ErrorCode:
-    """What the coordinator said, as producers of that age understand it."""
-    if code is ErrorCode.PRODUCER_FENCED:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
-    if code is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
-        return ErrorCode.INVALID_TXN_STATE
-    if code in _ASK_AGAIN or (code is ErrorCode.CONCURRENT_TRANSACTIONS and not adds):
-        return ErrorCode.NOT_ENOUGH_REPLICAS  # which has every client send it again, without looking for leaders
-    return code
+class _Line:
+    """Questions to the coordinators at one other broker: one request at a time."""
+
+    __slots__ = ("is_busy", "questions")
+
+    def __init__(self) -> None:
+        self.questions = Questions()
+        self.is_busy = False
 
 
 class TransactionVerification:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._loop = node.loop
+        self._lines: dict[int, _Line] = {}
 
     def ask(
         self,
@@ -75,69 +72,85 @@ class TransactionVerification:
         done: Verified,
     ) -> None:
         """`done` gets the coordinator's error code for each partition, later or at once."""
-        by_topic: dict[str, list[int]] = {}
-        for name, index in partitions:
-            by_topic.setdefault(name, []).append(index)
-        transaction = AddPartitionsToTxnTransaction(
-            transactional_id=transactional_id,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            verify_only=not adds,
-            topics=[AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in by_topic.items()],
+        asking = _Asking(done, self._loop.time() + RETRY_MAX_SECONDS)
+        asking.question = Question(
+            transactional_id, Identity(producer_id, producer_epoch), adds, tuple(partitions), asking
         )
-        self._ask(transaction, done, self._loop.time() + RETRY_MAX_SECONDS)
+        self._ask(asking.question)
 
-    def _ask(self, transaction: AddPartitionsToTxnTransaction, done: Verified, again_until: float) -> None:
+    def _ask(self, question: Question) -> None:
         node = self._node
-        request = AddPartitionsToTxnRequest(transactions=[transaction])
-        answered = partial(self._answered, transaction, done, again_until)
-        coordinator = node.coordinators.transactions
-        index = coordinator.partition_of(transaction.transactional_id)
+        index = node.coordinators.transactions.partition_of(question.transactional_id)
         partition = node.image.topics.partition(TRANSACTION_STATE, index)
         leader = None if partition is None else node.image.brokers.get(partition.leader)
         if leader is None:
-            answered(refused_add_partitions(request, ErrorCode.COORDINATOR_NOT_AVAILABLE, VERSION))
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            self._answered(Answer(question.token, dict.fromkeys(question.partitions, code)))
+        elif leader.broker_id == node.settings.node_id:
+            self._ask_here(question)
+        else:
+            line = self._lines.setdefault(leader.broker_id, _Line())
+            line.questions.add(question)
+            if not line.is_busy:
+                self._send(leader.broker_id, line)
+
+    def _ask_here(self, question: Question) -> None:
+        questions = Questions()
+        questions.add(question)
+        asked = questions.take()
+        assert asked is not None
+        request = asked.request
+        self._node.coordinators.transactions.submit(
+            question.transactional_id,
+            lambda shard, token, now_ms: shard.add_partitions_to_txn(
+                request, token, Caller(api_version=VERSION), now_ms
+            ),
+            Waiting(
+                lambda response: self._answer_all(asked.answers(response)),
+                lambda code: refused_add_partitions(request, code, VERSION),
+            ),
+        )
+
+    # -- other brokers ----------------------------------------------------------------------------------------------
+
+    def _send(self, broker_id: int, line: _Line) -> None:
+        asked = line.questions.take()
+        line.is_busy = asked is not None
+        if asked is None:
             return
-        if leader.broker_id == node.settings.node_id:
-            coordinator.submit(
-                transaction.transactional_id,
-                lambda shard, token, now_ms: shard.add_partitions_to_txn(
-                    request, token, Caller(api_version=VERSION), now_ms
-                ),
-                Waiting(answered, lambda code: refused_add_partitions(request, code, VERSION)),
-            )
-            return
-        endpoint = leader.endpoints.get(node.settings.inter_broker_listener)
+        node = self._node
+        broker = node.image.brokers.get(broker_id)
+        endpoint = None if broker is None else broker.endpoints.get(node.settings.inter_broker_listener)
+        done = partial(self._sent, broker_id, line, asked)
         if endpoint is None:
-            answered(refused_add_partitions(request, ErrorCode.COORDINATOR_NOT_AVAILABLE, VERSION))
+            self._loop.call_soon(done, PeerFailed(f"broker {broker_id} cannot be reached"))
             return
         peer = node.peers.at(endpoint.host, endpoint.port, CHANNEL)
-        peer.send(request, answered, timeout=node.settings.request_timeout_ms / 1000)
+        peer.send(asked.request, done, timeout=node.settings.request_timeout_ms / 1000)
 
-    def _answered(
-        self,
-        transaction: AddPartitionsToTxnTransaction,
-        done: Verified,
-        again_until: float,
-        outcome: AddPartitionsToTxnResponse | PeerFailed,
+    def _sent(
+        self, broker_id: int, line: _Line, asked: Asked, outcome: AddPartitionsToTxnResponse | PeerFailed
     ) -> None:
-        errors = {
-            TopicPartition(topic.name, index): ErrorCode.NETWORK_EXCEPTION
-            for topic in transaction.topics
-            for index in topic.partitions
-        }
-        if not isinstance(outcome, PeerFailed):
-            if outcome.error_code:
-                errors = dict.fromkeys(errors, ErrorCode(outcome.error_code))
-            for result in outcome.results_by_transaction:
-                for topic in result.topic_results:
-                    for each in topic.results_by_partition:
-                        errors[TopicPartition(topic.name, each.partition_index)] = ErrorCode(each.partition_error_code)
+        self._send(broker_id, line)
+        if isinstance(outcome, PeerFailed):
+            self._answer_all(asked.failed(ErrorCode.NETWORK_EXCEPTION))
+        else:
+            self._answer_all(asked.answers(outcome))
+
+    # -- answers ----------------------------------------------------------------------------------------------------
+
+    def _answer_all(self, answers: list[Answer]) -> None:
+        for answer in answers:
+            self._answered(answer)
+
+    def _answered(self, answer: Answer) -> None:
+        asking = answer.token
+        assert isinstance(asking, _Asking)
         if (
-            not transaction.verify_only
-            and ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
-            and self._loop.time() + RETRY_SECONDS <= again_until
+            asking.question.adds
+            and ErrorCode.CONCURRENT_TRANSACTIONS in answer.errors.values()
+            and self._loop.time() + RETRY_SECONDS <= asking.again_until
         ):
-            self._loop.call_later(RETRY_SECONDS, self._ask, transaction, done, again_until)
-            return
-        done(errors)
+            self._loop.call_later(RETRY_SECONDS, self._ask, asking.question)
+        else:
+            asking.done(answer.errors)
