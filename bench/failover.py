@@ -48,7 +48,9 @@ class Load(threading.Thread):
             due = max(due + INTERVAL_S, time.perf_counter() - 1.0)
             self._producer.produce(TOPIC, b"x" * 100, partition=0, on_delivery=self._report(self.sent))
             self.sent += 1
-            self._producer.poll(max(0.0, due - time.perf_counter()))
+            self._producer.poll(0)
+            while (left := due - time.perf_counter()) > 0:
+                self._producer.poll(left)  # it returns with every acknowledgement
         self._producer.flush(RECOVERY_S)
 
     def _report(self, number: int) -> Callable[[object, object], None]:
