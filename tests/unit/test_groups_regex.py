@@ -1,4 +1,4 @@
-"""Regular expressions of subscriptions: what Python's own module says where both have the same syntax, and no surprises."""
+"""Regular expressions of subscriptions: where the syntax is the same, they match what Python's own do."""
 
 from __future__ import annotations
 
