@@ -23,6 +23,8 @@ from rich.console import Console
 from bench.results import Row, Target
 from bench.subjects import PENSTOCK, keep_bytecode
 from bench.table import amount, target_text
+from penstock.client.admin import Admin
+from penstock.model.errors import ErrorCode, KafkaError
 from penstock.testing.clusters import RunningCluster, start_cluster
 
 TOPIC = "bench-failover"
@@ -48,7 +50,9 @@ class Load(threading.Thread):
             due = max(due + INTERVAL_S, time.perf_counter() - 1.0)
             self._producer.produce(TOPIC, b"x" * 100, partition=0, on_delivery=self._report(self.sent))
             self.sent += 1
-            self._producer.poll(max(0.0, due - time.perf_counter()))
+            self._producer.poll(0)
+            while (left := due - time.perf_counter()) > 0:
+                self._producer.poll(left)  # it returns with every acknowledgement
         self._producer.flush(RECOVERY_S)
 
     def _report(self, number: int) -> Callable[[object, object], None]:
@@ -109,18 +113,24 @@ def controller_killed(cluster: RunningCluster, load: Load) -> float:
     return pause
 
 
+def is_created(admin: Admin, topic: str) -> bool:
+    """Whether it exists now: an attempt that got no answer may have been carried out."""
+    try:
+        admin.topics.create(topic, partitions=1)
+    except KafkaError as error:
+        if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise
+    return True
+
+
 def metadata_after_controller_killed(cluster: RunningCluster, load: Load) -> float:
     controller = cluster.active_controller()
     topic = f"{TOPIC}-{load.sent}"
     moment = time.perf_counter()
     controller.kill()
 
-    def created() -> bool:
-        with cluster.admin(timeout=30.0) as admin:
-            admin.topics.create(topic, partitions=1)
-        return True
-
-    cluster.wait_until(created, "a new topic")
+    with cluster.admin(timeout=30.0) as admin:
+        cluster.wait_until(lambda: is_created(admin, topic), "a new topic")
     seconds = time.perf_counter() - moment
     controller.start()
     return seconds

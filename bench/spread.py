@@ -19,9 +19,9 @@ from collections.abc import Callable
 from confluent_kafka import KafkaError, Message, Producer
 from rich.console import Console
 
+from bench.failover import is_created
 from bench.processes import cpu_seconds, resident_bytes
 from bench.subjects import keep_bytecode
-from penstock.client.admin import Admin
 from penstock.client.admin.topics import PartitionDescription
 from penstock.testing.clusters import RunningCluster, start_cluster
 from penstock.testing.nodes import RunningNode
@@ -137,14 +137,9 @@ class Spread:
         self._start_clock()
         controller.kill()
         with self._cluster.admin(READY_S) as admin:
-            self._cluster.wait_until(lambda: _is_created(admin), "a new topic")
+            self._cluster.wait_until(lambda: is_created(admin, "spread-afterwards"), "a new topic")
         self._say("the active controller killed: another creates a topic")
         controller.start()
-
-
-def _is_created(admin: Admin) -> bool:
-    admin.topics.create("spread-afterwards", partitions=1)
-    return True
 
 
 def main() -> None:

@@ -267,8 +267,11 @@ class Story(World):
         self.sent: list[tuple[str, Message, str, int, int]] = []
         self.loss = 0.0
         self.impatience = 0.1
-        # What was committed last, by group and partition.
-        self.committed: dict[tuple[str, Partition], int] = {}
+        # What was committed last, by group and partition, and when.
+        self.committed: dict[tuple[str, Partition], tuple[int, int]] = {}
+        # What transactions of a producer will have committed.
+        self.pending: dict[int, dict[tuple[str, Partition], tuple[int, int]]] = {}
+        self._commits = 0
         # What was handed out in each classic generation.
         self.handed_out: dict[tuple[str, int], dict[str, set[Partition]]] = {}
         self._is_duplicate = False
@@ -350,16 +353,21 @@ class Story(World):
             generation=str(agent.generation_now()),
         )
         if decision.records:
-            self.committed[agent.group, (topic, partition)] = offset
+            self._commits += 1
+            self.committed[agent.group, (topic, partition)] = (self._commits, offset)
 
     def commit_in_transaction(self, group: str, topic: str) -> None:
+        """A transaction ends, and another one of the same producer begins."""
         producer = self.random.randrange(1, 4)
         offset = self.random.randrange(1, 1000)
-        self.do_txn_commit(group, "txn", f"{topic}:0@{offset}", producer=str(producer), member="", generation="-1")
         committed = self.random.random() < 0.5
         self.end_transaction(producer, committed)
-        if committed:
-            self.committed[group, (topic, 0)] = offset
+        for where, (number, pending) in self.pending.pop(producer, {}).items():
+            if committed and self.committed.get(where, (0, 0))[0] < number:
+                self.committed[where] = (number, pending)
+        self.do_txn_commit(group, "txn", f"{topic}:0@{offset}", producer=str(producer), member="", generation="-1")
+        self._commits += 1
+        self.pending[producer] = {(group, (topic, 0)): (self._commits, offset)}
 
     # -- what must be true ---------------------------------------------------------------------------------------------
 
@@ -380,7 +388,7 @@ class Story(World):
             written = state.written.get(group_id)
             if live.state is ClassicState.STABLE:
                 assert written == live.value()
-        for (group_id, (topic, partition)), offset in self.committed.items():
+        for (group_id, (topic, partition)), (_, offset) in self.committed.items():
             stored = state.offsets.get(group_id, topic, partition)
             assert stored is not None
             assert stored.offset == offset

@@ -18,7 +18,7 @@ import pytest
 from log_story import ACTIONS, DIRECTORY, Story
 
 from penstock.io.files import File
-from penstock.log import loading, log, recovery
+from penstock.log import loading, log, recovery, stored
 from penstock.log.log import Log
 from penstock.log.segment import Segment
 from penstock.log.unsynced import Unsynced
@@ -73,7 +73,7 @@ def _flush_without_directories(patch: pytest.MonkeyPatch) -> None:
 
 
 def _flush_without_data(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(log, "sync_file", _nothing)
+    patch.setattr(stored, "sync_file", _nothing)
 
 
 def _recovery_without_crc(patch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def _holes_are_fine(patch: pytest.MonkeyPatch) -> None:
 def _truncation_without_sync(patch: pytest.MonkeyPatch) -> None:
     def truncate_to(self: Log, offset: int) -> None:
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(log, "sync_file", _nothing)
+            inner.setattr(stored, "sync_file", _nothing)
             original(self, offset)
 
     original = Log.truncate_to

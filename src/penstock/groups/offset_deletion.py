@@ -27,7 +27,7 @@ from penstock.protocol.messages.offset_delete import (
 )
 
 # Offsets looked at in one go: a few milliseconds of work.
-_SLICE: Final = 2000
+_SLICE: Final = 1000
 
 
 class OffsetDeletion:

@@ -54,8 +54,10 @@ from penstock.protocol.messages.sync_group import SyncGroupRequest
 from penstock.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 LEAVE_IN_BATCHES_SINCE = 3
-# Deadlines dealt with in one tick: a few milliseconds of work, and a batch that is not too large.
-_DEADLINES_PER_TICK: Final = 500
+# Deadlines dealt with in one tick, and what may follow from them: some milliseconds of work, and a batch that is not
+# too large.
+_DEADLINES_PER_TICK: Final = 100
+_CONSEQUENCES_PER_TICK: Final = 500
 _EXPIRY: Final = TimerKey("expiry")
 
 
@@ -146,6 +148,8 @@ class GroupShard:
         out = Decision([], [])
         fenced: dict[str, dict[str, ConsumerMember]] = {}
         for _ in range(_DEADLINES_PER_TICK):
+            if len(out.records) + len(out.replies) > _CONSEQUENCES_PER_TICK:
+                break
             key = self.state.timers.pop(now_ms)
             if key is None:
                 break

@@ -29,6 +29,10 @@ from penstock.protocol.messages.group_records import (
     OffsetCommitValue,
 )
 
+# Tuples: by far most records are offsets, and a union of types would be made anew for each of them.
+_OFFSET_KEYS = (OffsetCommitKey, LegacyOffsetCommitKey)
+_OFFSET_VALUES = (OffsetCommitValue, LegacyOffsetCommitValue)
+
 
 class GroupState:
     def __init__(self, settings: GroupCoordinatorSettings, new_id: Callable[[], bytes]) -> None:
@@ -65,8 +69,8 @@ class GroupState:
     # -- replay --------------------------------------------------------------------------------------------------------
 
     def replay(self, key: Message, value: Message | None, producer_id: int, now_ms: int) -> None:
-        if isinstance(key, OffsetCommitKey | LegacyOffsetCommitKey):
-            assert value is None or isinstance(value, OffsetCommitValue | LegacyOffsetCommitValue)
+        if isinstance(key, _OFFSET_KEYS):
+            assert value is None or isinstance(value, _OFFSET_VALUES)
             self.offsets.replay(key.group, key.topic, key.partition, value, producer_id)
             if self._is_loaded and value is not None and self.group(key.group) is None:
                 self.classic[key.group] = ClassicGroup(key.group, now_ms)

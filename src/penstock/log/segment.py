@@ -417,7 +417,7 @@ class Segment:
             end = len(chunk) - HEADER_SIZE
             at = 0
             if end < 0:
-                self._checked_scan(chunk, 0, position)
+                raise self._corrupt(position, "the file ends in a batch header")
             while at <= end:
                 base_offset, length, _, _, _, _, delta, _, _ = self._checked_scan(chunk, at, position + at)
                 if base_offset < due:

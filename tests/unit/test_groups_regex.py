@@ -1,0 +1,113 @@
+"""Regular expressions of subscriptions: where the syntax is the same, they match what Python's own do."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.groups.regex import InvalidRegex, Regex
+
+atoms = st.sampled_from(
+    ["a", "b", "c", r"\.", "-", ".", "[ab]", "[^a]", "[a-c]", "[^.]", r"\d", r"\w", r"\W", r"\b", r"\B", "^", "$"]
+)
+expressions = st.recursive(
+    atoms,
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map("".join),
+        st.tuples(inner, inner).map("(?:{0[0]}|{0[1]})".format),
+        inner.map("({})".format),
+        st.tuples(inner, st.sampled_from(["*", "+", "?", "{2}", "{1,3}", "{0,}", "*?", "{,2}"])).map(
+            "(?:{0[0]}){0[1]}".format
+        ),
+    ),
+    max_leaves=8,
+)
+names = st.text("abc.-1_", min_size=1, max_size=6)
+
+
+@given(expressions, st.lists(names, max_size=5))
+def test_matches_what_it_should(expression: str, some: list[str]) -> None:
+    # Python takes {,2} for a repetition; RE2, and Java, for three characters.
+    known = re.compile(expression.replace("{,2}", r"\{,2\}"))
+    regex = Regex(expression)
+    for name in some:
+        assert regex.matches(name) == (known.fullmatch(name) is not None)
+
+
+@given(st.text("ab()[]{}*+?|\\^$.-,:<>P=!1i", max_size=12))
+def test_anything_is_an_expression_or_refused(expression: str) -> None:
+    try:
+        Regex(expression).matches("abab")
+    except InvalidRegex as error:
+        assert str(error)
+
+
+@pytest.mark.parametrize(
+    ("expression", "name"),
+    [
+        ("(?i)ORDERS-.*", "orders-1"),
+        ("(?i:O)rders", "orders"),
+        (r"\Qa.b\E.", "a.b1"),
+        (r"[[:alpha:]]+-[[:digit:]]+", "ab-12"),
+        (r"\pL\p{Nd}\P{L}", "a1-"),
+        (r"\x61\x{62}\141", "aba"),
+        ("(?P<first>a)(?<second>b)", "ab"),
+        ("[]a]+", "a"),
+        (r"[\w.-]+", "a.b-c"),
+        ("a{1,2}{", "a{"),
+        ("|a", "a"),
+        (r"\Aorders\z", "orders"),
+    ],
+)
+def test_syntax_of_re2(expression: str, name: str) -> None:
+    if "{" in name:
+        # No topic has such a name, and no expression finds one.
+        assert not Regex(expression).matches(name)
+    else:
+        assert Regex(expression).matches(name)
+        assert not Regex(expression).matches(name + ".x" * 3) or expression.endswith((".*", "+"))
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "(",
+        ")",
+        "[a",
+        "[z-a]",
+        "*a",
+        "a**",
+        "a++",
+        "(?=a)",
+        "(?!a)",
+        "(?<=a)b",
+        r"(a)\1",
+        "a{1001}",
+        "(a{100}){100}",
+        "a{2,1}",
+        "a\\",
+        r"\p{Klingon}",
+        "[[:vowel:]]",
+        "(?x)a",
+        "(?P<a",
+        r"\y",
+        "(" * 200 + ")" * 200,
+    ],
+)
+def test_what_is_refused(expression: str) -> None:
+    with pytest.raises(InvalidRegex):
+        Regex(expression)
+
+
+def test_nothing_takes_long() -> None:
+    regex = Regex("(a*)*(a*)*(a|aa)*b")
+    assert not regex.matches("a" * 249)
+    assert regex.matches("a" * 248 + "b")
+    # More places than are remembered at a time.
+    wide = Regex("(.*a.{12})|(.*b.{13})")
+    for number in range(300):
+        name = f"{number:09b}".replace("1", "a").replace("0", "b") * 4
+        assert wide.matches(name) == (name[-13] == "a" or name[-14] == "b")

@@ -1,0 +1,39 @@
+"""The coordinator's settings are the node's, by Kafka's names."""
+
+from __future__ import annotations
+
+from penstock.groups.settings import GroupCoordinatorSettings
+from penstock.settings.node import NodeSettings
+
+QUORUM = {
+    "node.id": "1",
+    "process.roles": "broker,controller",
+    "log.dirs": "/x",
+    "listeners": "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+    "controller.listener.names": "CONTROLLER",
+    "controller.quorum.voters": "1@localhost:9093",
+}
+
+
+def test_defaults_are_the_nodes() -> None:
+    assert GroupCoordinatorSettings.of(NodeSettings.from_properties(QUORUM)) == GroupCoordinatorSettings()
+
+
+def test_properties() -> None:
+    node = NodeSettings.from_properties(
+        {
+            **QUORUM,
+            "group.initial.rebalance.delay.ms": "0",
+            "offsets.retention.minutes": "2",
+            "group.consumer.assignors": "range",
+            "group.consumer.migration.policy": "upgrade",
+            "group.consumer.assignment.interval.ms": "7",
+        }
+    )
+    settings = GroupCoordinatorSettings.of(node)
+    assert settings.initial_rebalance_delay_ms == 0
+    assert settings.offsets_retention_ms == 120_000
+    assert settings.consumer_assignors == ("range",)
+    assert settings.assignment_interval_ms == 7
+    assert settings.allows_upgrade
+    assert not settings.allows_downgrade
