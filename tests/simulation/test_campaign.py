@@ -20,6 +20,7 @@ SLICES = {
     "node": (2, 2),
     "metadata": (3, 2),
     "cluster": (3, 2),
+    "coordinators": (2, 2),
 }
 ALWAYS = [
     pytest.param(name, range(size * number, size * (number + 1)), id=f"{name}-{size * number}")

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from penstock.metadata.partition import Partition
 from penstock.model.errors import ErrorCode
@@ -72,6 +72,8 @@ PROPERTIES = {
 
 
 class ClusterStory:
+    properties: Mapping[str, str] = PROPERTIES
+
     def __init__(
         self, loop: SimulatedLoop, seed: int, *, rounds: int = ROUNDS, misfortunes: Sequence[str] = MISFORTUNES
     ) -> None:
@@ -84,7 +86,7 @@ class ClusterStory:
             seed,
             controllers=self.chance.choice((1, 3, 3)),
             brokers=self.chance.choice((3, 3, 4, 5)),
-            properties=PROPERTIES,
+            properties=dict(self.properties),
             events=self.events,
         )
         self.flushes = self.chance.random() < 0.4

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from penstock.testing import raft_cluster
-from penstock.testing.simulation import cluster_story, controller_story, metadata_story, node_story, replication_story
+from penstock.testing.simulation import (
+    cluster_story,
+    controller_story,
+    coordinator_story,
+    metadata_story,
+    node_story,
+    replication_story,
+)
 from penstock.testing.simulation.story import Story
 
 STORIES = {
@@ -14,6 +21,12 @@ STORIES = {
         Story("partition", "one replicated partition, pure", replication_story.EVENTS, replication_story.play),
         Story("node", "one node and its disk, real broker code", node_story.EVENTS, node_story.play),
         Story("metadata", "controllers and brokers, real broker code", metadata_story.EVENTS, metadata_story.play),
+        Story(
+            "coordinators",
+            "groups and transactions, real broker code",
+            coordinator_story.EVENTS,
+            coordinator_story.play,
+        ),
         Story("cluster", "a replicated topic, real broker code", cluster_story.EVENTS, cluster_story.play),
     )
 }
