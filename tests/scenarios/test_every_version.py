@@ -366,7 +366,9 @@ def asked(broker: RunningNode, unique_topic: Callable[[str], str]) -> Asked:
         assert produce(wire, topic, data).error_code == ErrorCode.NONE
         for kind in (GROUP_KIND, TRANSACTION_KIND):
             await_coordinators(wire, kind)
-    return Asked(topic, topic_id, broker.node_id, unique_topic)
+        asked = Asked(topic, topic_id, broker.node_id, unique_topic)
+        wire.ask(coordinator_requests.offset_commit_request(asked, 10), 10)
+    return asked
 
 
 def test_what_is_advertised_is_what_is_served(wire: Wire) -> None:

@@ -1,7 +1,7 @@
 """TxnOffsetCommit: a group has come this far, if the transaction commits.
 
-Versions 0-6: 2 adds leader epochs, 3 the member, 4 knows TRANSACTION_ABORTABLE, 5 leaves it to the broker to add the
-group's partition to the transaction, 6 topic ids.
+Versions 0-5: 2 adds leader epochs, 3 the member, 4 knows TRANSACTION_ABORTABLE, 5 leaves it to the broker to add the
+group's partition to the transaction.
 """
 
 from __future__ import annotations
@@ -33,10 +33,9 @@ if TYPE_CHECKING:
     from penstock.broker.node import Node
 
 API_KEY = ApiKey.TXN_OFFSET_COMMIT
-VERSIONS = (0, 6)
+VERSIONS = (0, 5)
 
 KNOWS_LOADING_SINCE = 2
-TOPIC_IDS_SINCE = 6
 
 
 def handle(node: Node, request: Request, message: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse | None:
@@ -62,15 +61,7 @@ def _admit(
     known: list[TxnOffsetCommitRequestTopic],
     refused: list[TxnOffsetCommitResponseTopic],
 ) -> None:
-    topics = node.image.topics
-    if request.version >= TOPIC_IDS_SINCE:
-        found = topics.by_id(topic.topic_id)
-        if found is None:
-            refused.append(_refuse(topic, ErrorCode.UNKNOWN_TOPIC_ID))
-            return
-        topic.name = found.name
-    else:
-        found = topics.by_name(topic.name)
+    found = node.image.topics.by_name(topic.name)
     if not request.may(Operation.READ, topic_resource(topic.name)):
         refused.append(_refuse(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         return
