@@ -98,7 +98,7 @@ class ClassicAgent(Agent):
             owned: dict[str, list[int]] = {}
             for topic, partition in sorted(self.owned):
                 owned.setdefault(topic, []).append(partition)
-            metadata = subscription(self.topics, owned, 2, self.generation if self.owned else -1)
+            metadata = subscription(self.topics, owned, 2, self.generation)
             request = JoinGroupRequest(
                 group_id=self.group,
                 member_id=self.member_id,
@@ -300,9 +300,11 @@ class Story(World):
         read = read_assignment(response.assignment).assigned_partitions if response.assignment else []
         share = {(part.topic, partition) for part in read for partition in part.partitions}
         shares = self.handed_out.setdefault((agent.group, agent.generation_now()), {})
-        assert shares.setdefault(agent.member_id, share) == share
+        # A static member is the same under another id.
+        who = agent.instance or agent.member_id
+        assert shares.setdefault(who, share) == share
         for other, taken in shares.items():
-            assert other == agent.member_id or not taken & share
+            assert other == who or not taken & share
 
     def new_agent(self, group: str, kind: str, topics: list[str], instance: str | None = None) -> Agent:
         name = f"{kind[0]}{next(self._numbers)}"
@@ -414,7 +416,7 @@ class Story(World):
         self.loss = 0.0
         for round_ in range(400):
             # Answers that were lost are given up on; after that, who waits has reason to.
-            self.impatience = 0.5 if round_ < 10 else 0.0
+            self.impatience = 1.0 if round_ == 0 else 0.0
             for agent in self.alive():
                 if agent.waits and isinstance(agent, ConsumerAgent):
                     agent.sends_all = True

@@ -28,6 +28,9 @@ from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupRes
 from penstock.protocol.messages.leave_group import MemberIdentity, MemberResponse
 from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
+# The version of subscriptions from which on they tell the generation they are of.
+GENERATION_SINCE = 2
+
 
 class ClassicMembers:
     def __init__(self, state: GroupState, membership: Membership, departures: Departures, migration: Migration) -> None:
@@ -74,8 +77,9 @@ class ClassicMembers:
             classic=ClassicFacet(request.session_timeout_ms, protocols_of(request)),
         )
         owned: list[TopicPartitions] | None = self._owned(subscription)
-        if replaced is None and subscription.generation_id not in (-1, member.epoch):
-            # It may have been given more since it wrote this.
+        tells_generation = version_of(bytes(request.protocols[0].metadata)) >= GENERATION_SINCE
+        if replaced is None and tells_generation and subscription.generation_id != member.epoch:
+            # It may have been given more since it wrote this. It joins again, and then it knows.
             owned = None
         moved = self._membership.update(draft, member, wished, owned, now_ms)
         out = Decision([], [])

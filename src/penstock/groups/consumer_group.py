@@ -66,8 +66,10 @@ class ConsumerGroup:
         # A record that coordinators of old wrote, which is to be deleted.
         self.has_subscription_metadata = False
         self.is_deleted = False
-        # Soft: the version of the topics that the group was last compared with, and when its expressions were matched.
+        # Soft: the version of the topics that the group was last compared with; and the one its expressions were
+        # matched with, and when.
         self.checked_version = -2
+        self.regexes_checked_version = -2
         self.regexes_checked_ms = 0
         # What follows from the members.
         self.static_members: dict[str, str] = {}
@@ -85,7 +87,7 @@ class ConsumerGroup:
 
     def durable(self) -> object:
         """Everything that came from records, for comparison."""
-        soft = ("checked_version", "regexes_checked_ms")
+        soft = ("checked_version", "regexes_checked_version", "regexes_checked_ms")
         return {name: value for name, value in vars(self).items() if name not in soft}
 
     # -- members -------------------------------------------------------------------------------------------------------

@@ -201,8 +201,8 @@ class JoinGroup:
         self._fence(group, member, out)
         group.rename(member, member_id)
         self._state.timers.cancel(TimerKey("session", group.group_id, old_id))
-        self._rebalance.restart_session(group, member, now_ms)
         group.update(member, protocols_of(request), rebalance_timeout_of(request), request.session_timeout_ms)
+        self._rebalance.restart_session(group, member, now_ms)
         member.client_id, member.client_host = caller.client_id, caller.client_host
         if group.state is ClassicState.STABLE and group.elect_protocol() == group.protocol:
             out.records.append(classic_group_record(group.group_id, group.value()))

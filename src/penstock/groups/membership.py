@@ -112,7 +112,7 @@ class Membership:
         group = draft.group
         if self._subscriptions.is_due(group, now_ms):
             must_bump |= self._subscriptions.refresh(draft, now_ms)
-            self._mark(group.group_id, regexes_checked_ms=now_ms)
+            self._mark(group.group_id, regexes_checked_ms=now_ms, regexes_checked_version=self._state.topics.version)
         current_hash = metadata_hash(group.subscribed_topics(), self._state.topics)
         # No member is ever in epoch 0: that would mean it joins.
         if must_bump or current_hash != group.metadata_hash or group.epoch == 0:

@@ -60,8 +60,8 @@ class Subscriptions:
         last_ms = max(group.regexes_checked_ms, *(regex.timestamp_ms for regex in group.regexes.values()))
         if now_ms < last_ms + settings.regex_refresh_min_interval_ms:
             return False
-        oldest = min(regex.version for regex in group.regexes.values())
-        return oldest < self._state.topics.version or now_ms >= last_ms + settings.regex_refresh_interval_ms
+        is_outdated = group.regexes_checked_version != self._state.topics.version
+        return is_outdated or now_ms >= last_ms + settings.regex_refresh_interval_ms
 
     def refresh(self, draft: Draft, now_ms: int) -> bool:
         """True if any expression matches other topics than it did."""

@@ -247,10 +247,23 @@ class _Loading:
         snapshot = self.snapshots.newest_until(last.base_offset + MAX_RELATIVE_OFFSET)
         if snapshot is not None and snapshot[0] > end:
             end = snapshot[0]
-        if end != recovery_point > last.base_offset and find_damage(self.files, last, last.size, recovery_point):
+        if end == recovery_point or recovery_point <= last.base_offset or self._goes_on_at(last, recovery_point, end):
+            return end
+        if find_damage(self.files, last, last.size, recovery_point):
             last.is_suspect = True
             return recovery_point
         return end
+
+    def _goes_on_at(self, segment: Segment, recovery_point: int, end: int) -> bool:
+        """Is the recovery point only old? Its checkpoint may be all that there was no room for at the stop."""
+        if end < recovery_point:
+            return False
+        try:
+            with OwnAccess(self.files) as access:
+                position, _ = segment.find(recovery_point, access)
+                return read_header(access.read(segment.path, HEADER_SIZE, position)).base_offset == recovery_point
+        except CorruptBatch:
+            return False
 
     def _recover(self, recovery_point: int, log_start_offset: int) -> int:
         if not self.segments:
