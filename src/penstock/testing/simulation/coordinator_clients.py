@@ -9,6 +9,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from penstock.model.errors import ErrorCode
@@ -208,7 +209,7 @@ class TransactionalWriter:
     async def _write(self, number: int) -> None:
         clients = self._clients
         for index in range(self._partitions):
-            await clients.until_answered(lambda index=index: clients.leader_of(index), self._produce(number, index))
+            await clients.until_answered(partial(clients.leader_of, index), self._produce(number, index))
         if clients.chance.random() < 0.8:
             await clients.until_answered(
                 lambda: clients.coordinator_of(GROUP, self.group), lambda client: self._send_offset(client, number)

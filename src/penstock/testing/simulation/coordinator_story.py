@@ -64,8 +64,10 @@ class CoordinatorStory(ClusterStory):
         await self.world.start_all()
         await self.create()
         async with asyncio.TaskGroup() as tasks:
-            for client in (*self.committers, *self.writers):
-                tasks.create_task(client.run())
+            for committer in self.committers:
+                tasks.create_task(committer.run())
+            for writer in self.writers:
+                tasks.create_task(writer.run())
             for _ in range(self.rounds):
                 await self.pause()
                 await self.misfortune()
