@@ -134,7 +134,7 @@ def test_nodes_do_not_outlive_it(up: StartUp, stopped: bool) -> None:
     pid = running.node_pid
     if stopped:
         os.kill(pid, signal.SIGSTOP)
-        wait_until(lambda: is_stopped(pid))  # a signal takes its time; a child that stops after its parent is gone stays
+        wait_until(lambda: is_stopped(pid))  # one that stops after its parent is gone stays
     running.process.kill()
     wait_until(lambda: not is_alive(pid))
 
