@@ -37,6 +37,7 @@ sim: $(INSTALLED)
 
 soak: $(INSTALLED)
 	$(BIN)/python -m pytest -m soak $(ARGS)
+	HYPOTHESIS_PROFILE=exploring $(BIN)/python -m pytest tests/properties $(ARGS)
 
 docs: $(INSTALLED)
 	$(BIN)/python docs/generate.py

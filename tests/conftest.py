@@ -10,9 +10,15 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from penstock.testing.nodes import RunningNode
+
+# A change is judged by the same examples as the one before it; `make soak` looks for new ones.
+settings.register_profile("repeatable", derandomize=True)
+settings.register_profile("exploring", max_examples=1000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

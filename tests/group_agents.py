@@ -130,6 +130,7 @@ class ClassicAgent(Agent):
         self.phase = "join"
         if error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID):
             self.owned = set()
+            self.generation = -1
         if error == ErrorCode.UNKNOWN_MEMBER_ID:
             self.member_id = ""
         if error == ErrorCode.FENCED_INSTANCE_ID:
@@ -146,6 +147,9 @@ class ClassicAgent(Agent):
         if response.leader == response.member_id and not response.skip_assignment:
             assignments = self._assign(response)
             self.assigned_version = self.story.topics.version
+        elif response.skip_assignment:
+            # It cannot know whether its former self had assigned everything: it will ask for a rebalance.
+            self.assigned_version = -1
         request = SyncGroupRequest(
             group_id=self.group,
             member_id=self.member_id,

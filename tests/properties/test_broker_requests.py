@@ -146,6 +146,7 @@ async def ask_anything(loop: SimulatedLoop, seed: int, count: int) -> None:
             check_reply(bytes(peer.pipe.written), module.API_KEY, version, number)
             peer.pipe.close()
         async with world.client() as client:
+            await asyncio.sleep(10)  # the broker may have been unregistered a moment ago
             assert await client.create_topic("after-all") is ErrorCode.NONE
             answer = await client.produce("after-all", w.batch("x", timestamp=world.now_ms))
             assert answer.base_offset == 0

@@ -121,6 +121,12 @@ def test_unless_told_otherwise(up: StartUp) -> None:
     assert err == "penstock up: node 1 was killed by SIGKILL\npenstock: every node has ended\n"
 
 
+def is_stopped(pid: int) -> bool:
+    """All its threads."""
+    states = [path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return set(states) == {"T"}
+
+
 @pytest.mark.parametrize("stopped", [False, True])
 def test_nodes_do_not_outlive_it(up: StartUp, stopped: bool) -> None:
     running = up()
@@ -128,6 +134,7 @@ def test_nodes_do_not_outlive_it(up: StartUp, stopped: bool) -> None:
     pid = running.node_pid
     if stopped:
         os.kill(pid, signal.SIGSTOP)
+        wait_until(lambda: is_stopped(pid))  # one that stops after its parent is gone stays
     running.process.kill()
     wait_until(lambda: not is_alive(pid))
 

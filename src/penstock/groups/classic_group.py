@@ -119,6 +119,8 @@ class ClassicGroup:
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.generation = 0
+        # Generations that the log knows of and no member has been in.
+        self.skipped_generations = 0
         self.leader: str | None = None
         self.members: dict[str, ClassicMember] = {}
         self.static_members: dict[str, str] = {}
@@ -200,7 +202,8 @@ class ClassicGroup:
 
     def next_generation(self, now_ms: int) -> None:
         """All who will join have joined: they vote, and wait for what the leader hands out."""
-        self.generation += 1
+        self.generation += 1 + self.skipped_generations
+        self.skipped_generations = 0
         self.protocol = self.elect_protocol() if self.members else None
         self.subscribed_topics = self.read_subscribed_topics()
         self.move_to(ClassicState.COMPLETING_REBALANCE if self.members else ClassicState.EMPTY, now_ms)

@@ -60,7 +60,7 @@ class ClassicMembers:
         is_dynamic = request.group_instance_id is None
         if not request.member_id and is_dynamic and caller.api_version >= MEMBER_ID_REQUIRED_SINCE:
             return Decision([], [Reply(token, join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id))])
-        if member_id not in group.members and subscription.owned_partitions:
+        if request.member_id and not self._is_rightful(group, member_id, subscription):
             # It was thrown out, and does not know it: what it owns is not its own any more.
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         draft = Draft.of(group)
@@ -132,6 +132,13 @@ class ClassicMembers:
         if existing is None:
             return ConsumerMember(member_id), None
         return self._membership.replace(draft, existing, member_id), existing.member_id
+
+    def _is_rightful(self, group: ConsumerGroup, member_id: str, subscription: ConsumerProtocolSubscription) -> bool:
+        return all(
+            group.owner_of(part.topic_id, partition) == member_id
+            for part in self._owned(subscription)
+            for partition in part.partitions
+        )
 
     def _owned(self, subscription: ConsumerProtocolSubscription) -> list[TopicPartitions]:
         """A member that rebalances eagerly has given up everything, and owns nothing."""

@@ -23,7 +23,7 @@ from penstock.groups.consumer_member import (
 )
 from penstock.groups.departures import Departures
 from penstock.groups.draft import Draft
-from penstock.groups.membership import Membership, check_name, owns_no_more_than
+from penstock.groups.membership import Membership, check_name, owns_exactly, owns_no_more_than
 from penstock.groups.migration import Migration
 from penstock.groups.records import classic_group_record, current_record, epoch_record, target_epoch_record
 from penstock.groups.state import GroupState
@@ -209,7 +209,9 @@ class ConsumerHeartbeat:
             and request.topic_partitions is not None
         )
         assignment = None
-        if is_full or had != member.assigned:
+        # An answer may have been lost within an epoch, too: then it says that it has something else.
+        is_mistaken = request.topic_partitions is not None and not owns_exactly(request.topic_partitions, member)
+        if is_full or is_mistaken or had != member.assigned:
             assignment = Assignment(
                 topic_partitions=[
                     TopicPartitions(topic_id=topic_id, partitions=sorted(member.assigned[topic_id]))

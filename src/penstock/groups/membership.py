@@ -212,3 +212,8 @@ def owns_no_more_than(owned: Iterable[TopicPartitions] | None, member: ConsumerM
         part.topic_id in member.assigned and member.assigned[part.topic_id].keys() >= set(part.partitions)
         for part in owned
     )
+
+
+def owns_exactly(owned: Iterable[TopicPartitions], member: ConsumerMember) -> bool:
+    said = {part.topic_id: set(part.partitions) for part in owned if part.partitions}
+    return said == {topic_id: set(partitions) for topic_id, partitions in member.assigned.items()}

@@ -128,8 +128,9 @@ class Migration:
         """What each member may have now; each partition with one of them.
 
         That is what it said it owns when it joined last, and what it was assigned last: nobody knows which of the two
-        it has heard of. Those that were certainly not told of an assignment since they joined come first. Who has less
-        than is thought here says so when it joins again, which is soon.
+        it has heard of. Those that were told what they have in this generation come first: a static member that missed
+        the rebalance may still claim something of it. Who has less than is thought here says so when it joins again,
+        which is soon.
         """
         claimed: set[tuple[Uuid, int]] = set()
         owned: dict[str, dict[Uuid, dict[int, int]]] = {}
@@ -137,7 +138,7 @@ class Migration:
             member.member_id: member.waits or member.member_id in classic.pending_syncs
             for member in classic.members.values()
         }
-        for member in sorted(classic.members.values(), key=lambda member: not is_untold[member.member_id]):
+        for member in sorted(classic.members.values(), key=lambda member: is_untold[member.member_id]):
             said = [(part.topic, part.partitions) for part in subscriptions[member.member_id].owned_partitions]
             said += self._assigned(classic, member)
             share: dict[Uuid, dict[int, int]] = {}
@@ -198,7 +199,12 @@ class Migration:
             entry.assignment = write_assignment(_has(group.members[entry.member_id]), self._state.topics, version)
         for record in group.tombstones():
             draft.records.append(record)
-        draft.records.append(classic_group_record(group.group_id, classic.value()))
+        # In the log it is one generation further than its members: should another coordinator take over before the
+        # rebalance is over, which is in memory only, they find out and join again.
+        value = classic.value()
+        value.generation += 1
+        classic.skipped_generations = 1
+        draft.records.append(classic_group_record(group.group_id, value))
         return classic
 
     def downgraded(self, classic: ClassicGroup, now_ms: int, out: Decision) -> None:
