@@ -45,6 +45,8 @@ COMMIT_KNOWS_GROUP_ID_NOT_FOUND_SINCE = 9
 COMMIT_BY_MEMBER_EPOCH_SINCE = 9
 TXN_COMMIT_BY_TOPIC_ID_SINCE = 6
 TXN_COMMIT_KNOWS_NEW_ERRORS_SINCE = 6
+# The latest moment a record can name; clients may ask to keep an offset for longer than that.
+END_OF_TIME = (1 << 63) - 1
 
 # Raises KafkaError for a partition that this member may not commit for.
 PartitionCheck: TypeAlias = Callable[[Uuid, int], None]
@@ -82,7 +84,8 @@ class OffsetCommits:
         by_id = caller.api_version >= COMMIT_BY_TOPIC_ID_SINCE
         generation = request.generation_id_or_member_epoch
         member = _Member(request.member_id, request.group_instance_id, generation, False, caller.api_version)
-        expire_timestamp = -1 if request.retention_time_ms == -1 else now_ms + request.retention_time_ms
+        retention = request.retention_time_ms
+        expire_timestamp = -1 if retention == -1 else min(max(0, now_ms + retention), END_OF_TIME)
         commit = _Commit(request.group_id, request.topics, by_id, now_ms, expire_timestamp)
         records, outcomes = self._decide(commit, member)
         topics = [
