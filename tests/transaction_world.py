@@ -10,7 +10,6 @@ import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from penstock.groups.regex import Regex
 from penstock.model.decision import Caller, Decision
 from penstock.model.ids import TopicPartition
 from penstock.protocol.codec import decode, encode
@@ -63,7 +62,6 @@ class Coordinator:
             transaction_version=lambda: self.version,
             next_producer_id=lambda: self.ids(),
             offsets_partition=len,
-            compile_pattern=lambda text: Regex(text).matches,
         )
         for key, value, value_format in self.log.records:
             self._replay(key, value, value_format)

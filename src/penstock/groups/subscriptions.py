@@ -12,10 +12,10 @@ from penstock.groups.consumer_group import ConsumerGroup
 from penstock.groups.consumer_member import ConsumerMember
 from penstock.groups.draft import Draft
 from penstock.groups.records import regex_record, regex_tombstone
-from penstock.groups.regex import InvalidRegex, Regex
 from penstock.groups.state import GroupState
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import Uuid
+from penstock.model.regex import InvalidRegex, Regex
 
 # Expressions remembered in their compiled form.
 _REMEMBERED: Final = 1000

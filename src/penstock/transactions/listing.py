@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from collections.abc import Iterable
 
 from penstock.model.errors import ErrorCode
+from penstock.model.regex import InvalidRegex, Regex
 from penstock.protocol.messages.describe_transactions import TopicData
 from penstock.protocol.messages.describe_transactions import TransactionState as Described
 from penstock.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from penstock.protocol.messages.list_transactions import TransactionState as Listed
 from penstock.transactions.records import by_topic
 from penstock.transactions.state import Status, Transaction
-
-# Makes a function that tells whether an expression matches the whole of a text, in time that depends on its length
-# alone; ValueError for what is not an expression. Kafka's are those of RE2.
-CompilePattern: TypeAlias = Callable[[str], Callable[[str], bool]]
 
 
 def describe(transactional_id: str, current: Transaction | None) -> Described:
@@ -37,7 +33,7 @@ def describe(transactional_id: str, current: Transaction | None) -> Described:
 
 
 def list_transactions(
-    transactions: Iterable[Transaction], request: ListTransactionsRequest, compile_pattern: CompilePattern, now_ms: int
+    transactions: Iterable[Transaction], request: ListTransactionsRequest, now_ms: int
 ) -> ListTransactionsResponse:
     """All filters that are given have to match; a state nobody knows is told, and matches nothing."""
     response = ListTransactionsResponse()
@@ -49,11 +45,11 @@ def list_transactions(
         elif name not in response.unknown_state_filters:
             response.unknown_state_filters.append(name)
     producer_ids = set(request.producer_id_filters)
-    matches = None
+    pattern = None
     if request.transactional_id_pattern:
         try:
-            matches = compile_pattern(request.transactional_id_pattern)
-        except ValueError:
+            pattern = Regex(request.transactional_id_pattern)
+        except InvalidRegex:
             response.error_code = ErrorCode.INVALID_REGULAR_EXPRESSION
             return response
     for transaction in transactions:
@@ -63,7 +59,7 @@ def list_transactions(
             continue
         if 0 <= request.duration_filter >= now_ms - transaction.started_ms:
             continue
-        if matches is not None and not matches(transaction.transactional_id):
+        if pattern is not None and not pattern.matches(transaction.transactional_id):
             continue
         response.transaction_states.append(
             Listed(

@@ -42,7 +42,7 @@ from penstock.settings.transactions import TransactionSettings
 from penstock.transactions.ending import end
 from penstock.transactions.initializing import check_request, fence, initialize, last_epoch_of_fenced
 from penstock.transactions.joining import join, verify
-from penstock.transactions.listing import CompilePattern, describe, list_transactions
+from penstock.transactions.listing import describe, list_transactions
 from penstock.transactions.markers import LeaderOf, MarkerOutbox, Markers
 from penstock.transactions.records import record_of, tombstone, transaction_of
 from penstock.transactions.routing import topic_results, transactions_of
@@ -88,14 +88,12 @@ class TransactionShard:
         transaction_version: Callable[[], int],
         next_producer_id: Callable[[], int | None],
         offsets_partition: Callable[[str], int],
-        compile_pattern: CompilePattern,
     ) -> None:
         self.settings = settings
         self.position = 0
         self._transaction_version = transaction_version
         self._ids = ProducerIds(next_producer_id)
         self._offsets_partition = offsets_partition
-        self._compile_pattern = compile_pattern
         self._transactions: dict[str, Transaction] = {}
         self._last_epochs: dict[str, int] = {}
         self._outbox = MarkerOutbox(coordinator_epoch)
@@ -289,7 +287,7 @@ class TransactionShard:
     def list_transactions(
         self, request: ListTransactionsRequest, token: Token, caller: Caller, now_ms: int
     ) -> Decision:
-        response = list_transactions(self._transactions.values(), request, self._compile_pattern, now_ms)
+        response = list_transactions(self._transactions.values(), request, now_ms)
         return Decision([], [Reply(token, response)])
 
     # -- markers

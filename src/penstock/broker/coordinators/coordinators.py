@@ -12,7 +12,6 @@ from penstock.broker.coordinators.serde import GROUP_RECORDS, TRANSACTION_RECORD
 from penstock.broker.coordinators.steady_clock import SteadyClock
 from penstock.broker.coordinators.verification import TransactionVerification
 from penstock.broker.replica import Replica
-from penstock.groups.regex import Regex
 from penstock.groups.settings import GroupCoordinatorSettings
 from penstock.groups.shard import GroupShard
 from penstock.groups.topics import DeletedTopic
@@ -84,7 +83,6 @@ class Coordinators:
             transaction_version=lambda: self.transaction_version,
             next_producer_id=self._node.producer_ids.take_if_any,
             offsets_partition=self.groups.partition_of,
-            compile_pattern=lambda text: Regex(text).matches,
         )
 
     # -- what the broker tells --------------------------------------------------------------------------------------

@@ -1,21 +1,16 @@
-r"""Regular expressions in the syntax of RE2, which is what Kafka takes for subscriptions, as trees.
+r"""Regular expressions in the syntax of RE2, which is what Kafka takes from clients, as trees.
 
 RE2 leaves out what cannot be matched in linear time: back-references and looking around. Nothing here backtracks
 either, so an expression from a stranger can be wrong and never slow; Python's own module, with its own syntax, would be
 both.
-
-Names of topics are made of few characters. A set of characters is therefore the set of those of them it contains, and
-what can match none of them is simply empty.
 """
 
 from __future__ import annotations
 
 import string
-import unicodedata
-from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias
 
-ALPHABET: Final = frozenset(string.ascii_letters + string.digits + "._-")
+from penstock.model.char_set import CharSet, of_category, union
 
 # RE2's limits: of one repetition, and of nested ones together.
 MAX_REPEAT: Final = 1000
@@ -29,11 +24,12 @@ class InvalidRegex(ValueError):
 class Chars(NamedTuple):
     """One character of the set."""
 
-    chars: frozenset[str]
+    chars: CharSet
 
 
 class Assertion(NamedTuple):
-    """Matches between characters: `^` and `$` at the ends, `b` at the edge of a word, `B` anywhere else."""
+    """Matches between characters: `^` and `$` at the ends, `m^` and `m$` also at those of lines, `b` at the edge of a
+    word, `B` anywhere else."""
 
     kind: str
 
@@ -55,29 +51,47 @@ class Repeat(NamedTuple):
 
 Node: TypeAlias = Chars | Assertion | Sequence | Choice | Repeat
 
-_DIGITS = frozenset(string.digits)
-WORD: Final = frozenset(string.ascii_letters + string.digits + "_")
-_PERL: Final = {"d": _DIGITS, "w": WORD, "s": frozenset[str]()}
+_ANY: Final = ~CharSet()
+_DIGITS: Final = CharSet.of(string.digits)
+_LETTERS: Final = CharSet.of(string.ascii_letters)
+WORD: Final = _LETTERS | _DIGITS | CharSet.of("_")
+_PERL: Final = {"d": _DIGITS, "w": WORD, "s": CharSet.of("\t\n\f\r ")}
 _POSIX: Final = {
-    "alnum": frozenset(string.ascii_letters + string.digits),
-    "alpha": frozenset(string.ascii_letters),
-    "ascii": ALPHABET,
-    "blank": frozenset[str](),
-    "cntrl": frozenset[str](),
+    "alnum": _LETTERS | _DIGITS,
+    "alpha": _LETTERS,
+    "ascii": CharSet.between("\0", "\x7f"),
+    "blank": CharSet.of("\t "),
+    "cntrl": CharSet.between("\0", "\x1f") | CharSet.of("\x7f"),
     "digit": _DIGITS,
-    "graph": ALPHABET,
-    "lower": frozenset(string.ascii_lowercase),
-    "print": ALPHABET,
-    "punct": frozenset("._-"),
-    "space": frozenset[str](),
-    "upper": frozenset(string.ascii_uppercase),
+    "graph": CharSet.between("!", "~"),
+    "lower": CharSet.of(string.ascii_lowercase),
+    "print": CharSet.between(" ", "~"),
+    "punct": CharSet.of(string.punctuation),
+    "space": CharSet.of(string.whitespace),
+    "upper": CharSet.of(string.ascii_uppercase),
     "word": WORD,
-    "xdigit": frozenset(string.hexdigits),
+    "xdigit": CharSet.of(string.hexdigits),
 }
 # Of the general categories of Unicode, by their first letter.
 _CATEGORIES: Final = {"C": "cfos", "L": "lmotu", "M": "cen", "N": "dlo", "P": "cdefios", "S": "ckmo", "Z": "lps"}
-# Some scripts, those that people may name. Latin is the only one that topics are written in.
-_SCRIPTS: Final = frozenset(("Arabic", "Armenian", "Cyrillic", "Georgian", "Greek", "Han", "Hangul", "Hebrew", "Thai"))
+# Some scripts, those that people may name, by their blocks.
+_SCRIPTS: Final = {
+    "Arabic": ((0x600, 0x700), (0x750, 0x780), (0x8A0, 0x900), (0xFB50, 0xFE00), (0xFE70, 0xFF00)),
+    "Armenian": ((0x530, 0x590), (0xFB13, 0xFB18)),
+    "Cyrillic": ((0x400, 0x530), (0x1C80, 0x1C90), (0x2DE0, 0x2E00), (0xA640, 0xA6A0)),
+    "Georgian": ((0x10A0, 0x1100), (0x1C90, 0x1CC0), (0x2D00, 0x2D30)),
+    "Greek": ((0x370, 0x400), (0x1F00, 0x2000)),
+    "Han": ((0x2E80, 0x2FE0), (0x3400, 0x4DC0), (0x4E00, 0xA000), (0xF900, 0xFB00), (0x20000, 0x323B0)),
+    "Hangul": ((0x1100, 0x1200), (0x3130, 0x3190), (0xA960, 0xA980), (0xAC00, 0xD800)),
+    "Hebrew": ((0x590, 0x600), (0xFB1D, 0xFB50)),
+    "Hiragana": ((0x3041, 0x30A0),),
+    "Katakana": ((0x30A0, 0x3100), (0x31F0, 0x3200)),
+    "Latin": (
+        (0x41, 0x5B), (0x61, 0x7B), (0xAA, 0xAB), (0xBA, 0xBB), (0xC0, 0xD7), (0xD8, 0xF7), (0xF8, 0x2B9),
+        (0x1E00, 0x1F00), (0x2C60, 0x2C80), (0xA722, 0xA788), (0xFB00, 0xFB07), (0xFF21, 0xFF3B), (0xFF41, 0xFF5B),
+    ),
+    "Thai": ((0xE01, 0xE3B), (0xE40, 0xE5C)),
+}  # fmt: skip
 _CONTROL: Final = {"a": "\a", "f": "\f", "t": "\t", "n": "\n", "r": "\r", "v": "\v"}
 
 
@@ -94,7 +108,8 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
-        self._ignores_case = False
+        # Of i (case does not matter), m (lines have ends too), s (a dot may be the end of a line): those that hold.
+        self._flags = frozenset[str]()
 
     @property
     def has_more(self) -> bool:
@@ -121,12 +136,12 @@ class _Parser:
     def choice(self, depth: int) -> Node:
         if depth > MAX_NESTING:
             raise InvalidRegex("expression nests too deeply")
-        ignores_case = self._ignores_case
+        flags = self._flags
         parts = [self._sequence(depth)]
         while self._accept("|"):
             parts.append(self._sequence(depth))
         # Flags end with the group they were set in.
-        self._ignores_case = ignores_case
+        self._flags = flags
         return parts[0] if len(parts) == 1 else Choice(tuple(parts))
 
     def _sequence(self, depth: int) -> Node:
@@ -135,9 +150,9 @@ class _Parser:
             if self._accept(r"\Q"):
                 literal, found, rest = self._text[self._at :].partition(r"\E")
                 self._at = len(self._text) - len(rest) if found else len(self._text)
-                parts.extend(Chars(self._cased(char)) for char in literal[:-1])
+                parts.extend(Chars(self._cased(CharSet.of(char))) for char in literal[:-1])
                 if literal:
-                    parts.append(self._repeated(Chars(self._cased(literal[-1]))))
+                    parts.append(self._repeated(Chars(self._cased(CharSet.of(literal[-1])))))
                 continue
             atom = self._atom(depth)
             if atom is not None:
@@ -152,39 +167,38 @@ class _Parser:
         if char == "[":
             return Chars(self._class())
         if char == ".":
-            return Chars(ALPHABET)
+            return Chars(_ANY if "s" in self._flags else ~CharSet.of("\n"))
         if char in "^$":
-            return Assertion(char)
+            return Assertion(f"m{char}" if "m" in self._flags else char)
         if char in "*+?":
             raise InvalidRegex(f"missing argument to repetition operator: `{char}`")
         if char == "\\":
             return self._escape()
-        return Chars(self._cased(char))
+        return Chars(self._cased(CharSet.of(char)))
 
     def _group(self, depth: int) -> Node | None:
-        ignores_case = self._ignores_case
+        flags = self._flags
         if self._accept("?"):
             if self._accept("P<") or (self._peek() == "<" and self._peek(1) not in "=!" and self._accept("<")):
                 name = self._until(">", "invalid named capture")
                 if not name or not all(char in WORD for char in name):
                     raise InvalidRegex("invalid named capture")
-            elif self._flags():
+            elif self._set_flags():
                 return None
         node = self.choice(depth + 1)
-        self._ignores_case = ignores_case
+        self._flags = flags
         if not self._accept(")"):
             raise InvalidRegex("missing closing )")
         return node
 
-    def _flags(self) -> bool:
+    def _set_flags(self) -> bool:
         """True if they are all there is, and hold for the rest of the group they are in."""
         on, seen = True, False
         while True:
             char = self._next("missing closing )")
             if char in "imsU":
                 seen = True
-                if char == "i":
-                    self._ignores_case = on
+                self._flags = self._flags | {char} if on else self._flags - {char}
             elif char == "-" and on:
                 on, seen = False, False
             elif char in ":)" and (on or seen):
@@ -234,9 +248,8 @@ class _Parser:
 
     # -- characters ----------------------------------------------------------------------------------------------------
 
-    def _cased(self, char: str) -> frozenset[str]:
-        found = {char, char.lower(), char.upper()} if self._ignores_case else {char}
-        return ALPHABET & found
+    def _cased(self, chars: CharSet) -> CharSet:
+        return chars.ignoring_case() if "i" in self._flags else chars
 
     def _escape(self) -> Node:
         char = self._next("trailing backslash at end of expression")
@@ -245,14 +258,14 @@ class _Parser:
         if char in "bB":
             return Assertion(char)
         if char == "C":
-            return Chars(ALPHABET)
+            return Chars(_ANY)
         found = self._escaped_set(char)
-        return Chars(self._cased(self._escaped_char(char)) if found is None else found)
+        return Chars(self._cased(CharSet.of(self._escaped_char(char))) if found is None else found)
 
-    def _escaped_set(self, char: str) -> frozenset[str] | None:
+    def _escaped_set(self, char: str) -> CharSet | None:
         if char.lower() in _PERL:
-            found = _PERL[char.lower()]
-            return found if char.islower() else ALPHABET - found
+            found = self._cased(_PERL[char.lower()])
+            return found if char.islower() else ~found
         if char in "pP":
             return self._property(negated=char == "P")
         return None
@@ -277,41 +290,42 @@ class _Parser:
             return char
         raise InvalidRegex(rf"invalid escape sequence: `\{char}`")
 
-    def _property(self, *, negated: bool) -> frozenset[str]:
+    def _property(self, *, negated: bool) -> CharSet:
         name = self._until("}", "invalid character class range") if self._accept("{") else self._take(1)
         if name.startswith("^"):
             name, negated = name[1:], not negated
         if name and name[0] in _CATEGORIES and (len(name) == 1 or name[1:] in tuple(_CATEGORIES[name[0]])):
-            found = frozenset(char for char in ALPHABET if unicodedata.category(char).startswith(name))
-        elif name in ("Any", "Latin", "Common"):
-            letters = _POSIX["alpha"]
-            found = {"Any": ALPHABET, "Latin": letters, "Common": ALPHABET - letters}[name]
+            found = of_category(name)
+        elif name == "Any":
+            found = _ANY
+        elif name == "Common":
+            found = ~union((of_category("L"), of_category("M"), of_category("C")))
         elif name in _SCRIPTS:
-            found = frozenset()
+            found = CharSet.of_ranges(_SCRIPTS[name])
         else:
             raise InvalidRegex(rf"invalid character class range: `\p{{{name}}}`")
-        return ALPHABET - found if negated else found
+        found = self._cased(found)
+        return ~found if negated else found
 
-    def _class(self) -> frozenset[str]:
+    def _class(self) -> CharSet:
         negated = self._accept("^")
-        found: set[str] = set()
-        first = True
-        while first or self._peek() != "]":
+        items: list[CharSet] = []
+        while not items or self._peek() != "]":
             if not self.has_more:
                 raise InvalidRegex("missing closing ]")
-            first = False
-            found |= self._class_item()
+            items.append(self._class_item())
         self._at += 1
-        return ALPHABET - found if negated else ALPHABET & found
+        found = union(items)
+        return ~found if negated else found
 
-    def _class_item(self) -> frozenset[str]:
+    def _class_item(self) -> CharSet:
         if self._accept("[:"):
             name = self._until(":]", "missing closing ]")
-            negated = name.startswith("^")
             posix = _POSIX.get(name.removeprefix("^"))
             if posix is None:
                 raise InvalidRegex(f"invalid character class range: `[:{name}:]`")
-            return ALPHABET - posix if negated else posix
+            posix = self._cased(posix)
+            return ~posix if name.startswith("^") else posix
         if self._peek() == "\\":
             at = self._at
             self._at += 1
@@ -319,17 +333,13 @@ class _Parser:
             if known is not None:
                 return known
             self._at = at
-        low = self._class_char()
-        if self._peek() != "-" or self._peek(1) in ("]", ""):
-            return self._cased(low)
-        self._at += 1
-        high = self._class_char()
+        low = high = self._class_char()
+        if self._peek() == "-" and self._peek(1) not in ("]", ""):
+            self._at += 1
+            high = self._class_char()
         if high < low:
             raise InvalidRegex(f"invalid character class range: `{low}-{high}`")
-        inside: Callable[[str], bool] = lambda char: low <= char <= high  # noqa: E731
-        if self._ignores_case:
-            return frozenset(char for char in ALPHABET if inside(char.lower()) or inside(char.upper()))
-        return frozenset(char for char in ALPHABET if inside(char))
+        return self._cased(CharSet.between(low, high))
 
     def _class_char(self) -> str:
         char = self._next("missing closing ]")

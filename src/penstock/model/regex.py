@@ -1,4 +1,4 @@
-"""Matching names of topics against a regular expression, in time that depends on their length alone.
+"""Matching names against a regular expression, in time that depends on their length alone.
 
 An expression becomes a machine that can be in several states at once, one step a character. The sets of states it has
 been in, and where they lead, are remembered: names look alike, so most steps are one look-up.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from penstock.groups.regex_parser import WORD, Assertion, Chars, Choice, InvalidRegex, Node, Repeat, Sequence, parse
+from penstock.model.char_set import CharSet
+from penstock.model.regex_parser import WORD, Assertion, Chars, Choice, InvalidRegex, Node, Repeat, Sequence, parse
 
 # What an expression may grow to when its repetitions are written out, and what is remembered of its course.
 MAX_STATES: Final = 20_000
@@ -23,6 +24,7 @@ class _Place(NamedTuple):
     states: frozenset[int]
     is_start: bool
     after_word: bool
+    after_line: bool
 
 
 class _Position:
@@ -40,12 +42,12 @@ class Regex:
     def __init__(self, text: str) -> None:
         """InvalidRegex for what is not an expression."""
         # For each state: the characters it takes, and where they lead.
-        self._steps: list[tuple[frozenset[str], int] | None] = []
+        self._steps: list[tuple[CharSet, int] | None] = []
         # Where a state leads without a character, and what must be true for that.
         self._jumps: list[list[tuple[str, int]]] = []
         self._accepting = self._state()
         first = self._compile(parse(text), self._accepting)
-        self._start = self._position(_Place(frozenset((first,)), True, False))
+        self._start = self._position(_Place(frozenset((first,)), True, False, False))
         self._known: dict[_Place, _Position] = {}
 
     def matches(self, name: str) -> bool:
@@ -59,7 +61,7 @@ class Regex:
         return position.is_final
 
     def _position(self, place: _Place) -> _Position:
-        return _Position(place, self._accepting in self._closure(place, before_word=False, is_end=True))
+        return _Position(place, self._accepting in self._closure(place, following=""))
 
     def _follow(self, position: _Position, char: str) -> _Position:
         place = self._step(position.place, char)
@@ -75,19 +77,22 @@ class Regex:
     # -- the machine ---------------------------------------------------------------------------------------------------
 
     def _step(self, position: _Place, char: str) -> _Place:
-        is_word = char in WORD
         following = set()
-        for state in self._closure(position, before_word=is_word, is_end=False):
+        for state in self._closure(position, following=char):
             step = self._steps[state]
             if step is not None and char in step[0]:
                 following.add(step[1])
-        return _Place(frozenset(following), False, is_word)
+        return _Place(frozenset(following), False, char in WORD, char == "\n")
 
-    def _closure(self, position: _Place, *, before_word: bool, is_end: bool) -> set[int]:
+    def _closure(self, position: _Place, *, following: str) -> set[int]:
+        """Where the machine may be before the following character, or at the end, where there is none."""
+        before_word = following != "" and following in WORD
         holds = {
             "": True,
             "^": position.is_start,
-            "$": is_end,
+            "$": following == "",
+            "m^": position.is_start or position.after_line,
+            "m$": following in ("", "\n"),
             "b": position.after_word != before_word,
             "B": position.after_word == before_word,
         }
