@@ -22,7 +22,12 @@ import pytest
 from penstock.local.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "docs/quickstart.md", "docs/testing.md"]
+# Pages about several machines, or made of tables, show no examples that could be run here.
+WITHOUT_EXAMPLES = {"apis.md", "benchmarks.md", "clusters.md", "operations.md", "settings.md"}
+PAGES = [
+    "README.md",
+    *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md") if page.name not in WITHOUT_EXAMPLES),
+]
 # Set-up of an environment that the tests already run in; `make` and `penstock up` are tried by tests of their own.
 NOT_RUN = ("make ", "pip ", "python3 -m venv", ". .venv", "penstock up")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
