@@ -51,6 +51,8 @@ class OffsetStore:
         # Which producers have an offset pending for a partition, by group.
         self._open: dict[str, dict[TopicPartition, set[int]]] = {}
         self._sequence = 0
+        # How often something was removed.
+        self.removals = 0
 
     # -- what is there -------------------------------------------------------------------------------------------------
 
@@ -92,16 +94,30 @@ class OffsetStore:
         value: OffsetCommitValue | LegacyOffsetCommitValue | None,
         producer_id: int,
     ) -> None:
-        self._sequence += 1
+        sequence = self.next_sequence()
         where = TopicPartition(topic, partition)
         if value is None:
             self._remove(group_id, where)
         elif producer_id == -1:
-            self._put(group_id, where, CommittedOffset.of(value, self._sequence))
+            self._put(group_id, where, CommittedOffset.of(value, sequence))
         else:
             pending = self._pending.setdefault(producer_id, {}).setdefault(group_id, {})
-            pending[where] = CommittedOffset.of(value, self._sequence)
+            pending[where] = CommittedOffset.of(value, sequence)
             self._open.setdefault(group_id, {}).setdefault(where, set()).add(producer_id)
+
+    def partitions_of(self, group_id: str, topic: str) -> dict[int, CommittedOffset]:
+        """What is stored for a topic, to be written to, as long as nothing is removed."""
+        topics = self._by_group.get(group_id)
+        if topics is None:
+            topics = self._by_group[group_id] = {}
+        partitions = topics.get(topic)
+        if partitions is None:
+            partitions = topics[topic] = {}
+        return partitions
+
+    def next_sequence(self) -> int:
+        self._sequence += 1
+        return self._sequence
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
         for group_id, offsets in self._pending.pop(producer_id, {}).items():
@@ -113,15 +129,10 @@ class OffsetStore:
                         self._put(group_id, where, offset)
 
     def _put(self, group_id: str, where: TopicPartition, offset: CommittedOffset) -> None:
-        topics = self._by_group.get(group_id)
-        if topics is None:
-            topics = self._by_group[group_id] = {}
-        partitions = topics.get(where.topic)
-        if partitions is None:
-            partitions = topics[where.topic] = {}
-        partitions[where.partition] = offset
+        self.partitions_of(group_id, where.topic)[where.partition] = offset
 
     def _remove(self, group_id: str, where: TopicPartition) -> None:
+        self.removals += 1
         topics = self._by_group.get(group_id, {})
         partitions = topics.get(where.topic, {})
         if partitions.pop(where.partition, None) is not None and not partitions:

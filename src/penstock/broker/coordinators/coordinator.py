@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic
 
 from penstock.broker.coordinators.hashing import partition_for
+from penstock.broker.coordinators.loading import Loads
 from penstock.broker.coordinators.partition import CoordinatorPartition, Producer
 from penstock.broker.coordinators.serde import RecordFormat
-from penstock.broker.coordinators.shard import EndTransaction, Operation, Replay, ShardT, Waiting
+from penstock.broker.coordinators.shard import BytesReplay, EndTransaction, Operation, Replay, ShardT, Waiting
 from penstock.broker.replica import Replica
 from penstock.io.clock import Clock
 from penstock.model.decision import Decision
@@ -36,9 +37,12 @@ class Coordinator(Generic[ShardT]):
         load_buffer_size: int,
         codec: int = 0,
         end_transaction: EndTransaction[ShardT] | None = None,
+        loads: Loads | None = None,
+        bytes_replay: Callable[[ShardT], BytesReplay] | None = None,
     ) -> None:
         """`new_shard` makes an empty one, of a partition's number and the epoch of its leader; `end_transaction`
-        replays a transaction marker."""
+        replays a transaction marker; `loads` are shared with other coordinators; `bytes_replay` is a short cut for
+        records outside of transactions, when loading."""
         self.topic = topic
         self.loop = node.loop
         self.clock = clock
@@ -49,6 +53,8 @@ class Coordinator(Generic[ShardT]):
         self.load_buffer_size = load_buffer_size
         self.codec = codec
         self.end_transaction = end_transaction
+        self.loads = loads or Loads(node.loop)
+        self.bytes_replay = bytes_replay
         self.partitions: dict[int, CoordinatorPartition[ShardT]] = {}
         self._node = node
         self._partitions_default = partitions_default

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.coordinators.coordinator import Coordinator
 from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from penstock.broker.coordinators.loading import Loads
 from penstock.broker.coordinators.marker_delivery import MarkerDelivery
+from penstock.broker.coordinators.offset_replay import OffsetReplay
 from penstock.broker.coordinators.serde import GROUP_RECORDS, TRANSACTION_RECORDS
 from penstock.broker.coordinators.steady_clock import SteadyClock
 from penstock.broker.coordinators.verification import TransactionVerification
@@ -30,6 +32,7 @@ class Coordinators:
         settings = node.settings
         self._topics = ImageTopics(node)
         clock = SteadyClock(node.clock, node.elapsed_ms)
+        loads = Loads(node.loop)
         self.groups: Coordinator[GroupShard] = Coordinator(
             node,
             clock,
@@ -44,6 +47,8 @@ class Coordinators:
             load_buffer_size=settings.offsets_load_buffer_size,
             codec=settings.offsets_topic_compression_codec,
             end_transaction=GroupShard.replay_end_transaction,
+            loads=loads,
+            bytes_replay=lambda shard: OffsetReplay(shard.state.offsets),
         )
         self.transactions: Coordinator[TransactionShard] = Coordinator(
             node,
@@ -55,6 +60,7 @@ class Coordinators:
             partitions_default=settings.transaction_state_log_num_partitions,
             commit_timeout_ms=settings.request_timeout_ms,
             load_buffer_size=settings.transaction_state_log_load_buffer_size,
+            loads=loads,
         )
         self.markers = MarkerDelivery(node, self.transactions)
         self.verification = TransactionVerification(node)

@@ -1,25 +1,31 @@
-"""Loading a shard: everything in the log, from its start to its end, replayed in order.
+"""Loading shards: everything in the log, from its start to its end, replayed in order.
 
 The event loop is not held for longer than a slice: records are replayed for a few milliseconds, then everybody else has
-a turn. What has left the page cache is read on a thread. The log's end does not move meanwhile: only this broker
-appends to it, and does not before the shard is loaded.
+a turn. All loads of a broker share the slice, one after the other, or they would add up when fifty partitions move at
+once. What has left the page cache is read on a thread. The log's end does not move meanwhile: only this broker appends
+to it, and does not before the shard is loaded.
+
+Records of a later version of the software, of types or versions that are not known here, are left alone: there is
+nothing here that they could change. One that is known and cannot be read ends the load.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, Generic
+from typing import TYPE_CHECKING, Final, Generic, Protocol
 
 from penstock.broker.coordinators.shard import NO_PRODUCER, ShardT
 from penstock.broker.replica import Replica
 from penstock.log.log import Slice
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.codec import MalformedMessage
-from penstock.records.batch import check_crc, iterate_headers
+from penstock.records.batch import BatchHeader, Buffer, CorruptBatch, check_crc, iterate_headers
 from penstock.records.control import read_transaction_marker
-from penstock.records.record import iterate_records
+from penstock.records.record import iterate_spans, records_body
 
 if TYPE_CHECKING:
     from penstock.broker.coordinators.coordinator import Coordinator
@@ -27,9 +33,48 @@ if TYPE_CHECKING:
 logger = logging.getLogger("penstock.coordinator")
 
 SLICE_SECONDS: Final = 0.005
-RECORDS_BETWEEN_LOOKS: Final = 50
+RECORDS_BETWEEN_LOOKS: Final = 100
 READ_BYTES_MAX: Final = 512 * 1024
 DECOMPRESSED_BYTES_MAX: Final = 256 * 1024 * 1024
+# So many make a shard that the garbage collector should not walk over again and again.
+MANY_RECORDS: Final = 10_000
+
+
+class _Slices(Protocol):
+    def run_until(self, until: float) -> bool: ...
+
+
+class Loads:
+    """The loads of a broker: each has the slice for itself until it is done, or waits for the disk."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._ready: deque[_Slices] = deque()
+        self._is_due = False
+
+    def add(self, load: _Slices) -> None:
+        self._ready.append(load)
+        self._look_soon()
+
+    def _look_soon(self) -> None:
+        if self._ready and not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._slice)
+
+    def _slice(self) -> None:
+        self._is_due = False
+        until = self._loop.time() + SLICE_SECONDS
+        # The collector would look at all that has been loaded so far again and again.
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            while self._ready and self._loop.time() < until:
+                if not self._ready[0].run_until(until):
+                    self._ready.popleft()
+        finally:
+            if was_enabled:
+                gc.enable()
+        self._look_soon()
 
 
 class Load(Generic[ShardT]):
@@ -44,8 +89,10 @@ class Load(Generic[ShardT]):
         failed: Callable[[KafkaError], None],
     ) -> None:
         self._loop = coordinator.loop
+        self._loads = coordinator.loads
         self._records = coordinator.records
         self._replay_record = coordinator.replay
+        self._replay_bytes = None if coordinator.bytes_replay is None else coordinator.bytes_replay(shard)
         self._end_transaction = coordinator.end_transaction
         self._replica = replica
         self._log = replica.log
@@ -56,46 +103,51 @@ class Load(Generic[ShardT]):
         self._offset = self._log.log_start_offset
         self._end = self._log.log_end_offset
         self._count = 0
+        self._unknown: dict[str, int] = {}
         self._began = self._loop.time()
         self._steps: Iterator[None] | None = None
         self._is_over = False
-        self._loop.call_soon(self._go_on)
+        self._loads.add(self)
 
     def cancel(self) -> None:
         self._is_over = True
 
-    def _go_on(self) -> None:
+    def run_until(self, until: float) -> bool:
+        """Replay for a while; false if there is nothing more to do now."""
         if self._is_over:
-            return
+            return False
         try:
-            self._slice()
+            return self._run_until(until)
+        except CorruptBatch as error:
+            self._log.on_corruption()
+            self._give_up(error)
         except (KafkaError, MalformedMessage) as error:
             self._give_up(error)
         except Exception as error:  # a defect of ours, which must not leave the partition in loading for ever
             logger.exception("%s cannot be replayed", self._replica.topic_partition)
             self._give_up(error)
+        return False
 
     def _give_up(self, error: Exception) -> None:
         self._is_over = True
         known = error if isinstance(error, KafkaError) else KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
         self._failed(known)
 
-    def _slice(self) -> None:
-        """Replay for a while; then go on later, or end."""
-        until = self._loop.time() + SLICE_SECONDS
-        while self._loop.time() < until:
+    def _run_until(self, until: float) -> bool:
+        time = self._loop.time
+        while time() < until:
             if self._steps is None:
                 if self._offset >= self._end:
                     self._finish()
-                    return
+                    return False
                 found = self._log.read(self._offset, self._read_bytes, self._end, at_least_one=True, cached_only=True)
                 if found is None:
                     self._read_from_disk()
-                    return
+                    return False
                 self._steps = self._replay(found)
             if next(self._steps, self) is self:
                 self._steps = None
-        self._loop.call_soon(self._go_on)
+        return True
 
     def _read_from_disk(self) -> None:
         log, offset, size, end = self._log, self._offset, self._read_bytes, self._end
@@ -110,11 +162,11 @@ class Load(Generic[ShardT]):
             self._give_up(error if isinstance(error, Exception) else KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
             return
         self._steps = self._replay(future.result())
-        self._go_on()
+        self._loads.add(self)
 
     def _replay(self, found: Slice) -> Iterator[None]:
         """The batches of a slice, one record after the other; yields where it may be interrupted."""
-        data, replay = found.data, self._replay_record
+        data = found.data
         if not data:
             self._offset = self._end  # compaction has left nothing up to the end
         for position, header in iterate_headers(data):
@@ -126,21 +178,47 @@ class Load(Generic[ShardT]):
                 if marker is not None and self._end_transaction is not None:
                     self._end_transaction(self._shard, header.producer_id, header.producer_epoch, marker.committed)
             else:
-                producer_id = header.producer_id if header.is_transactional else NO_PRODUCER
-                for record in iterate_records(data, position, header, max_size=DECOMPRESSED_BYTES_MAX):
-                    if record.offset < self._offset:
-                        continue
-                    known = self._records.decode(record.key, record.value)
-                    if known is not None:
-                        replay(self._shard, known.key, known.value, producer_id, record.timestamp)
-                    self._count += 1
-                    if self._count % RECORDS_BETWEEN_LOOKS == 0:
-                        yield
+                yield from self._replay_batch(data, position, header)
             self._offset = header.last_offset + 1
             yield
 
+    def _replay_batch(self, data: Buffer, position: int, header: BatchHeader) -> Iterator[None]:
+        body = records_body(data, position, header, max_size=DECOMPRESSED_BYTES_MAX)
+        is_plain = not header.is_transactional
+        producer_id = NO_PRODUCER if is_plain else header.producer_id
+        replay_bytes = self._replay_bytes if is_plain else None
+        skipped = self._offset - header.base_offset
+        until_look = RECORDS_BETWEEN_LOOKS
+        for _, _, _, timestamp_delta, offset_delta, key, start, end, _ in iterate_spans(body, header):
+            if offset_delta < skipped:
+                continue
+            value = None if start < 0 else body[start:end]
+            if replay_bytes is None or not replay_bytes(key, value):
+                known = self._records.decode(key, value)
+                if known is None:
+                    self._leave_alone(key, value)
+                else:
+                    timestamp = header.base_timestamp + timestamp_delta
+                    self._replay_record(self._shard, known.key, known.value, producer_id, timestamp)
+            self._count += 1
+            until_look -= 1
+            if not until_look:
+                until_look = RECORDS_BETWEEN_LOOKS
+                yield
+
+    def _leave_alone(self, key: bytes | None, value: bytes | None) -> None:
+        kind = f"type {(key or b'')[:2].hex()} and version {(value or b'')[:2].hex() or '-'}"
+        self._unknown[kind] = self._unknown.get(kind, 0) + 1
+
     def _finish(self) -> None:
         self._is_over = True
+        for kind, count in self._unknown.items():
+            logger.warning(
+                "%s: %d records of %s are not known here, and left alone; a later version may have written them",
+                self._replica.topic_partition,
+                count,
+                kind,
+            )
         if self._count:
             logger.info(
                 "%s: loaded %d records in %d ms",
@@ -148,4 +226,6 @@ class Load(Generic[ShardT]):
                 self._count,
                 (self._loop.time() - self._began) * 1000,
             )
+        if self._count >= MANY_RECORDS:
+            gc.freeze()
         self._done(self._shard)

@@ -2,7 +2,9 @@
 
 Laws:
 
-- Nothing is asked of a shard before everything in the log has been replayed into it, nor after leadership is lost.
+- Nothing is asked of a shard before everything in the log has been replayed into it, nor after leadership is lost. A
+  log that cannot be replayed has no coordinator: clients are sent to look for one, until there is another leader or its
+  bytes, if it is they that are damaged, have been repaired.
 - What it decides is replayed at once, so that the next question finds it, and appended with whatever else is decided in
   the same turn of the event loop as one batch; offsets inside transactions have a batch of their own, as their
   producer's id and epoch stand in its header.
@@ -40,6 +42,7 @@ logger = logging.getLogger("penstock.coordinator")
 # What a record takes in a batch besides its key and value, at most.
 RECORD_OVERHEAD: Final = 32
 RETRY_SECONDS: Final = 1.0
+RETRY_MAX_SECONDS: Final = 30.0
 TIMER_MIN_SECONDS: Final = 0.001
 
 _NOT_AVAILABLE = frozenset(
@@ -51,6 +54,7 @@ _NOT_AVAILABLE = frozenset(
     )
 )
 _NOT_COORDINATOR = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR))
+_MAY_PASS = frozenset((ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR))
 _TOO_LARGE = frozenset((ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE))
 
 
@@ -98,6 +102,7 @@ class CoordinatorPartition(Generic[ShardT]):
         self._clock = coordinator.clock
         self.shard: ShardT | None = None  # None while it is being loaded
         self._load: Load[ShardT] | None = None
+        self._load_again_after = RETRY_SECONDS
         self._batch: list[NewRecord] = []
         self._batch_size = 0
         self._is_flush_due = False
@@ -122,9 +127,12 @@ class CoordinatorPartition(Generic[ShardT]):
         self._carry_out(shard.loaded(now_ms), now_ms)
 
     def _load_failed(self, error: KafkaError) -> None:
+        """What was read wrong may be read right later; what says nothing sensible will not say it later either."""
         logger.error("%s cannot be loaded: %s", self.replica.topic_partition, error.message)
         self._load = None
-        self._loop.call_later(RETRY_SECONDS, self._load_again)
+        if error.code in _MAY_PASS:
+            self._loop.call_later(self._load_again_after, self._load_again)
+            self._load_again_after = min(2 * self._load_again_after, RETRY_MAX_SECONDS)
 
     def _load_again(self) -> None:
         if not self._is_closed:
@@ -180,7 +188,7 @@ class CoordinatorPartition(Generic[ShardT]):
         """`writes`: it would be in vain if nothing can be appended. `producer`: in whose transaction."""
         shard = self.shard
         if shard is None:
-            waiting.refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            waiting.refuse(self._why_none)
             return
         if writes:
             try:
@@ -191,6 +199,10 @@ class CoordinatorPartition(Generic[ShardT]):
         now_ms = self._clock.now_ms()
         self._carry_out(operation(shard, waiting, now_ms), now_ms, producer)
 
+    @property
+    def _why_none(self) -> ErrorCode:
+        return ErrorCode.NOT_COORDINATOR if self._load is None else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
     def carry_out(self, decision: Decision) -> None:
         """What the shard decided without being asked by anybody: the metadata changed, say."""
         self._carry_out(decision, self._clock.now_ms())
@@ -199,7 +211,7 @@ class CoordinatorPartition(Generic[ShardT]):
         """Write the marker that decides what a producer wrote here in its transaction."""
         shard = self.shard
         if shard is None:
-            waiting.refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            waiting.refuse(self._why_none)
             return
         self._flush()
         if self.shard is not shard:

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.groups.records import value_version as group_value_version
 from penstock.model.decision import CoordinatorRecord
-from penstock.protocol.codec import MalformedMessage, decode, encode
+from penstock.protocol.codec import MalformedMessage, decode_from, encode
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages import group_records, transaction_records
 from penstock.transactions.records import value_version as transaction_value_version
@@ -38,21 +38,23 @@ class RecordFormat:
         return key, version.to_bytes(2, "big") + encode(record.value, version)
 
     def decode(self, key: bytes | None, value: bytes | None) -> CoordinatorRecord | None:
-        """None for a record that is not known here; MalformedMessage for one that should be."""
+        """None for a record that is not known here; MalformedMessage for one that should be. As in Kafka, bytes that
+        follow are let pass."""
         if key is None or len(key) < 2 or (value is not None and len(value) < 2):
             raise MalformedMessage("a coordinator's record without its type or version")
         types = self._types.get(int.from_bytes(key[:2], "big", signed=True))
         if types is None:
             return None
         key_type, value_type = types
-        decoded_key = decode(key_type, key, KEY_VERSION, 2)
+        decoded_key, _ = decode_from(key_type, key, KEY_VERSION, 2)
         if value is None:
             return CoordinatorRecord(decoded_key, None)
         version = int.from_bytes(value[:2], "big", signed=True)
         versions = value_type.__schema__.versions
         if versions is None or version not in versions:
             return None
-        return CoordinatorRecord(decoded_key, decode(value_type, value, version, 2))
+        decoded_value, _ = decode_from(value_type, value, version, 2)
+        return CoordinatorRecord(decoded_key, decoded_value)
 
 
 GROUP_RECORDS = RecordFormat(group_records.RECORD_TYPES, group_value_version)

@@ -50,5 +50,8 @@ Replay = Callable[[ShardT, AnyMessage, AnyMessage | None, int, int], None]
 # The shard, the producer's id and epoch, and whether its transaction was committed.
 EndTransaction = Callable[[ShardT, int, int, bool], None]
 
+# A record's key and value as they lie in the log, replayed; false if it is not of a kind that this can.
+BytesReplay = Callable[[bytes | None, bytes | None], bool]
+
 # What is done in the name of somebody: the shard, the token, the time.
 Operation = Callable[[ShardT, Waiting, int], Decision]
