@@ -20,6 +20,9 @@ settings.register_profile("repeatable", derandomize=True)
 settings.register_profile("exploring", max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
+# Every node that a test starts would compile all of Penstock anew, which takes longer than the rest of its start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="scenarios in text files: accept what happens now")
