@@ -1,14 +1,15 @@
 """A cluster as a client sees it: found through any bootstrap address, then addressed broker by broker.
 
-Connections are opened on demand and kept. Who leads what is asked anew each time it matters, and requests that go to a
-leader are repeated, with fresh metadata, while the answer says that leadership is moving; this is for administration,
-where being right beats saving a round trip.
+Connections are opened on demand and kept while the broker keeps them. Who leads or coordinates what is asked anew each
+time it matters, and requests that go to a leader or a coordinator are repeated, with fresh answers, while it is moving;
+this is for administration, where being right beats saving a round trip.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from enum import IntEnum
 from types import TracebackType
 from typing import TypeVar
 
@@ -18,6 +19,7 @@ from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.declaration import Message
+from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -41,8 +43,17 @@ MOVING = frozenset(
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.REPLICA_NOT_AVAILABLE,
         ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
     }
 )
+_MANY_COORDINATORS_SINCE = 4
+
+
+class CoordinatorType(IntEnum):
+    GROUP = 0
+    TRANSACTION = 1
 
 
 def parse_bootstrap(text: str) -> list[tuple[str, int]]:
@@ -91,23 +102,26 @@ class Cluster:
             self._any = None
             raise
 
-    def request_broker(self, broker_id: int, message: Message, response: type[Response]) -> Response:
-        connection = self._brokers.get(broker_id)
-        if connection is None:
-            host, port = self._address_of(broker_id)
-            connection = self._brokers[broker_id] = Connection(host, port, timeout=self.timeout)
+    def request_broker(
+        self, broker_id: int, message: Message, response: type[Response], *, newest: int | None = None
+    ) -> Response:
+        """To this one. With `newest`, in no later version than that."""
+        connection = self._broker(broker_id)
         try:
-            return connection.request(message, response)
+            return connection.request(message, response, newest=newest)
         except (Unreachable, TimedOut):
             del self._brokers[broker_id]
             raise
 
-    def supports(self, key: ApiKey) -> bool:
-        return self._somewhere().supports(key)
+    def supports(self, key: ApiKey, broker_id: int | None = None) -> bool:
+        return self._connection(broker_id).supports(key)
 
-    def version(self, key: ApiKey) -> int:
-        """The version that `request` sends; for requests that say the same in different fields."""
-        return self._somewhere().version(key)
+    def version(self, key: ApiKey, broker_id: int | None = None) -> int:
+        """The version that a request is sent in; for requests that say the same in different fields."""
+        return self._connection(broker_id).version(key)
+
+    def broker_ids(self) -> list[int]:
+        return sorted(broker.node_id for broker in self.metadata([]).brokers)
 
     def metadata(self, topics: Iterable[str] | None = None, *, create: bool = False) -> MetadataResponse:
         """Of the named topics, of all (None), or of the brokers alone (no names).
@@ -144,8 +158,15 @@ class Cluster:
             by_leader.setdefault(leader_of[partition], []).append(partition)
         return by_leader
 
+    def coordinators(self, kind: CoordinatorType, keys: Iterable[str]) -> dict[int, list[str]]:
+        """Groups or transactional ids by the broker that coordinates them; a KafkaError if there is none now."""
+        by_coordinator: dict[int, list[str]] = {}
+        for key, broker_id in self._find_coordinators(kind, sorted(set(keys))):
+            by_coordinator.setdefault(broker_id, []).append(key)
+        return by_coordinator
+
     def patiently(self, attempt: Callable[[], Result]) -> Result:
-        """Repeat while leadership is moving, up to the timeout."""
+        """Repeat while leaders or coordinators are moving, up to the timeout."""
         deadline = time.monotonic() + self.timeout
         while True:
             try:
@@ -161,9 +182,38 @@ class Cluster:
                 return broker.host, broker.port
         raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not alive")
 
+    def _find_coordinators(self, kind: CoordinatorType, keys: list[str]) -> Iterable[tuple[str, int]]:
+        about = "coordinator of " + ("group" if kind is CoordinatorType.GROUP else "transactional id")
+        if not keys:
+            return
+        if self.version(ApiKey.FIND_COORDINATOR) >= _MANY_COORDINATORS_SINCE:
+            request = FindCoordinatorRequest(key_type=kind, coordinator_keys=keys)
+            for found in self.request(request, FindCoordinatorResponse).coordinators:
+                raise_for(found.error_code, found.error_message, f"{about} {found.key!r}")
+                yield found.key, found.node_id
+            return
+        for key in keys:
+            answer = self.request(FindCoordinatorRequest(key=key, key_type=kind), FindCoordinatorResponse)
+            raise_for(answer.error_code, answer.error_message, f"{about} {key!r}")
+            yield key, answer.node_id
+
+    def _connection(self, broker_id: int | None) -> Connection:
+        return self._somewhere() if broker_id is None else self._broker(broker_id)
+
+    def _broker(self, broker_id: int) -> Connection:
+        """A connection to a broker. One that takes none has died or is on its way: that is worth another try."""
+        connection = self._brokers.get(broker_id)
+        if connection is None or not connection.is_open:
+            host, port = self._address_of(broker_id)
+            try:
+                connection = self._brokers[broker_id] = Connection(host, port, timeout=self.timeout)
+            except Unreachable as error:
+                raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id}: {error}") from error
+        return connection
+
     def _somewhere(self) -> Connection:
         """The connection that is open, or one to the first bootstrap address that takes it."""
-        if self._any is not None:
+        if self._any is not None and self._any.is_open:
             return self._any
         failures: list[str] = []
         for host, port in self.bootstrap:

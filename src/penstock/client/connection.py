@@ -70,6 +70,17 @@ class Connection:
     def close(self) -> None:
         self._socket.close()
 
+    @property
+    def is_open(self) -> bool:
+        """False once either side has closed it, as brokers do with connections that were idle for long."""
+        try:
+            self._socket.setblocking(False)
+            return bool(self._socket.recv(1, socket.MSG_PEEK))
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
     def supports(self, key: ApiKey) -> bool:
         return self._common(API[key]) is not None
 
@@ -81,12 +92,20 @@ class Connection:
             raise UnsupportedApi(f"{self.address} does not serve {spec.name}")
         return common
 
-    def request(self, message: Message, response: type[Response], *, timeout: float | None = None) -> Response:
-        """Send and wait for the answer. The error codes in it are the caller's to look at."""
+    def request(
+        self,
+        message: Message,
+        response: type[Response],
+        *,
+        timeout: float | None = None,
+        newest: int | None = None,
+    ) -> Response:
+        """Send, in no later version than `newest`, and wait. Error codes in the answer are the caller's to look at."""
         spec = _SPECS[type(message)]
         if spec.response is not response:
             raise TypeError(f"{spec.name} is answered by {spec.response.__name__}, not {response.__name__}")
-        answer: Response = self._exchange(spec, message, self.version(ApiKey(spec.key)), timeout)
+        version = self.version(ApiKey(spec.key))
+        answer: Response = self._exchange(spec, message, version if newest is None else min(version, newest), timeout)
         return answer
 
     def _greet(self) -> None:

@@ -5,7 +5,11 @@
         admin.topics.describe(["orders"])
         admin.configs.alter(ResourceType.TOPIC, "orders", {"retention.ms": "3600000"})
         admin.reassignments.begin({TopicPartition("orders", 0): [2, 3, 4]})
+        admin.groups.lag("billing")
+        admin.groups.reset("billing", "earliest", dry_run=True)
+        admin.transactions.find_hanging()
         admin.cluster.describe()
+        admin.log_dirs.describe()
 
 Results are plain frozen dataclasses. What a broker refuses is a `KafkaError`; what keeps us from asking is a
 `ClientError`.
@@ -17,8 +21,11 @@ from types import TracebackType
 
 from penstock.client.admin.cluster import ClusterGroup
 from penstock.client.admin.configs import Configs, ResourceType
+from penstock.client.admin.groups import Groups
+from penstock.client.admin.log_dirs import LogDirs
 from penstock.client.admin.reassignments import Reassignments
 from penstock.client.admin.topics import Topics
+from penstock.client.admin.transactions import Transactions
 from penstock.client.cluster import Cluster
 from penstock.client.connection import DEFAULT_TIMEOUT_SECONDS
 
@@ -31,7 +38,10 @@ class Admin:
         self.topics = Topics(self._cluster)
         self.configs = Configs(self._cluster)
         self.reassignments = Reassignments(self._cluster)
+        self.groups = Groups(self._cluster)
+        self.transactions = Transactions(self._cluster)
         self.cluster = ClusterGroup(self._cluster)
+        self.log_dirs = LogDirs(self._cluster)
 
     def __enter__(self) -> Admin:
         return self

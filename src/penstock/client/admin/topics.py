@@ -153,7 +153,7 @@ class Topics:
                     name=name,
                     partitions=[ListOffsetsPartition(partition_index=index, timestamp=timestamp) for index in indexes],
                 )
-                for name, indexes in _by_topic(led).items()
+                for name, indexes in by_topic(led).items()
             ]
             request = ListOffsetsRequest(replica_id=-1, topics=topics, timeout_ms=self._timeout_ms)
             for topic in self._cluster.request_broker(leader, request, ListOffsetsResponse).topics:
@@ -174,7 +174,7 @@ class Topics:
                         for index in indexes
                     ],
                 )
-                for name, indexes in _by_topic(led).items()
+                for name, indexes in by_topic(led).items()
             ]
             request = DeleteRecordsRequest(topics=topics, timeout_ms=self._timeout_ms)
             for topic in self._cluster.request_broker(leader, request, DeleteRecordsResponse).topics:
@@ -185,7 +185,7 @@ class Topics:
         return first
 
 
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     grouped: dict[str, list[int]] = {}
     for topic, partition in partitions:
         grouped.setdefault(topic, []).append(partition)

@@ -1,0 +1,153 @@
+"""A group and its members, of either protocol, as one kind of description.
+
+Members of classic groups say what they subscribe to, and are told what they get, in bytes that only consumers
+understand; members of other protocol types (Kafka Connect's workers) have bytes of their own. Where those cannot be
+read there is nothing to tell, and the rest of the description stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from penstock.model.ids import TopicPartition
+from penstock.protocol.codec import MalformedMessage, decode_from
+from penstock.protocol.declaration import Message
+from penstock.protocol.messages import consumer_group_describe, describe_groups
+from penstock.protocol.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+
+CLASSIC = "classic"
+CONSUMER = "consumer"
+_NEWEST_EMBEDDED = 3
+
+Embedded = TypeVar("Embedded", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    member_id: str
+    instance_id: str | None  # of static members
+    client_id: str
+    host: str
+    rack: str | None
+    epoch: int | None  # None in classic groups
+    topics: tuple[str, ...]  # subscribed to by name
+    topic_regex: str | None  # subscribed to by pattern; only the consumer protocol tells
+    assignment: tuple[TopicPartition, ...]
+    target_assignment: tuple[TopicPartition, ...] | None  # None in classic groups
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    group_id: str
+    type: str  # classic, consumer
+    state: str
+    protocol_type: str  # "consumer" for groups of consumers; empty if nobody has joined yet
+    assignor: str
+    coordinator: int
+    epoch: int | None  # None for classic groups, which do not tell their generation
+    assignment_epoch: int | None
+    members: tuple[GroupMember, ...]
+
+    def owners(self) -> dict[TopicPartition, GroupMember]:
+        """Who reads what."""
+        return {partition: member for member in self.members for partition in member.assignment}
+
+
+def consumer_group(group: consumer_group_describe.DescribedGroup, coordinator: int) -> GroupDescription:
+    return GroupDescription(
+        group_id=group.group_id,
+        type=CONSUMER,
+        state=group.group_state,
+        protocol_type=CONSUMER,
+        assignor=group.assignor_name,
+        coordinator=coordinator,
+        epoch=group.group_epoch,
+        assignment_epoch=group.assignment_epoch,
+        members=_in_order(
+            GroupMember(
+                member_id=member.member_id,
+                instance_id=member.instance_id,
+                client_id=member.client_id,
+                host=_host(member.client_host),
+                rack=member.rack_id or None,
+                epoch=member.member_epoch,
+                topics=tuple(sorted(member.subscribed_topic_names)),
+                topic_regex=member.subscribed_topic_regex,
+                assignment=_partitions_of(member.assignment),
+                target_assignment=_partitions_of(member.target_assignment),
+            )
+            for member in group.members
+        ),
+    )
+
+
+def classic_group(group: describe_groups.DescribedGroup, coordinator: int) -> GroupDescription:
+    is_consumer = group.protocol_type == CONSUMER
+    return GroupDescription(
+        group_id=group.group_id,
+        type=CLASSIC,
+        state=group.group_state,
+        protocol_type=group.protocol_type,
+        assignor=group.protocol_data,
+        coordinator=coordinator,
+        epoch=None,
+        assignment_epoch=None,
+        members=_in_order(_classic_member(member, is_consumer) for member in group.members),
+    )
+
+
+def _classic_member(member: describe_groups.DescribedGroupMember, is_consumer: bool) -> GroupMember:
+    subscription = _embedded(ConsumerProtocolSubscription, member.member_metadata) if is_consumer else None
+    assignment = _embedded(ConsumerProtocolAssignment, member.member_assignment) if is_consumer else None
+    return GroupMember(
+        member_id=member.member_id,
+        instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        host=_host(member.client_host),
+        rack=(subscription.rack_id or None) if subscription is not None else None,
+        epoch=None,
+        topics=() if subscription is None else tuple(sorted(subscription.topics)),
+        topic_regex=None,
+        assignment=()
+        if assignment is None
+        else tuple(
+            sorted(
+                TopicPartition(topic.topic, index)
+                for topic in assignment.assigned_partitions
+                for index in topic.partitions
+            )
+        ),
+        target_assignment=None,
+    )
+
+
+def _embedded(kind: type[Embedded], data: bytes) -> Embedded | None:
+    """What consumers tell each other: a version, then the message. Later versions only add at the end."""
+    if len(data) < 2:
+        return None
+    version = int.from_bytes(data[:2], signed=True)
+    try:
+        return decode_from(kind, data, min(version, _NEWEST_EMBEDDED), 2)[0] if version >= 0 else None
+    except MalformedMessage:
+        return None
+
+
+def _partitions_of(assignment: consumer_group_describe.Assignment) -> tuple[TopicPartition, ...]:
+    return tuple(
+        sorted(
+            TopicPartition(topic.topic_name, index)
+            for topic in assignment.topic_partitions
+            for index in topic.partitions
+        )
+    )
+
+
+def _in_order(members: Iterable[GroupMember]) -> tuple[GroupMember, ...]:
+    return tuple(sorted(members, key=lambda member: (member.client_id, member.member_id)))
+
+
+def _host(text: str) -> str:
+    """Java's brokers write an address as `/127.0.0.1`."""
+    return text.removeprefix("/")
