@@ -11,6 +11,7 @@ from pathlib import Path
 from penstock.broker.apis import BROKER_APIS
 from penstock.protocol.apis import API
 from penstock.settings.definition import Scope, Setting, settings_of
+from penstock.settings.group_config import GROUP_SETTINGS
 from penstock.settings.groups import GroupSettings
 from penstock.settings.logs import LogSettings
 from penstock.settings.network import NetworkSettings
@@ -27,8 +28,6 @@ NODE_SECTIONS = (
     ("Roles, identity and the metadata quorum", QuorumSettings),
     ("Sockets", NetworkSettings),
     ("Logs", LogSettings),
-)
-LATER_SECTIONS = (
     ("Replication", ReplicationSettings),
     ("Consumer groups", GroupSettings),
     ("Transactions", TransactionSettings),
@@ -60,30 +59,31 @@ def settings_page() -> str:
         if not setting.internal:
             synonym = f"`{setting.synonyms[0][0]}`" if setting.synonyms else ""
             lines.append(f"{_row(setting)} {synonym} |")
+    lines += [
+        "",
+        "## Of a group",
+        "",
+        "Set on one group with any Kafka client, whether it exists or not, and within the bounds that brokers have",
+        "(`group.consumer.min...`, `group.consumer.max...`). Members hear of it with their next heartbeat.",
+        "",
+        "| setting | type | default | what it does | broker setting |",
+        "|---|---|---|---|---|",
+    ]
+    for setting in sorted(GROUP_SETTINGS.values(), key=lambda setting: setting.name):
+        lines.append(f"{_row(setting)} `{setting.synonyms[0][0]}` |")
     declared: set[str] = set()
     for title, cls in NODE_SECTIONS:
         lines += _section(title, list(settings_of(cls).values()))
         declared |= settings_of(cls).keys()
-    for _, cls in LATER_SECTIONS:
-        declared |= settings_of(cls).keys()
     defaults = [setting for name, setting in BROKER_SETTINGS.items() if name not in declared]
     lines += _section("Defaults of topic settings", defaults)
-    lines += [
-        "",
-        "## Accepted, for what is to come",
-        "",
-        "These belong to parts that are not available yet. They are read and checked, and have no effect so far, apart",
-        "from the defaults they give to new topics.",
-    ]
-    for title, cls in LATER_SECTIONS:
-        lines += _section(title, list(settings_of(cls).values()), level="###")
     return "\n".join(lines) + "\n"
 
 
-def _section(title: str, settings: list[Setting], level: str = "##") -> list[str]:
+def _section(title: str, settings: list[Setting]) -> list[str]:
     lines = [
         "",
-        f"{level} {title}",
+        f"## {title}",
         "",
         "| setting | type | default | what it does | can be changed |",
         "|---|---|---|---|---|",

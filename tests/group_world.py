@@ -146,6 +146,8 @@ class World:
     topics: Topics = field(default_factory=Topics)
     clients: dict[str, Client] = field(default_factory=dict)
     log: list[Logged] = field(default_factory=list)
+    # What groups have of their own.
+    group_settings: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._ids = itertools.count(1)
@@ -157,7 +159,10 @@ class World:
         self.apply(self.shard.loaded(self.now_ms))
 
     def _new_shard(self) -> GroupShard:
-        return GroupShard(self.settings, lambda: next(self._ids).to_bytes(16, "big"), self.topics)
+        def settings_of(group_id: str) -> GroupCoordinatorSettings:
+            return replace(self.settings, **self.group_settings.get(group_id, {}))
+
+        return GroupShard(self.settings, settings_of, lambda: next(self._ids).to_bytes(16, "big"), self.topics)
 
     # -- the runtime ---------------------------------------------------------------------------------------------------
 
@@ -286,6 +291,10 @@ class World:
         self.settings = replace(self.settings, **values)
         self.shard = self.replayed()
         self.apply(self.shard.loaded(self.now_ms))
+
+    def do_group_settings(self, group: str, **settings: str) -> None:
+        """All that the group has of its own."""
+        self.group_settings[group] = {name: int(text) for name, text in settings.items()}
 
     def do_topic(self, name: str, partitions: str = "1") -> None:
         self.topics.create(name, int(partitions))

@@ -109,7 +109,17 @@ def test_what_does_not_change_makes_no_record(world: World) -> None:
         (BROKER, (SET, "max.conections", "1"), ErrorCode.INVALID_REQUEST),
         (BROKER, (SET, "num.io.threads", "1"), ErrorCode.INVALID_REQUEST),
         (ALL_BROKERS, (SET, "log.retention.ms", "0"), ErrorCode.INVALID_REQUEST),
-        ((ResourceType.GROUP, "g"), (SET, "x", "1"), ErrorCode.INVALID_REQUEST),
+        ((ResourceType.CLIENT_METRICS, "g"), (SET, "x", "1"), ErrorCode.INVALID_REQUEST),
+        ((ResourceType.GROUP, ""), (SET, "consumer.session.timeout.ms", "50000"), ErrorCode.INVALID_REQUEST),
+        ((ResourceType.GROUP, "g"), (SET, "consumer.session.timeout", "50000"), ErrorCode.INVALID_CONFIG),
+        ((ResourceType.GROUP, "g"), (SET, "consumer.session.timeout.ms", "44999"), ErrorCode.INVALID_CONFIG),
+        ((ResourceType.GROUP, "g"), (SET, "consumer.session.timeout.ms", "60001"), ErrorCode.INVALID_CONFIG),
+        ((ResourceType.GROUP, "g"), (SET, "consumer.heartbeat.interval.ms", "4999"), ErrorCode.INVALID_CONFIG),
+        ((ResourceType.GROUP, "g"), (SET, "consumer.heartbeat.interval.ms", "soon"), ErrorCode.INVALID_CONFIG),
+        ((ResourceType.GROUP, "g"), (SET, "consumer.assignment.interval.ms", "15001"), ErrorCode.INVALID_CONFIG),
+        ((ResourceType.GROUP, "g"), (SET, "share.session.timeout.ms", "45000"), ErrorCode.INVALID_CONFIG),
+        ((ResourceType.GROUP, "g"), (APPEND, "consumer.session.timeout.ms", "1"), ErrorCode.INVALID_CONFIG),
+        (ALL_BROKERS, (SET, "group.consumer.assignment.interval.ms", "15001"), ErrorCode.INVALID_REQUEST),
         ((77, "g"), (SET, "x", "1"), ErrorCode.UNSUPPORTED_VERSION),
     ],
 )
@@ -119,6 +129,39 @@ def test_what_is_refused(
     before = world.image
     assert alter(world, resource, change)[0] == code
     assert world.image is before
+
+
+def test_groups_have_settings_before_they_exist(world: World) -> None:
+    group = (ResourceType.GROUP, "g")
+    assert alter(
+        world, group, (SET, "consumer.session.timeout.ms", "50000"), (SET, "consumer.heartbeat.interval.ms", "7000")
+    ) == (0, None)
+    assert world.image.config(*group) == {
+        "consumer.session.timeout.ms": "50000",
+        "consumer.heartbeat.interval.ms": "7000",
+    }
+    assert replace(world, group, {"consumer.assignment.interval.ms": "0"}) == 0
+    assert world.image.config(*group) == {"consumer.assignment.interval.ms": "0"}
+    assert alter(world, group, (DELETE, "consumer.assignment.interval.ms", None))[0] == 0
+    assert world.image.config(*group) == {}
+
+
+def test_a_groups_session_lasts_longer_than_its_heartbeats() -> None:
+    world = World(
+        properties={
+            "group.consumer.min.session.timeout.ms": "1000",
+            "group.consumer.min.heartbeat.interval.ms": "1000",
+        }
+    )
+    group = (ResourceType.GROUP, "g")
+    code, message = alter(world, group, (SET, "consumer.session.timeout.ms", "5000"))
+    assert (code, message) == (
+        ErrorCode.INVALID_CONFIG,
+        "consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms",
+    )
+    assert alter(
+        world, group, (SET, "consumer.session.timeout.ms", "5000"), (SET, "consumer.heartbeat.interval.ms", "4999")
+    ) == (0, None)
 
 
 def test_the_result_is_validated_as_a_whole(world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.groups.settings import GroupCoordinatorSettings
+from penstock.settings.group_config import GroupConfig
 from penstock.settings.node import NodeSettings
 
 QUORUM = {
@@ -19,6 +20,20 @@ def test_defaults_are_the_nodes() -> None:
     assert GroupCoordinatorSettings.of(NodeSettings.from_properties(QUORUM)) == GroupCoordinatorSettings()
 
 
+def test_a_group_is_held_within_the_bounds_of_now() -> None:
+    node = NodeSettings.from_properties({**QUORUM, "group.consumer.max.session.timeout.ms": "50000"})
+    overrides = {
+        "consumer.session.timeout.ms": "60000",
+        "consumer.heartbeat.interval.ms": "1",
+        "share.session.timeout.ms": "7",
+    }
+    config = GroupConfig.in_force(overrides, node)
+    assert config == GroupConfig(consumer_session_timeout_ms=50_000, consumer_heartbeat_interval_ms=5000)
+    settings = GroupCoordinatorSettings.of(node).with_config(config)
+    assert settings.consumer_session_timeout_ms == 50_000
+    assert settings.with_config(GroupConfig.of_broker(node)) == GroupCoordinatorSettings.of(node)
+
+
 def test_properties() -> None:
     node = NodeSettings.from_properties(
         {
@@ -26,7 +41,7 @@ def test_properties() -> None:
             "group.initial.rebalance.delay.ms": "0",
             "offsets.retention.minutes": "2",
             "group.consumer.assignors": "range",
-            "group.consumer.migration.policy": "upgrade",
+            "group.consumer.migration.policy": "Upgrade",
             "group.consumer.assignment.interval.ms": "7",
         }
     )

@@ -7,6 +7,7 @@ from penstock.settings.explain import (
     Synonym,
     explain_broker,
     explain_broker_defaults,
+    explain_group,
     explain_topic,
 )
 from penstock.settings.node import BROKER_SETTINGS
@@ -38,6 +39,27 @@ def test_a_topics_own_value_comes_first_then_every_layer_below() -> None:
     ]
     (entry,) = explain_topic({}, layers, ["retention.ms"])
     assert (entry.value, entry.source) == ("3", Source.DYNAMIC_BROKER_CONFIG)
+
+
+def test_a_groups_own_value_comes_first_then_every_layer_below() -> None:
+    name = "group.consumer.assignment.interval.ms"
+    layers = BrokerLayers({name: "1"}, {name: "2"}, {name: "3"})
+    (entry,) = explain_group(
+        {"consumer.assignment.interval.ms": "4"}, layers, ["consumer.assignment.interval.ms", "nonsense"]
+    )
+    assert (entry.value, entry.source, entry.read_only) == ("4", Source.GROUP_CONFIG, False)
+    assert [(synonym.name, synonym.value, synonym.source.name) for synonym in entry.synonyms] == [
+        ("consumer.assignment.interval.ms", "4", "GROUP_CONFIG"),
+        (name, "3", "DYNAMIC_BROKER_CONFIG"),
+        (name, "2", "DYNAMIC_DEFAULT_BROKER_CONFIG"),
+        (name, "1", "STATIC_BROKER_CONFIG"),
+        (name, "1000", "DEFAULT_CONFIG"),
+    ]
+    assert {entry.name: (entry.value, entry.source.name) for entry in explain_group({}, layers)} == {
+        "consumer.assignment.interval.ms": ("3", "DYNAMIC_BROKER_CONFIG"),
+        "consumer.heartbeat.interval.ms": ("5000", "DEFAULT_CONFIG"),
+        "consumer.session.timeout.ms": ("45000", "DEFAULT_CONFIG"),
+    }
 
 
 def test_a_brokers_settings() -> None:

@@ -136,6 +136,30 @@ def test_dynamic_settings_lie_over_static_ones() -> None:
         ({"max_connections_per_ip": "0"}, "can be zero only if"),
         ({"queued_max_request_bytes": "10"}, "must be larger or equal"),
         ({"process_roles": "broker"}, "needs controller.quorum.bootstrap.servers"),
+        ({"group_coordinator_rebalance_protocols": "consumer"}, "Disabling the 'classic' protocol"),
+        (
+            {"group_consumer_session_timeout_ms": "40000"},
+            "group.consumer.session.timeout.ms must be greater than or equal to group.consumer.min.session.timeout.ms",
+        ),
+        (
+            {"group_consumer_heartbeat_interval_ms": "20000"},
+            "group.consumer.heartbeat.interval.ms must be less than or equal to "
+            "group.consumer.max.heartbeat.interval.ms",
+        ),
+        (
+            {"group_consumer_max_assignment_interval_ms": "1", "group_consumer_min_assignment_interval_ms": "2"},
+            "group.consumer.max.assignment.interval.ms must be greater than or equal to "
+            "group.consumer.min.assignment.interval.ms",
+        ),
+        (
+            {
+                "group_consumer_min_session_timeout_ms": "1",
+                "group_consumer_session_timeout_ms": "5000",
+            },
+            "group.consumer.heartbeat.interval.ms must be less than group.consumer.session.timeout.ms",
+        ),
+        ({"group_consumer_migration_policy": "sideways"}, "String must be one of"),
+        ({"offsets_topic_compression_codec": "5"}, "Value must be no more than 4"),
     ],
 )
 def test_what_cannot_be_is_refused(changes: dict[str, str], message: str) -> None:
@@ -187,4 +211,8 @@ def test_every_broker_setting_has_a_sentence_and_a_default_that_parses() -> None
 def test_kafkas_dynamic_settings_are_dynamic() -> None:
     dynamic = {name for name, definition in BROKER_SETTINGS.items() if definition.scope is not Scope.READ_ONLY}
     assert {"log.retention.ms", "message.max.bytes", "max.connections", "log.cleaner.threads"} <= dynamic
+    assert {"producer.id.expiration.ms", "transaction.partition.verification.enable"} <= dynamic
+    assert "group.consumer.assignment.interval.ms" in dynamic
     assert not {"log.retention.hours", "node.id", "log.dirs", "num.partitions"} & dynamic
+    others = {name for name in BROKER_SETTINGS if name.startswith(("group.", "offset", "transaction"))} & dynamic
+    assert others == {"group.consumer.assignment.interval.ms", "transaction.partition.verification.enable"}

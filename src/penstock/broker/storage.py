@@ -201,6 +201,7 @@ class Storage:
     def _expire_producers(self) -> None:
         now_ms = self._node.clock.now_ms()
         for replica in self._node.replicas:
+            replica.log.producers.expiration_ms = self._node.settings.producer_id_expiration_ms
             replica.log.producers.expire(now_ms)
 
     def _remove_later(self, paths: list[str], delay_ms: int, remove: Callable[[str], None]) -> None:

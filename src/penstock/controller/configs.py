@@ -1,4 +1,4 @@
-"""Configurations of topics and brokers: single settings set, deleted, appended to; or all of a resource replaced.
+"""Configurations of topics, brokers and groups: single settings set, deleted, appended to; or all of one replaced.
 
 What results is validated as a whole, not only what changed. Each resource of a request stands alone.
 """
@@ -22,8 +22,9 @@ from penstock.protocol.messages import alter_configs as legacy
 from penstock.protocol.messages import incremental_alter_configs as incremental
 from penstock.protocol.messages.metadata_records import ConfigRecord
 from penstock.settings.definition import Scope, Setting, Type, nearest
+from penstock.settings.group_config import GROUP_SETTINGS, GroupConfig
 from penstock.settings.known import known_to_kafka
-from penstock.settings.node import BROKER_SETTINGS, NodeSettings
+from penstock.settings.node import BROKER_SETTINGS, NodeSettings, check_groups
 from penstock.settings.topic import TOPIC_SETTINGS, TopicSettings
 
 # What a record's string can be sure to hold everywhere.
@@ -157,6 +158,10 @@ class ConfigHandlers:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Unable to parse broker name as a base 10 number.")
             if int(resource.name) not in self._image.brokers:
                 raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {resource.name} found.")
+        elif resource.type == ResourceType.GROUP:
+            # It need not exist: who sets up a group may do so before its members come.
+            if not resource.name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
         elif resource.type in ResourceType._value2member_map_ and resource.type != ResourceType.UNKNOWN:
             kind = ResourceType(resource.type).name
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Configurations of type {kind} cannot be altered here.")
@@ -187,6 +192,8 @@ class ConfigHandlers:
                 )
         if resource.type == ResourceType.TOPIC:
             TopicSettings.from_overrides(result, self._topic_defaults)
+        elif resource.type == ResourceType.GROUP:
+            GroupConfig.check(result, self._static)
         else:
             try:
                 self._check_broker_configs(resource.name, result)
@@ -211,13 +218,14 @@ class ConfigHandlers:
             definition.parse(value)
         # What no single setting can tell: whether they go together.
         if broker:
-            self._static.with_dynamic(self._image.config(ResourceType.BROKER, ""), configs)
+            check_groups(self._static.with_dynamic(self._image.config(ResourceType.BROKER, ""), configs))
         else:
-            self._static.with_dynamic(configs, {})
+            check_groups(self._static.with_dynamic(configs, {}))
 
 
 def _definitions(resource: ConfigResource) -> Mapping[str, Setting]:
-    return TOPIC_SETTINGS if resource.type == ResourceType.TOPIC else BROKER_SETTINGS
+    kinds = {ResourceType.TOPIC: TOPIC_SETTINGS, ResourceType.GROUP: GROUP_SETTINGS}
+    return kinds.get(ResourceType(resource.type), BROKER_SETTINGS)
 
 
 def _combined(before: str, value: str, *, add: bool) -> str:

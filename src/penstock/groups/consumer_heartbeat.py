@@ -221,7 +221,7 @@ class ConsumerHeartbeat:
         return ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.epoch,
-            heartbeat_interval_ms=self._state.settings.consumer_heartbeat_interval_ms,
+            heartbeat_interval_ms=self._state.settings_of(request.group_id).consumer_heartbeat_interval_ms,
             assignment=assignment,
         )
 

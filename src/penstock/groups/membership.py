@@ -147,7 +147,7 @@ class Membership:
 
     def _may_assign(self, group: ConsumerGroup, now_ms: int) -> bool:
         """Not too often, so that members that come at once are assigned at once; at once if there is none yet."""
-        interval_ms = self._state.settings.assignment_interval_ms
+        interval_ms = self._state.settings_of(group.group_id).assignment_interval_ms
         return group.assignment_timestamp == 0 or now_ms >= group.assignment_timestamp + interval_ms
 
     @property
@@ -164,10 +164,11 @@ class Membership:
 
     def watch(self, group_id: str, before: ConsumerMember | None, member: ConsumerMember, now_ms: int) -> None:
         """It is alive; and if it must give something up, it must do so in time."""
-        timers, settings = self._state.timers, self._state.settings
-        session_ms = settings.consumer_session_timeout_ms
+        timers = self._state.timers
         if member.classic is not None:
             session_ms = member.classic.session_timeout_ms
+        else:
+            session_ms = self._state.settings_of(group_id).consumer_session_timeout_ms
         timers.set(TimerKey("session", group_id, member.member_id), now_ms + session_ms)
         revoke = TimerKey("revoke", group_id, member.member_id)
         if member.state is not MemberState.UNREVOKED_PARTITIONS or member.classic is not None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from penstock.settings.group_config import GroupConfig
 from penstock.settings.groups import GroupSettings
 
 
@@ -63,12 +64,21 @@ class GroupCoordinatorSettings:
             consumer_heartbeat_interval_ms=node.group_consumer_heartbeat_interval_ms,
             consumer_max_size=node.group_consumer_max_size,
             consumer_assignors=node.group_consumer_assignors,
-            migration_policy=node.group_consumer_migration_policy,
+            migration_policy=node.group_consumer_migration_policy.lower(),
             regex_refresh_interval_ms=node.group_consumer_regex_refresh_interval_ms,
             assignment_interval_ms=node.group_consumer_assignment_interval_ms,
             offset_metadata_max_bytes=node.offset_metadata_max_bytes,
             offsets_retention_ms=node.offsets_retention_minutes * 60_000,
             offsets_retention_check_interval_ms=node.offsets_retention_check_interval_ms,
+        )
+
+    def with_config(self, config: GroupConfig) -> GroupCoordinatorSettings:
+        """For a group with settings of its own."""
+        return replace(
+            self,
+            consumer_session_timeout_ms=config.consumer_session_timeout_ms,
+            consumer_heartbeat_interval_ms=config.consumer_heartbeat_interval_ms,
+            assignment_interval_ms=config.consumer_assignment_interval_ms,
         )
 
     @property

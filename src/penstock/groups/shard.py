@@ -62,9 +62,16 @@ _EXPIRY: Final = TimerKey("expiry")
 
 
 class GroupShard:
-    def __init__(self, settings: GroupCoordinatorSettings, new_id: Callable[[], bytes], topics: TopicsView) -> None:
-        """`new_id` makes 16 random bytes, for the ids of members."""
-        self.state = state = GroupState(settings, new_id)
+    def __init__(
+        self,
+        settings: GroupCoordinatorSettings,
+        settings_of: Callable[[str], GroupCoordinatorSettings],
+        new_id: Callable[[], bytes],
+        topics: TopicsView,
+    ) -> None:
+        """`settings_of` a group tells what it has of its own, now; `new_id` makes 16 random bytes, for the ids of
+        members."""
+        self.state = state = GroupState(settings, settings_of, new_id)
         state.topics = topics
         self._rebalance = Rebalance(state)
         self._join_group = JoinGroup(state, self._rebalance)

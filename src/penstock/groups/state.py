@@ -35,9 +35,16 @@ _OFFSET_VALUES = (OffsetCommitValue, LegacyOffsetCommitValue)
 
 
 class GroupState:
-    def __init__(self, settings: GroupCoordinatorSettings, new_id: Callable[[], bytes]) -> None:
-        """`new_id` makes 16 random bytes."""
+    def __init__(
+        self,
+        settings: GroupCoordinatorSettings,
+        settings_of: Callable[[str], GroupCoordinatorSettings],
+        new_id: Callable[[], bytes],
+    ) -> None:
+        """`settings_of` a group are those of all groups, but for what it has of its own; `new_id` makes 16 random
+        bytes."""
         self.settings = settings
+        self.settings_of = settings_of
         self.topics: TopicsView = NoTopics()
         self.written: dict[str, GroupMetadataValue] = {}
         self.consumer: dict[str, ConsumerGroup] = {}

@@ -82,11 +82,11 @@ class ProducerEntry:
 class ProducerStates:
     """The producers of one partition."""
 
-    __slots__ = ("_completed", "_entries", "_expiration_ms", "_ongoing", "_partition", "_verifications")
+    __slots__ = ("_completed", "_entries", "_ongoing", "_partition", "_verifications", "expiration_ms")
 
     def __init__(self, partition: object = "", expiration_ms: int = DAY_MS) -> None:
         self._partition = partition
-        self._expiration_ms = expiration_ms
+        self.expiration_ms = expiration_ms
         self._entries: dict[int, ProducerEntry] = {}
         # First offset -> producer id, ascending; insertion keeps it so, as offsets only grow.
         self._ongoing: dict[int, int] = {}
@@ -302,12 +302,12 @@ class ProducerStates:
         expired = [
             entry.producer_id
             for entry in self._entries.values()
-            if entry.transaction_first_offset < 0 and now_ms - entry.last_seen_ms >= self._expiration_ms
+            if entry.transaction_first_offset < 0 and now_ms - entry.last_seen_ms >= self.expiration_ms
         ]
         for producer_id in expired:
             del self._entries[producer_id]
         for producer_id, verification in tuple(self._verifications.items()):
-            if now_ms - verification.started_ms >= self._expiration_ms:
+            if now_ms - verification.started_ms >= self.expiration_ms:
                 del self._verifications[producer_id]
         return expired
 
@@ -320,7 +320,7 @@ class ProducerStates:
         self.clear()
         for entry in entries:
             age_ms = now_ms - entry.last_timestamp
-            entry.last_seen_ms = entry.last_timestamp if 0 <= age_ms < self._expiration_ms else now_ms
+            entry.last_seen_ms = entry.last_timestamp if 0 <= age_ms < self.expiration_ms else now_ms
             self._entries[entry.producer_id] = entry
         open_transactions = sorted(
             (entry.transaction_first_offset, entry.producer_id)

@@ -223,9 +223,9 @@ def between_or(minimum: int, maximum: int, extra: int) -> Validator:
     return check
 
 
-def one_of(*allowed: str) -> Validator:
+def one_of(*allowed: str, ignore_case: bool = False) -> Validator:
     def check(name: str, value: Value) -> None:
-        if value not in allowed:
+        if (value.lower() if ignore_case else value) not in allowed:
             raise invalid(name, value, f"String must be one of: {', '.join(allowed)}")
 
     return check

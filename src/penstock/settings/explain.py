@@ -1,8 +1,8 @@
 """Where a setting's value comes from: what DescribeConfigs and the CreateTopics response tell.
 
 A broker setting may be set for one broker, for all brokers, in the broker's file, or not at all; a topic setting may be
-set on the topic, and otherwise is what its broker setting is. The synonyms of an entry are that chain as far as it is
-set, the one in force first.
+set on the topic, and otherwise is what its broker setting is; likewise a group's. The synonyms of an entry are that
+chain as far as it is set, the one in force first.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from itertools import dropwhile
 from typing import NamedTuple
 
 from penstock.settings.definition import Scope, Setting, Type
+from penstock.settings.group_config import GROUP_SETTINGS
 from penstock.settings.node import BROKER_SETTINGS, topic_defaults
 from penstock.settings.topic import TOPIC_SETTINGS
 
@@ -25,6 +26,7 @@ class Source(IntEnum):
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    GROUP_CONFIG = 8
 
 
 class Synonym(NamedTuple):
@@ -70,6 +72,25 @@ def explain_topic(
         if override is not None:
             synonyms.insert(0, Synonym(name, override, Source.TOPIC_CONFIG))
         value = definition.format(defaults.value_of(name)) if override is None else override
+        entries.append(_entry(definition, value, synonyms, read_only=False))
+    return entries
+
+
+def explain_group(
+    overrides: Mapping[str, str], layers: BrokerLayers, names: Collection[str] | None = None
+) -> list[Explained]:
+    """Every setting of a group (or those named), by name; whether it exists does not matter."""
+    effective = layers.effective
+    entries = []
+    for name, definition in sorted(GROUP_SETTINGS.items()):
+        if names is not None and name not in names:
+            continue
+        ((synonym, _),) = definition.synonyms
+        synonyms = _chain(synonym, layers)
+        value = effective.get(synonym, definition.format(definition.default))
+        if name in overrides:
+            value = overrides[name]
+            synonyms.insert(0, Synonym(name, value, Source.GROUP_CONFIG))
         entries.append(_entry(definition, value, synonyms, read_only=False))
     return entries
 

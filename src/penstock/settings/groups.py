@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.settings.definition import INT_MAX, Type, at_least, distinct, one_of, setting
+from penstock.settings.definition import INT_MAX, Scope, Type, at_least, between, distinct, one_of, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +19,7 @@ class GroupSettings:
         Type.INT, 104_857_600, at_least(1), "segment.bytes of __consumer_offsets; small segments load faster."
     )
     offsets_topic_compression_codec: int = setting(
-        Type.INT, 0, at_least(0), "The codec __consumer_offsets is written with, by number; 0 is none."
+        Type.INT, 0, between(0, 4), "The codec __consumer_offsets is written with, by number; 0 is none."
     )
     offsets_retention_minutes: int = setting(
         Type.INT, 10_080, at_least(1), "How long offsets are kept after their group became empty."
@@ -85,12 +85,22 @@ class GroupSettings:
     group_consumer_migration_policy: str = setting(
         Type.STRING,
         "bidirectional",
-        one_of("disabled", "downgrade", "upgrade", "bidirectional"),
+        one_of("disabled", "downgrade", "upgrade", "bidirectional", ignore_case=True),
         "Whether a group may change between the classic and the consumer protocol while it has members.",
     )
     group_consumer_regex_refresh_interval_ms: int = setting(
         Type.INT, 600_000, at_least(10_000), "How often a regular expression subscription is matched again."
     )
     group_consumer_assignment_interval_ms: int = setting(
-        Type.INT, 1000, at_least(0), "The least time between two assignments of a consumer-protocol group."
+        Type.INT,
+        1000,
+        at_least(0),
+        "The least time between two assignments of a consumer-protocol group.",
+        scope=Scope.CLUSTER_WIDE,
+    )
+    group_consumer_min_assignment_interval_ms: int = setting(
+        Type.INT, 0, at_least(0), "The lowest assignment interval a group's own setting may have."
+    )
+    group_consumer_max_assignment_interval_ms: int = setting(
+        Type.INT, 15_000, at_least(0), "The highest assignment interval a group's own setting may have."
     )

@@ -14,7 +14,6 @@ controller.quota.window.num controller.quota.window.size.seconds controller.sock
 create.topic.policy.class.name delete.records.purgatory.purge.interval.requests early.start.listeners
 fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable
 group.consumer.assignor.offload.enable
-group.consumer.max.assignment.interval.ms group.consumer.min.assignment.interval.ms
 group.coordinator.append.linger.ms group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes
 group.coordinator.threads internal.metadata.delete.delay.millis internal.metadata.max.batch.size.in.bytes
 kafka.metrics.polling.interval.secs kafka.metrics.reporters

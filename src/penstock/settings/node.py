@@ -130,6 +130,7 @@ def check_node(settings: NodeSettings) -> None:
         raise refusal("max.connections.per.ip can be zero only if max.connections.per.ip.overrides is set")
     _check_listeners(settings)
     _check_quorum(settings)
+    check_groups(settings)
 
 
 def _check_listeners(settings: NodeSettings) -> None:
@@ -191,6 +192,23 @@ def _check_quorum(settings: NodeSettings) -> None:
             )
         if not settings.controller_listener_names:
             raise refusal("controller.listener.names must contain at least one value when process.roles=broker")
+
+
+def check_groups(settings: NodeSettings) -> None:
+    if "classic" not in settings.group_coordinator_rebalance_protocols:
+        raise refusal("Disabling the 'classic' protocol is not supported.")
+    for what in ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms"):
+        low, value, high = (
+            getattr(settings, attribute_of(f"group.consumer.{bound}{what}")) for bound in ("min.", "", "max.")
+        )
+        if high < low:
+            raise refusal(f"group.consumer.max.{what} must be greater than or equal to group.consumer.min.{what}")
+        if value < low:
+            raise refusal(f"group.consumer.{what} must be greater than or equal to group.consumer.min.{what}")
+        if value > high:
+            raise refusal(f"group.consumer.{what} must be less than or equal to group.consumer.max.{what}")
+    if settings.group_consumer_heartbeat_interval_ms >= settings.group_consumer_session_timeout_ms:
+        raise refusal("group.consumer.heartbeat.interval.ms must be less than group.consumer.session.timeout.ms")
 
 
 def _broker_synonyms() -> dict[str, Setting]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from penstock.model.errors import ErrorCode
 from penstock.model.regex import InvalidRegex, Regex
@@ -12,6 +13,9 @@ from penstock.protocol.messages.list_transactions import ListTransactionsRequest
 from penstock.protocol.messages.list_transactions import TransactionState as Listed
 from penstock.transactions.records import by_topic
 from penstock.transactions.state import Status, Transaction
+
+# Every shard of a broker is asked with the same pattern.
+_compile = lru_cache(maxsize=16)(Regex)
 
 
 def describe(transactional_id: str, current: Transaction | None) -> Described:
@@ -48,7 +52,7 @@ def list_transactions(
     pattern = None
     if request.transactional_id_pattern:
         try:
-            pattern = Regex(request.transactional_id_pattern)
+            pattern = _compile(request.transactional_id_pattern)
         except InvalidRegex:
             response.error_code = ErrorCode.INVALID_REGULAR_EXPRESSION
             return response

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.broker.apis.config_resources import refusal_of
 from penstock.broker.forwarding import forward
 from penstock.broker.request import Request
-from penstock.model.errors import ErrorCode, KafkaError
+from penstock.controller.controller import Controller
+from penstock.controller.result import Result
+from penstock.model.errors import KafkaError
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.alter_configs import (
     AlterConfigsRequest,
+    AlterConfigsResource,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
-from penstock.security.authorizer import CLUSTER, Operation
+from penstock.security.authorizer import Operation
 
 if TYPE_CHECKING:
     from penstock.broker.node import Node
@@ -23,20 +27,28 @@ VERSIONS = (0, 2)
 
 
 def handle(node: Node, request: Request, message: AlterConfigsRequest) -> AlterConfigsResponse | None:
-    def refusal(error: KafkaError) -> AlterConfigsResponse:
-        return AlterConfigsResponse(
-            responses=[
-                AlterConfigsResourceResponse(
-                    error_code=error.code,
-                    error_message=error.message,
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                )
-                for resource in message.resources
-            ]
+    def refused(resource: AlterConfigsResource, error: KafkaError) -> AlterConfigsResourceResponse:
+        return AlterConfigsResourceResponse(
+            error_code=error.code,
+            error_message=error.message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
         )
 
-    if not request.may(Operation.ALTER_CONFIGS, CLUSTER):
-        return refusal(KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
-    forward(node, request, lambda controller: controller.alter_configs(message), refusal)
+    def alter(controller: Controller) -> Result[AlterConfigsResponse]:
+        allowed, forbidden = [], []
+        for resource in message.resources:
+            error = refusal_of(request, Operation.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
+            if error is None:
+                allowed.append(resource)
+            else:
+                forbidden.append(refused(resource, error))
+        result = controller.alter_configs(AlterConfigsRequest(resources=allowed, validate_only=message.validate_only))
+        result.response.responses += forbidden
+        return result
+
+    def refusal(error: KafkaError) -> AlterConfigsResponse:
+        return AlterConfigsResponse(responses=[refused(resource, error) for resource in message.resources])
+
+    forward(node, request, alter, refusal)
     return None

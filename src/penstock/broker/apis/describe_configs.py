@@ -1,4 +1,4 @@
-"""DescribeConfigs: every setting of topics and brokers, its value, and where that value comes from.
+"""DescribeConfigs: every setting of topics, brokers and groups, its value, and where that value comes from.
 
 Versions 1-4: 3 adds types and documentation.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.broker.apis.config_resources import refusal_of
 from penstock.broker.request import Request
 from penstock.controller.names import check_topic_name
 from penstock.metadata.image import ResourceType
@@ -20,8 +21,8 @@ from penstock.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from penstock.security.authorizer import CLUSTER, Operation, topic_resource
-from penstock.settings.explain import Explained, explain_broker, explain_broker_defaults, explain_topic
+from penstock.security.authorizer import Operation
+from penstock.settings.explain import Explained, explain_broker, explain_broker_defaults, explain_group, explain_topic
 
 if TYPE_CHECKING:
     from penstock.broker.node import Node
@@ -48,16 +49,19 @@ def _explain(node: Node, request: Request, resource: DescribeConfigsResource) ->
     kind = resource.resource_type
     name = resource.resource_name
     keys = resource.configuration_keys or None  # naming none asks for all, as null does
+    refusal = refusal_of(request, Operation.DESCRIBE_CONFIGS, kind, name)
+    if refusal is not None:
+        raise refusal
     if kind == ResourceType.TOPIC:
-        if not request.may(Operation.DESCRIBE_CONFIGS, topic_resource(name)):
-            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         check_topic_name(name)
         if node.image.topics.by_name(name) is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return explain_topic(node.image.topic_config(name), node.setting_layers, keys)
+    if kind == ResourceType.GROUP:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        return explain_group(node.image.config(kind, name), node.setting_layers, keys)
     if kind == ResourceType.BROKER:
-        if not request.may(Operation.DESCRIBE_CONFIGS, CLUSTER):
-            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         if not name:
             return explain_broker_defaults(node.setting_layers.cluster, keys)
         if name != str(node.settings.node_id):

@@ -13,6 +13,7 @@ from penstock.broker.request import Request
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from penstock.security.authorizer import Operation, transactional_id_resource
+from penstock.transactions.listing import list_transactions
 from penstock.transactions.routing import merge_list
 
 if TYPE_CHECKING:
@@ -22,8 +23,11 @@ API_KEY = ApiKey.LIST_TRANSACTIONS
 VERSIONS = (0, 2)
 
 
-def handle(node: Node, request: Request, message: ListTransactionsRequest) -> None:
-    parts: list[ListTransactionsResponse] = []
+def handle(node: Node, request: Request, message: ListTransactionsRequest) -> ListTransactionsResponse | None:
+    # What is wrong with the filters is so also where there are no transactions.
+    parts = [list_transactions((), message, 0)]
+    if parts[0].error_code:
+        return parts[0]
     partitions = list(node.coordinators.transactions.partitions.values())
     answer = request.park()
     caller = caller_of(request)
@@ -47,3 +51,4 @@ def handle(node: Node, request: Request, message: ListTransactionsRequest) -> No
             lambda shard, token, now_ms: shard.list_transactions(message, token, caller, now_ms),
             Waiting(listed, lambda code: ListTransactionsResponse(error_code=code)),
         )
+    return None

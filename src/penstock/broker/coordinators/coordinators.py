@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from penstock.broker.coordinators.coordinator import Coordinator
@@ -19,7 +19,9 @@ from penstock.groups.shard import GroupShard
 from penstock.groups.topics import DeletedTopic
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.features import GROUP_VERSION, TRANSACTION_VERSION
+from penstock.metadata.image import ConfigResource, ResourceType
 from penstock.model.ids import Uuid
+from penstock.settings.group_config import GroupConfig
 from penstock.transactions.shard import TransactionShard
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ class Coordinators:
         self._node = node
         settings = node.settings
         self._topics = ImageTopics(node)
+        self._group_settings = ImageGroupSettings(node)
         clock = SteadyClock(node.clock, node.elapsed_ms)
         loads = Loads(node.loop)
         self.groups: Coordinator[GroupShard] = Coordinator(
@@ -80,7 +83,7 @@ class Coordinators:
 
     def _new_group_shard(self, index: int, leader_epoch: int) -> GroupShard:
         settings = GroupCoordinatorSettings.of(self._node.settings)
-        return GroupShard(settings, lambda: self._node.randomness.bytes(16), self._topics)
+        return GroupShard(settings, self._group_settings, lambda: self._node.randomness.bytes(16), self._topics)
 
     def _new_transaction_shard(self, index: int, leader_epoch: int) -> TransactionShard:
         return TransactionShard(
@@ -112,6 +115,32 @@ class Coordinators:
     def close(self) -> None:
         self.groups.close()
         self.transactions.close()
+
+
+class ImageGroupSettings:
+    """What holds for a group, as the committed metadata has it now."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._default = GroupCoordinatorSettings()
+        self._of_group: dict[str, GroupCoordinatorSettings] = {}
+        self._configs: Mapping[ConfigResource, Mapping[str, str]] | None = None
+
+    def __call__(self, group_id: str) -> GroupCoordinatorSettings:
+        image = self._node.image
+        if image.configs is not self._configs:
+            self._configs = image.configs
+            self._default = GroupCoordinatorSettings.of(self._node.settings)
+            self._of_group.clear()
+        settings = self._of_group.get(group_id)
+        if settings is not None:
+            return settings
+        overrides = image.config(ResourceType.GROUP, group_id)
+        if not overrides:
+            return self._default
+        settings = self._default.with_config(GroupConfig.in_force(overrides, self._node.settings))
+        self._of_group[group_id] = settings
+        return settings
 
 
 class ImageTopics:

@@ -1,0 +1,91 @@
+"""The settings of a single group: what the alter-configs requests may set on it, by Kafka's names.
+
+Each has a default at the broker, and the broker's bounds. What is set must be within them; bounds that are narrowed
+later narrow what was set before, and nobody has to clean up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.settings.definition import Setting, Type, at_least, attribute_of, parse_overrides, setting, settings_of
+from penstock.settings.groups import GroupSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfig:
+    consumer_session_timeout_ms: int = setting(
+        Type.INT,
+        45_000,
+        at_least(1),
+        "A consumer-protocol member of the group not heard of for this long is removed.",
+        synonyms=["group.consumer.session.timeout.ms"],
+    )
+    consumer_heartbeat_interval_ms: int = setting(
+        Type.INT,
+        5000,
+        at_least(1),
+        "How often consumer-protocol members of the group are told to send heartbeats.",
+        synonyms=["group.consumer.heartbeat.interval.ms"],
+    )
+    consumer_assignment_interval_ms: int = setting(
+        Type.INT,
+        1000,
+        at_least(0),
+        "The least time between two assignments of the group.",
+        synonyms=["group.consumer.assignment.interval.ms"],
+    )
+
+    @classmethod
+    def of_broker(cls, broker: GroupSettings) -> GroupConfig:
+        """What groups have that say nothing else."""
+        return cls(
+            consumer_session_timeout_ms=broker.group_consumer_session_timeout_ms,
+            consumer_heartbeat_interval_ms=broker.group_consumer_heartbeat_interval_ms,
+            consumer_assignment_interval_ms=broker.group_consumer_assignment_interval_ms,
+        )
+
+    @classmethod
+    def check(cls, overrides: Mapping[str, str], broker: GroupSettings) -> None:
+        """KafkaError(INVALID_CONFIG) if they cannot be set on a group."""
+        for name in overrides:
+            if name not in GROUP_SETTINGS and name.startswith(_NOT_USED):
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"Group config {name} is not used here")
+        values = parse_overrides(overrides, GROUP_SETTINGS, "group")
+        for name in overrides:
+            low, high = _bounds(name, broker)
+            if not low <= values[attribute_of(name)] <= high:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} must be in the range {low} to {high} inclusive.")
+        result = dataclasses.replace(cls.of_broker(broker), **values)
+        if result.consumer_session_timeout_ms <= result.consumer_heartbeat_interval_ms:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                "consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms",
+            )
+
+    @classmethod
+    def in_force(cls, overrides: Mapping[str, str], broker: GroupSettings) -> GroupConfig:
+        """What a group goes by that has been given these, maybe under other bounds, or by another release."""
+        values = {}
+        for name, definition in GROUP_SETTINGS.items():
+            if name in overrides:
+                low, high = _bounds(name, broker)
+                values[attribute_of(name)] = min(max(definition.parse(overrides[name]), low), high)
+        return dataclasses.replace(cls.of_broker(broker), **values)
+
+
+GROUP_SETTINGS: Final[dict[str, Setting]] = settings_of(GroupConfig)
+
+# Of Kafka's settings of groups, those of groups that are not served, and one about threads.
+_NOT_USED: Final = ("share.", "streams.", "errors.deadletterqueue.", "consumer.assignor.offload.enable")
+
+
+def _bounds(name: str, broker: GroupSettings) -> tuple[int, int]:
+    attribute = attribute_of(name).removeprefix("consumer_")
+    low: int = getattr(broker, f"group_consumer_min_{attribute}")
+    high: int = getattr(broker, f"group_consumer_max_{attribute}")
+    return low, high
