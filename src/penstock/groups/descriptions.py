@@ -34,8 +34,8 @@ class Descriptions:
         listed = []
         for groups in (self._state.classic, self._state.consumer):
             for group in groups.values():
-                kind = "Consumer" if isinstance(group, ConsumerGroup) else "Classic"
-                if types and kind.lower() not in types:
+                kind = "consumer" if isinstance(group, ConsumerGroup) else "classic"
+                if types and kind not in types:
                     continue
                 state = group.state.value
                 if states and state.lower() not in states:

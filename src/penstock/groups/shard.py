@@ -45,7 +45,12 @@ from penstock.protocol.messages.delete_groups import DeleteGroupsRequest, Delete
 from penstock.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.protocol.messages.join_group import JoinGroupRequest
-from penstock.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from penstock.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
 from penstock.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from penstock.protocol.messages.offset_commit import OffsetCommitRequest
 from penstock.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
@@ -195,7 +200,7 @@ class GroupShard:
     def join_group(self, request: JoinGroupRequest, token: Token, caller: Caller, now_ms: int) -> Decision:
         settings = self.state.settings
         error = ErrorCode.NONE
-        if not _is_valid(request.group_id):
+        if not request.group_id:
             error = ErrorCode.INVALID_GROUP_ID
         elif not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
             error = ErrorCode.INVALID_SESSION_TIMEOUT
@@ -212,7 +217,7 @@ class GroupShard:
         return out
 
     def sync_group(self, request: SyncGroupRequest, token: Token, caller: Caller, now_ms: int) -> Decision:
-        if not _is_valid(request.group_id):
+        if not request.group_id:
             return Decision([], [Reply(token, sync_error(ErrorCode.INVALID_GROUP_ID))])
         group = self.state.group(request.group_id)
         out = Decision([], [])
@@ -231,7 +236,7 @@ class GroupShard:
     def heartbeat(self, request: HeartbeatRequest, token: Token, caller: Caller, now_ms: int) -> Decision:
         group = self.state.group(request.group_id)
         error = ErrorCode.UNKNOWN_MEMBER_ID
-        if not _is_valid(request.group_id):
+        if not request.group_id:
             error = ErrorCode.INVALID_GROUP_ID
         elif isinstance(group, ClassicGroup):
             error = self._classic.heartbeat(group, request, now_ms)
@@ -249,10 +254,17 @@ class GroupShard:
         identities = request.members
         if caller.api_version < LEAVE_IN_BATCHES_SINCE:
             identities = [MemberIdentity(member_id=request.member_id)]
-        if not _is_valid(request.group_id):
+        if not request.group_id:
             response.error_code = ErrorCode.INVALID_GROUP_ID
         elif group is None:
-            response.error_code = ErrorCode.UNKNOWN_MEMBER_ID
+            response.members = [
+                MemberResponse(
+                    member_id=each.member_id,
+                    group_instance_id=each.group_instance_id,
+                    error_code=ErrorCode.UNKNOWN_MEMBER_ID,
+                )
+                for each in identities
+            ]
         elif isinstance(group, ClassicGroup):
             response.members = self._classic.leave(group, identities, now_ms, out)
         else:
@@ -284,7 +296,7 @@ class GroupShard:
     def offset_delete(self, request: OffsetDeleteRequest, token: Token, caller: Caller, now_ms: int) -> Decision:
         out = Decision([], [])
         try:
-            if not _is_valid(request.group_id):
+            if not request.group_id:
                 raise KafkaError(ErrorCode.INVALID_GROUP_ID)
             response = self._deletion.delete(request, out.records)
         except KafkaError as error:
@@ -312,10 +324,6 @@ class GroupShard:
         results = [self._descriptions.delete(group_id, out.records) for group_id in dict.fromkeys(request.groups_names)]
         out.replies.append(Reply(token, DeleteGroupsResponse(results=results)))
         return out
-
-
-def _is_valid(group_id: str) -> bool:
-    return bool(group_id.strip())
 
 
 def _is_overdue(key: TimerKey, member: ConsumerMember) -> bool:

@@ -68,4 +68,4 @@ def _coordinator(node: Node, request: Request, key_type: int, key: str) -> Coord
     endpoint = None if leader is None or leader.fenced else reachable_at(node, request.connection, leader)
     if endpoint is None:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return Coordinator(key=key, node_id=partition.leader, host=endpoint.host, port=endpoint.port, error_message=None)
+    return Coordinator(key=key, node_id=partition.leader, host=endpoint.host, port=endpoint.port)

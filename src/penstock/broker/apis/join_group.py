@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.coordinators.asking import ask, caller_of
+from penstock.broker.coordinators.asking import caller_of
+from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.request import Request
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import ApiKey
@@ -26,17 +27,20 @@ NULL_PROTOCOL_SINCE = 7
 
 def handle(node: Node, request: Request, message: JoinGroupRequest) -> JoinGroupResponse | None:
     def refusal(code: ErrorCode) -> JoinGroupResponse:
-        protocol_name = None if request.version >= NULL_PROTOCOL_SINCE else ""
-        return JoinGroupResponse(error_code=code, member_id=message.member_id, protocol_name=protocol_name)
+        return JoinGroupResponse(error_code=code, member_id=message.member_id)
+
+    def of_its_version(response: JoinGroupResponse) -> JoinGroupResponse:
+        if response.error_code and request.version >= NULL_PROTOCOL_SINCE:
+            response.protocol_name = None
+        return response
 
     if not request.may(Operation.READ, group_resource(message.group_id)):
-        return refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return of_its_version(refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED))
     caller = caller_of(request)
-    ask(
-        node.coordinators.groups,
-        request,
+    answer = request.park()
+    node.coordinators.groups.submit(
         message.group_id,
         lambda shard, token, now_ms: shard.join_group(message, token, caller, now_ms),
-        refusal,
+        Waiting(lambda response: answer(of_its_version(response)), refusal),
     )
     return None

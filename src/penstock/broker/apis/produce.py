@@ -166,6 +166,8 @@ class Produce:
             raise KafkaError(ErrorCode.INVALID_RECORD, "a partition takes exactly one record batch a request, not none")
         assert isinstance(batch, memoryview)
         header = read_header(batch)
+        if header.is_transactional and self._message.transactional_id is None:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         self._check_replicas(replica)
         checked = validate_produce(batch, header, replica.log.settings, self._now_ms, api_version=self._request.version)
         if header.is_transactional:
@@ -209,8 +211,6 @@ class Produce:
 
     def _begin_verification(self, replica: Replica, header: BatchHeader) -> Verification | None:
         """What the coordinator has to be asked before this batch is appended; None if nothing."""
-        if self._message.transactional_id is None:
-            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         support = produce_support(self._request.version)
         if not support.adds and not self._node.settings.transaction_partition_verification_enable:
             return None

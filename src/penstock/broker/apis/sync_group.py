@@ -1,6 +1,6 @@
 """SyncGroup: the leader of a classic group hands in the assignment, everybody gets its own.
 
-Versions 0-5: 3 adds static members, 5 the protocol's type and name.
+Versions 0-5: 3 adds static members, 5 the protocol's type and name, without which it is refused.
 """
 
 from __future__ import annotations
@@ -20,11 +20,15 @@ if TYPE_CHECKING:
 API_KEY = ApiKey.SYNC_GROUP
 VERSIONS = (0, 5)
 
+PROTOCOL_SINCE = 5
+
 
 def handle(node: Node, request: Request, message: SyncGroupRequest) -> SyncGroupResponse | None:
     def refusal(code: ErrorCode) -> SyncGroupResponse:
         return SyncGroupResponse(error_code=code)
 
+    if request.version >= PROTOCOL_SINCE and (message.protocol_type is None or message.protocol_name is None):
+        return refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if not request.may(Operation.READ, group_resource(message.group_id)):
         return refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     caller = caller_of(request)

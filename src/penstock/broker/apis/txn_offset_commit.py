@@ -97,6 +97,9 @@ class _Commit:
 
     def start(self) -> None:
         node, message = self._node, self._message
+        if not message.group_id:
+            self._refuse(ErrorCode.INVALID_GROUP_ID)
+            return
         replica = node.replicas.get(*self._partition)
         if replica is None or self._partition.partition not in node.coordinators.groups.partitions:
             self._refuse(ErrorCode.NOT_COORDINATOR)
