@@ -1,0 +1,151 @@
+"""A cluster of real processes in a with-block, for tests of what an application does when brokers fail.
+
+    with Cluster(brokers=3) as cluster:
+        cluster.create_topic("orders", partitions=3)
+        application = start_application(cluster.bootstrap)
+        cluster.kill(cluster.leader_of("orders"))      # kill -9
+        ...
+        cluster.heal()                                 # every broker runs, every replica is in sync
+
+Brokers are known by their ids, 1 to N. Leaving the block ends every process and removes the data; so does the death of
+the test run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Mapping
+from types import TracebackType
+
+from penstock.client.admin import Admin
+from penstock.testing.clusters import RunningCluster, start_cluster
+from penstock.testing.nodes import RunningNode
+
+HEAL_SECONDS = 60.0
+
+
+class Cluster:
+    def __init__(self, brokers: int = 3, *, properties: Mapping[str, str] | None = None) -> None:
+        """`properties`: settings by Kafka's names, for every node. One broker is its own controller, several have
+        three controllers beside them, so that any number of brokers may die."""
+        if brokers < 1:
+            raise ValueError(f"a cluster has at least one broker, not {brokers}")
+        self._size = brokers
+        self._properties = dict(properties or {})
+        self._life = contextlib.ExitStack()
+        self._running: RunningCluster | None = None
+        self._paused: set[int] = set()
+        self._is_hurt = False
+
+    def __enter__(self) -> Cluster:
+        with self._life as life:
+            directory = life.enter_context(tempfile.TemporaryDirectory(prefix="penstock-"))
+            self._running = life.enter_context(
+                start_cluster(directory, brokers=self._size, properties=self._properties)
+            )
+            self._life = life.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._running = None
+        self._life.close()
+
+    @property
+    def _cluster(self) -> RunningCluster:
+        if self._running is None:
+            raise RuntimeError("the cluster runs inside its with-block: with Cluster() as cluster: ...")
+        return self._running
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of all brokers, for `bootstrap.servers`."""
+        return self._cluster.bootstrap
+
+    @property
+    def broker_ids(self) -> list[int]:
+        return [broker.node_id for broker in self._cluster.brokers]
+
+    @property
+    def running_ids(self) -> list[int]:
+        """The brokers that have a process; it may be paused."""
+        return [broker.node_id for broker in self._cluster.brokers if broker.running]
+
+    def kill(self, broker_id: int) -> None:
+        """kill -9: gone at once, its data stays."""
+        self._hurt(broker_id).kill()
+        self._paused.discard(broker_id)
+
+    def stop(self, broker_id: int) -> None:
+        """A controlled shutdown: leadership moves away first."""
+        self._hurt(broker_id).stop()
+        self._paused.discard(broker_id)
+
+    def start(self, broker_id: int) -> None:
+        """After `kill` or `stop`: same address, same data; ready on return."""
+        self._broker(broker_id).start()
+
+    def restart(self, broker_id: int) -> None:
+        """Stop it if it runs, and start it."""
+        self.stop(broker_id)
+        self.start(broker_id)
+
+    def pause(self, broker_id: int) -> None:
+        """Keep it from doing anything, as a machine that hangs: its connections stay open and nothing answers."""
+        self._hurt(broker_id).pause()
+        self._paused.add(broker_id)
+
+    def resume(self, broker_id: int) -> None:
+        self._broker(broker_id).resume()
+        self._paused.discard(broker_id)
+
+    def heal(self) -> None:
+        """Undo what was done to brokers, and wait until every replica of every topic is in sync."""
+        if not self._is_hurt:
+            return
+        for broker_id in sorted(self._paused):
+            self.resume(broker_id)
+        for broker_id in set(self.broker_ids) - set(self.running_ids):
+            self._broker(broker_id).begin_start()
+        for broker in self._cluster.brokers:
+            broker.wait_ready()
+        with self.admin() as admin:
+            topics = [topic.name for topic in admin.topics.list(internal=True)]
+        for topic in topics:
+            self._cluster.wait_for_isr(topic, HEAL_SECONDS)
+        self._is_hurt = False
+
+    def create_topic(
+        self,
+        topic: str,
+        partitions: int = 1,
+        replicas: int | None = None,
+        configs: Mapping[str, str] | None = None,
+    ) -> str:
+        """Ready to use on return; as many replicas as the cluster's default unless said. Returns the name."""
+        self._cluster.create_topic(topic, partitions, replicas, configs)
+        return topic
+
+    def leader_of(self, topic: str, partition: int = 0) -> int:
+        """The id of the broker that leads it, after waiting for one."""
+        return self._cluster.leader_of(topic, partition).node_id
+
+    def admin(self) -> Admin:
+        """For everything else; to be closed."""
+        return Admin(",".join(broker.bootstrap for broker in self._cluster.brokers if broker.running))
+
+    def log_text(self, broker_id: int) -> str:
+        """What a broker has logged."""
+        return self._broker(broker_id).log_text()
+
+    def _hurt(self, broker_id: int) -> RunningNode:
+        broker = self._broker(broker_id)
+        self._is_hurt = True
+        return broker
+
+    def _broker(self, broker_id: int) -> RunningNode:
+        if broker_id not in self.broker_ids:
+            raise ValueError(f"no broker has the id {broker_id}; there are {self.broker_ids}")
+        return self._cluster.broker(broker_id)

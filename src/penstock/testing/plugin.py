@@ -1,0 +1,93 @@
+"""The pytest plugin: real brokers as fixtures, without a line of set-up.
+
+    def test_orders_arrive(penstock_broker, penstock_topic):
+        place_order(bootstrap=penstock_broker.bootstrap, topic=penstock_topic)
+        ...
+
+`penstock_broker` is one broker and `penstock_cluster` three, each started when a test first asks for it, shared by the
+tests of the process, and gone at its end. What a test does to them is undone after it: brokers that it killed, stopped
+or paused run again. `penstock_topic` is a topic of the test's own. Override `penstock_properties` in a conftest.py to
+give the brokers settings by Kafka's names.
+
+pytest loads this in every run where Penstock is installed, so it imports nothing until a fixture is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from penstock.testing.cluster import Cluster
+
+CLUSTER_SIZE = 3
+TOPIC_NAME_MAX = 200
+
+
+@pytest.fixture(scope="session")
+def penstock_properties() -> Mapping[str, str]:
+    """Settings of every broker by Kafka's names; override it to give some."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def _penstock_session_broker(penstock_properties: Mapping[str, str]) -> Iterator[Cluster]:
+    from penstock.testing.cluster import Cluster
+
+    with Cluster(brokers=1, properties=penstock_properties) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def _penstock_session_cluster(penstock_properties: Mapping[str, str]) -> Iterator[Cluster]:
+    from penstock.testing.cluster import Cluster
+
+    with Cluster(brokers=CLUSTER_SIZE, properties=penstock_properties) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def penstock_broker(_penstock_session_broker: Cluster) -> Iterator[Cluster]:
+    """A real broker, shared by all tests: `penstock_broker.bootstrap`."""
+    yield _penstock_session_broker
+    _penstock_session_broker.heal()
+
+
+@pytest.fixture
+def penstock_cluster(_penstock_session_cluster: Cluster) -> Iterator[Cluster]:
+    """Three real brokers, shared by all tests: `penstock_cluster.kill(penstock_cluster.leader_of("orders"))`."""
+    yield _penstock_session_cluster
+    _penstock_session_cluster.heal()
+
+
+@pytest.fixture
+def penstock_topic(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name of a topic of this test's own: on `penstock_cluster` if the test asks for that, else on
+    `penstock_broker`. One partition, unless marked `@pytest.mark.penstock_topic(partitions=3)`; `replicas` and
+    `configs` can be given there too."""
+    where = "penstock_cluster" if "penstock_cluster" in request.fixturenames else "penstock_broker"
+    cluster: Cluster = request.getfixturevalue(where)
+    marker = request.node.get_closest_marker("penstock_topic")
+    name = _topic_name(request.node.name)
+    cluster.create_topic(name, **(marker.kwargs if marker is not None else {}))
+    yield name
+    cluster.heal()
+    with cluster.admin() as admin:
+        if name in {topic.name for topic in admin.topics.list()}:
+            admin.topics.delete(name)
+
+
+def _topic_name(test: str) -> str:
+    """Of a test, without what a topic cannot be called; the ending keeps it apart from those of earlier runs."""
+    readable = re.sub(r"[^a-zA-Z0-9._-]+", "-", test).strip("-.")[:TOPIC_NAME_MAX]
+    return f"{readable}-{os.urandom(4).hex()}"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "penstock_topic(partitions, replicas, configs): how the topic of `penstock_topic` is created"
+    )
