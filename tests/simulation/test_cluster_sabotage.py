@@ -199,9 +199,9 @@ def stamp_the_first_epoch(patch: Patch) -> None:
     original = Log.append_as_leader
 
     def append_as_leader(
-        self: Log, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int, *others: Any
+        self: Log, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int, *others: Any, **more: Any
     ) -> Appended:
-        return original(self, batch, header, 0, now_ms, *others)
+        return original(self, batch, header, 0, now_ms, *others, **more)
 
     patch.setattr(Log, "append_as_leader", append_as_leader)
 
