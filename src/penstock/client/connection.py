@@ -143,7 +143,7 @@ class Connection:
             self.close()
             raise BadResponse(f"{self.address} answers {spec.name} with bytes that are no Kafka response") from error
 
-    def _decode(self, spec: ApiSpec, version: int, correlation_id: int, frame: bytes) -> Any:
+    def _decode(self, spec: ApiSpec, version: int, correlation_id: int, frame: bytes | memoryview) -> Any:
         header, position = decode_from(ResponseHeader, frame, response_header_version(spec.key, version), 0)
         if header.correlation_id != correlation_id:
             raise MalformedMessage(f"correlation id {header.correlation_id} instead of {correlation_id}")
@@ -171,5 +171,5 @@ class Connection:
         return bytes(buffer)
 
 
-def _error_code(frame: bytes, position: int) -> int:
+def _error_code(frame: bytes | memoryview, position: int) -> int:
     return int.from_bytes(frame[position : position + 2], signed=True)

@@ -1,0 +1,46 @@
+"""Topics as Arrow tables.
+
+    table = read_table("127.0.0.1:9092", "orders", value="string")
+    for batch in scan("127.0.0.1:9092", "orders", follow=True): ...
+    write_table("127.0.0.1:9092", "orders", table, key="customer", value="order")
+
+The columns are those of Spark's Kafka source. Records go straight between record batches and Arrow's buffers, by
+kernels that numba compiles once a machine (some seconds, at the first import); from a table pandas, polars and DuckDB
+are one line away. Needs the packages of `penstock[arrow]`.
+"""
+
+from __future__ import annotations
+
+from penstock.arrow.columns import DEFAULT_COLUMNS, HEADERS_TYPE, TYPES
+from penstock.arrow.errors import (
+    ArrowError,
+    BadBounds,
+    BadColumn,
+    BadValue,
+    DataLost,
+    ReadStalled,
+    RecordTooLarge,
+    UnreadableBatch,
+    WriteFailed,
+)
+from penstock.arrow.scanning import Scan, read_table, scan
+from penstock.model.ids import TopicPartition
+
+__all__ = [
+    "DEFAULT_COLUMNS",
+    "HEADERS_TYPE",
+    "TYPES",
+    "ArrowError",
+    "BadBounds",
+    "BadColumn",
+    "BadValue",
+    "DataLost",
+    "ReadStalled",
+    "RecordTooLarge",
+    "Scan",
+    "TopicPartition",
+    "UnreadableBatch",
+    "WriteFailed",
+    "read_table",
+    "scan",
+]

@@ -1,0 +1,211 @@
+"""From where to where: bounds in words, offsets or times become an offset range for each partition.
+
+A bound is "earliest", "latest", an offset, a time, or a mapping that says one of these for each partition. `start` is
+included, `end` is not. A time stands for the first record at or after it, and for the end if there is none. "latest"
+is the end as this reader sees it: under read_committed, the last stable offset.
+
+Offsets outside the log are refused before anything is read. Whoever would rather read what is left asks for that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from penstock.arrow.errors import BadBounds, DataLost
+from penstock.client.admin.topics import EARLIEST, LATEST, by_topic
+from penstock.client.errors import ClientError, raise_for
+from penstock.client.leaders import STALE, Leaders
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ids import TopicPartition
+from penstock.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+PointInLog = str | int | datetime
+Bound = PointInLog | Mapping[int | TopicPartition, PointInLog] | None
+PartitionChoice = Iterable[int | TopicPartition] | None
+
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+ISOLATION_LEVELS = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
+
+_WORDS = {"earliest": EARLIEST, "latest": LATEST}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_RETRY_SECONDS = 0.05
+
+
+class OffsetRange(NamedTuple):
+    first: int
+    end: int  # not included
+
+
+def choose_partitions(leaders: Leaders, topics: list[str], wanted: PartitionChoice) -> list[TopicPartition]:
+    """All partitions of the topics, or those that were asked for and exist."""
+    existing = [TopicPartition(name, index) for name in topics for index in sorted(leaders.topics[name].leaders)]
+    if wanted is None:
+        return existing
+    chosen = sorted({_partition(entry, topics) for entry in wanted})
+    missing = [str(each) for each in chosen if each not in existing]
+    if missing:
+        raise BadBounds(f"no such partition: {', '.join(missing)}")
+    return chosen
+
+
+def resolve_ranges(
+    leaders: Leaders,
+    partitions: list[TopicPartition],
+    start: Bound,
+    end: Bound,
+    *,
+    isolation: int,
+    skip_lost: bool,
+    timeout: float,
+) -> dict[TopicPartition, OffsetRange]:
+    """An offset range for each partition. Without an `end`, to the end of time."""
+    topics = sorted({partition.topic for partition in partitions})
+    points_at_start = _points(start, partitions, topics, "start")
+    points_at_end = {} if end is None else _points(end, partitions, topics, "end")
+    asking = _Offsets(leaders, isolation, timeout)
+    earliest, latest = asking.at(partitions, EARLIEST), asking.at(partitions, LATEST)
+    firsts = asking.points(points_at_start, earliest, latest)
+    ends = asking.points(points_at_end, earliest, latest)
+    ranges: dict[TopicPartition, OffsetRange] = {}
+    for partition in partitions:
+        first, last = firsts[partition], ends.get(partition, 2**63 - 1)
+        low, high = earliest[partition], latest[partition]
+        if first < low:
+            if not skip_lost:
+                raise DataLost(partition, first, low)
+            first = low
+        behind = first if first > high else last if end is not None and last > high else None
+        if behind is not None:
+            what = "the last stable offset" if isolation == READ_COMMITTED else "the end of the log"
+            raise BadBounds(f"{partition}: {'start' if behind == first else 'end'} {behind} is behind {what}, {high}")
+        if last < first and all(isinstance(points[partition], int) for points in (points_at_start, points_at_end)):
+            raise BadBounds(f"{partition}: end {last} is before start {first}")
+        ranges[partition] = OffsetRange(first, max(first, last))
+    return ranges
+
+
+def _partition(entry: int | TopicPartition, topics: list[str]) -> TopicPartition:
+    if isinstance(entry, tuple):
+        return TopicPartition(*entry)
+    if len(topics) != 1:
+        raise BadBounds(f"partition {entry} of which topic? With several topics, say TopicPartition(topic, {entry})")
+    return TopicPartition(topics[0], entry)
+
+
+def _points(
+    bound: Bound, partitions: list[TopicPartition], topics: list[str], name: str
+) -> dict[TopicPartition, PointInLog]:
+    if isinstance(bound, Mapping):
+        points = {_partition(entry, topics): point for entry, point in bound.items()}
+        unknown = [str(each) for each in points if each not in partitions]
+        if unknown:
+            raise BadBounds(f"{name} names {', '.join(unknown)}, which is not read here")
+        absent = [str(each) for each in partitions if each not in points]
+        if absent:
+            raise BadBounds(f"{name} says nothing of {', '.join(absent)}")
+    else:
+        points = {partition: _required(bound, name) for partition in partitions}
+    for point in points.values():
+        _check(point, name)
+    return points
+
+
+def _required(bound: Any, name: str) -> PointInLog:
+    if bound is None:
+        raise BadBounds(f"{name} must be 'earliest', 'latest', an offset or a time")
+    point: PointInLog = bound
+    return point
+
+
+def _check(point: Any, name: str) -> None:
+    if isinstance(point, datetime):
+        if point.tzinfo is None:
+            raise BadBounds(f"{name}={point!r} has no time zone; say e.g. datetime(..., tzinfo=UTC)")
+    elif isinstance(point, bool) or not (point in _WORDS if isinstance(point, str) else isinstance(point, int)):
+        raise BadBounds(f"{name}={point!r} is not 'earliest', 'latest', an offset or a time")
+    elif isinstance(point, int) and point < 0:
+        raise BadBounds(f"{name}={point}: offsets begin at 0")
+
+
+def _milliseconds(point: datetime) -> int:
+    """Of the first millisecond at or after it."""
+    return -((_EPOCH - point) // timedelta(milliseconds=1))
+
+
+class _Offsets:
+    """ListOffsets to the leaders, again while they move."""
+
+    def __init__(self, leaders: Leaders, isolation: int, timeout: float) -> None:
+        self._leaders = leaders
+        self._isolation = isolation
+        self._timeout = timeout
+
+    def points(
+        self,
+        points: Mapping[TopicPartition, PointInLog],
+        earliest: Mapping[TopicPartition, int],
+        latest: Mapping[TopicPartition, int],
+    ) -> dict[TopicPartition, int]:
+        found: dict[TopicPartition, int] = {}
+        by_time: dict[int, list[TopicPartition]] = {}
+        for partition, point in points.items():
+            if isinstance(point, datetime):
+                by_time.setdefault(_milliseconds(point), []).append(partition)
+            elif isinstance(point, str):
+                found[partition] = (earliest if point == "earliest" else latest)[partition]
+            else:
+                found[partition] = point
+        for timestamp, partitions in by_time.items():
+            for partition, offset in self.at(partitions, timestamp).items():
+                found[partition] = offset if 0 <= offset < latest[partition] else latest[partition]
+        return found
+
+    def at(self, partitions: list[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                return self._at(partitions, timestamp)
+            except (KafkaError, ClientError) as error:
+                moving = isinstance(error, ClientError) or error.code in STALE
+                if not moving or time.monotonic() > deadline:
+                    raise
+            time.sleep(_RETRY_SECONDS)
+            self._leaders.refresh()
+
+    def _at(self, partitions: list[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for partition in partitions:
+            leader = self._leaders.leader_of(partition)
+            if leader is None:
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} has no leader")
+            by_leader.setdefault(leader.broker_id, []).append(partition)
+        found: dict[TopicPartition, int] = {}
+        for broker_id, led in by_leader.items():
+            topics = [
+                ListOffsetsTopic(
+                    name=name,
+                    partitions=[ListOffsetsPartition(partition_index=index, timestamp=timestamp) for index in indexes],
+                )
+                for name, indexes in by_topic(led).items()
+            ]
+            request = ListOffsetsRequest(
+                replica_id=-1,
+                isolation_level=self._isolation,
+                topics=topics,
+                timeout_ms=int(self._leaders.cluster.timeout * 1000),
+            )
+            answer = self._leaders.cluster.request_broker(broker_id, request, ListOffsetsResponse)
+            for topic in answer.topics:
+                for result in topic.partitions:
+                    partition = TopicPartition(topic.name, result.partition_index)
+                    raise_for(result.error_code, None, f"offsets of {partition}")
+                    found[partition] = result.offset
+        return found

@@ -1,0 +1,62 @@
+"""What can go wrong between a table and a topic, each said with the place: topic, partition, offset, column or row."""
+
+from __future__ import annotations
+
+from penstock.client.errors import ClientError
+from penstock.model.ids import TopicPartition
+
+
+class ArrowError(ClientError):
+    """The base of all below."""
+
+
+class BadColumn(ArrowError, ValueError):
+    """A column that is not there, or not of a type that fits; the message names the types that do."""
+
+
+class BadBounds(ArrowError, ValueError):
+    """A `start`, `end` or `partitions` that makes no sense, or lies outside the log."""
+
+
+class BadValue(ArrowError, ValueError):
+    """A key or value that is not what its column was declared to be."""
+
+    def __init__(self, column: str, partition: TopicPartition, offset: int, problem: str) -> None:
+        super().__init__(f"{column} of {partition} at offset {offset}: {problem}")
+        self.column = column
+        self.partition = partition
+        self.offset = offset
+
+
+class DataLost(ArrowError):
+    """Records that were asked for are gone: deleted by retention, or on request."""
+
+    def __init__(self, partition: TopicPartition, first: int, available: int) -> None:
+        super().__init__(
+            f"{partition}: offsets {first} to {available - 1} are not in the log any more, it begins at {available}; "
+            f"on_data_loss='skip' goes on from there"
+        )
+        self.partition = partition
+        self.first = first
+        self.available = available
+
+
+class ReadStalled(ArrowError):
+    """A partition made no progress for too long."""
+
+
+class UnreadableBatch(ArrowError):
+    """Bytes in a partition that are no record batch, or not the ones that were written."""
+
+
+class RecordTooLarge(ArrowError, ValueError):
+    """A row that makes a larger record than the topic takes."""
+
+    def __init__(self, topic: str, row: int, size: int, reason: str) -> None:
+        super().__init__(f"row {row} makes a record of {size} bytes, topic {topic!r} refuses it: {reason}")
+        self.row = row
+        self.size = size
+
+
+class WriteFailed(ArrowError):
+    """Rows that were not confirmed. Without idempotence or acks they may have been written nevertheless."""

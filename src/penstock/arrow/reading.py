@@ -1,0 +1,290 @@
+"""Reading partitions from their leaders: one fetch under way to each, the next one sent before the last is decoded.
+
+An answer is turned into positions first, which takes only its batch headers, so that the leader is busy with the next
+piece while this one is decoded and used. Memory holds one answer a leader and the record batch that is being made.
+
+Leaders may move or die meanwhile. A partition that cannot be read is tried again with fresh metadata until it has made
+no progress for `timeout` seconds; nothing is read twice, as positions only move with what was handed out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from penstock.arrow.bounds import OffsetRange
+from penstock.arrow.columns import Columns
+from penstock.arrow.errors import ArrowError, DataLost, ReadStalled, UnreadableBatch
+from penstock.client.admin.topics import by_topic
+from penstock.client.errors import ClientError, raise_for
+from penstock.client.leaders import STALE, Leaders
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ids import TopicPartition
+from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from penstock.records.batch import CorruptBatch, iterate_headers
+from penstock.records.columnar import Located, decode_batches, wanted_batches
+
+MAX_WAIT_MS = 500
+MIN_BYTES = 1
+METADATA_SECONDS = 30.0
+_PARTITIONS_A_FETCH = 4  # how many whole pieces an answer has room for
+_RETRY_SECONDS = 0.05
+_EMPTY_ANSWERS = 2
+_STUCK_TIMES = 5
+_END_OF_TIME = 2**63 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadSettings:
+    isolation: int
+    batch_bytes: int  # of a partition in one answer, and so about the size of a record batch
+    batch_rows: int  # at most, in a record batch
+    timeout: float
+    skip_lost: bool
+    grows: bool  # partitions that are added are read, too, from their beginning
+
+
+@dataclass(slots=True)
+class _Position:
+    offset: int
+    end: int
+    stuck_since: float | None = None
+    stuck_times: int = 0
+    empty_answers: int = 0
+
+    def moved(self) -> None:
+        self.stuck_since, self.stuck_times, self.empty_answers = None, 0, 0
+
+
+class _Piece(NamedTuple):
+    """Batches of a partition that are to be decoded, in an answer's buffer."""
+
+    partition: TopicPartition
+    records: memoryview
+    batches: list[Located]
+    aborted: list[tuple[int, int]]
+    first: int
+    end: int
+
+
+class Reader:
+    def __init__(
+        self,
+        leaders: Leaders,
+        ranges: dict[TopicPartition, OffsetRange],
+        columns: Columns,
+        settings: ReadSettings,
+    ) -> None:
+        self._leaders = leaders
+        self._columns = columns
+        self._settings = settings
+        self._positions = {each: _Position(first, end) for each, (first, end) in ranges.items()}
+        self._busy: set[int] = set()  # brokers with a fetch under way
+        self._refreshed = time.monotonic()
+        self._refresh_wanted = False
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """The next offset to be asked for, by partition."""
+        return {partition: position.offset for partition, position in self._positions.items()}
+
+    def record_batches(self) -> Iterator[tuple[TopicPartition, Any]]:
+        while self._send_fetches():
+            for event in self._leaders.wait(_RETRY_SECONDS if self._refresh_wanted else 1.0):
+                self._busy.discard(event.broker_id)
+                if event.error is not None:
+                    self._trouble(None, str(event.error))
+                for answer in event.answers:
+                    pieces = self._advance(answer.response)
+                    self._send_fetches()
+                    for piece in pieces:
+                        yield from self._decode(piece)
+
+    # -- asking
+
+    def _send_fetches(self) -> bool:
+        """A fetch to every leader that has none to answer; False when there is nothing left to read."""
+        unfinished = {each: position for each, position in self._positions.items() if position.offset < position.end}
+        if not unfinished:
+            return False
+        self._refresh()
+        by_leader: dict[int, list[FetchPartition]] = {}
+        order: dict[int, list[TopicPartition]] = {}
+        for partition, position in unfinished.items():
+            leader = self._leaders.leader_of(partition)
+            if leader is None:
+                self._trouble(partition, f"{partition} has no leader")
+            elif leader.broker_id not in self._busy:
+                order.setdefault(leader.broker_id, []).append(partition)
+                by_leader.setdefault(leader.broker_id, []).append(
+                    FetchPartition(
+                        partition=partition.partition,
+                        current_leader_epoch=leader.epoch,
+                        fetch_offset=position.offset,
+                        partition_max_bytes=self._settings.batch_bytes,
+                    )
+                )
+        for broker_id, asked in by_leader.items():
+            self._fetch(broker_id, order[broker_id], asked)
+        return True
+
+    def _fetch(self, broker_id: int, partitions: list[TopicPartition], asked: list[FetchPartition]) -> None:
+        wanted = dict(zip(partitions, asked, strict=True))
+        topics = [
+            FetchTopic(
+                topic=name,
+                topic_id=self._leaders.topics[name].topic_id,
+                partitions=[wanted[TopicPartition(name, index)] for index in indexes],
+            )
+            for name, indexes in by_topic(partitions).items()
+        ]
+        request = FetchRequest(
+            max_wait_ms=MAX_WAIT_MS,
+            min_bytes=MIN_BYTES,
+            max_bytes=self._settings.batch_bytes * _PARTITIONS_A_FETCH,
+            isolation_level=self._settings.isolation,
+            topics=topics,
+        )
+        try:
+            self._leaders.channel(broker_id).send(request, None)
+            self._busy.add(broker_id)
+        except ClientError as error:
+            self._leaders.drop(broker_id)
+            for partition in partitions:
+                self._trouble(partition, str(error))
+
+    def _refresh(self) -> None:
+        age = time.monotonic() - self._refreshed
+        if age > METADATA_SECONDS or (self._refresh_wanted and age > _RETRY_SECONDS):
+            problem = self._leaders.refresh()
+            self._refreshed = time.monotonic()
+            self._refresh_wanted = problem is not None
+            if self._settings.grows:
+                self._take_new_partitions()
+
+    def _take_new_partitions(self) -> None:
+        for name in self._leaders.topics:
+            for index in self._leaders.topics[name].leaders:
+                self._positions.setdefault(TopicPartition(name, index), _Position(0, _END_OF_TIME))
+
+    # -- answers
+
+    def _advance(self, response: FetchResponse) -> list[_Piece]:
+        """Move the positions of all partitions of an answer; what is to be decoded of it."""
+        if response.error_code:
+            self._trouble(None, ErrorCode(response.error_code).text)
+            return []
+        pieces = []
+        empty = not response.throttle_time_ms and not any(
+            data.records for topic in response.responses for data in topic.partitions
+        )
+        for topic in response.responses:
+            name = topic.topic or self._leaders.names.get(topic.topic_id, "")
+            for data in topic.partitions:
+                partition = TopicPartition(name, data.partition_index)
+                position = self._positions.get(partition)
+                if position is None:
+                    continue
+                if data.error_code:
+                    self._refused(partition, position, data)
+                else:
+                    pieces += self._advance_partition(partition, position, data, empty)
+        return pieces
+
+    def _advance_partition(
+        self, partition: TopicPartition, position: _Position, data: PartitionData, empty: bool
+    ) -> list[_Piece]:
+        records = data.records if isinstance(data.records, memoryview) else memoryview(b"")
+        batches = self._batches(partition, records)
+        first = position.offset
+        if not batches:
+            self._idle(partition, position, data, empty)
+            return []
+        position.offset = max(first, batches[-1][1].next_offset)
+        position.moved()
+        # Whoever had data waits behind the others: an answer may have no room for all.
+        self._positions[partition] = self._positions.pop(partition)
+        aborted = [(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()]
+        return [_Piece(partition, records, batches, aborted, first, position.end)]
+
+    def _batches(self, partition: TopicPartition, records: memoryview) -> list[Located]:
+        try:
+            batches = list(iterate_headers(records))
+        except CorruptBatch as error:
+            raise _located(partition, error) from error
+        if records and not batches:
+            raise _located(partition, CorruptBatch(f"{len(records)} bytes without a whole batch"))
+        return batches
+
+    def _idle(self, partition: TopicPartition, position: _Position, data: PartitionData, empty: bool) -> None:
+        """Nothing came: right at the end of what there is, and where others filled the answer.
+
+        In front of a bound it means that compaction has left nothing up to there, if the whole answer was empty, and
+        again so; or that a new leader has yet to catch up.
+        """
+        readable = data.last_stable_offset if self._settings.isolation else data.high_watermark
+        if position.end == _END_OF_TIME or not empty:
+            position.moved()
+        elif readable < position.end:
+            self._stuck(partition, position, f"its leader has records up to {readable} only")
+        else:
+            position.empty_answers += 1
+            if position.empty_answers == _EMPTY_ANSWERS:
+                position.offset = position.end
+
+    def _refused(self, partition: TopicPartition, position: _Position, data: PartitionData) -> None:
+        code = ErrorCode(data.error_code)
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._out_of_range(partition, position, data)
+        elif code in STALE:
+            self._trouble(partition, code.text)
+        else:
+            raise_for(code, None, f"cannot read {partition} at offset {position.offset}")
+
+    def _out_of_range(self, partition: TopicPartition, position: _Position, data: PartitionData) -> None:
+        """Before the log: lost. Behind it: a new leader may be behind for a moment."""
+        start = data.log_start_offset
+        if 0 <= position.offset < start:
+            if not self._settings.skip_lost:
+                raise DataLost(partition, position.offset, start)
+            position.offset = min(start, position.end)
+            position.moved()
+        else:
+            self._trouble(partition, f"the log was cut, its leader has records up to {data.high_watermark} only")
+
+    def _trouble(self, partition: TopicPartition | None, problem: str) -> None:
+        """Look for leaders again; give up on a partition that has been in trouble for too long."""
+        self._refresh_wanted = True
+        if partition is not None:
+            self._stuck(partition, self._positions[partition], problem)
+            return
+        for each, position in self._positions.items():
+            if position.offset < position.end:
+                self._stuck(each, position, problem)
+
+    def _stuck(self, partition: TopicPartition, position: _Position, problem: str) -> None:
+        now = time.monotonic()
+        position.stuck_since = position.stuck_since or now
+        position.stuck_times += 1  # as the time may have passed elsewhere: in the hands of whom we read for
+        stuck = now - position.stuck_since
+        if stuck > self._settings.timeout and position.stuck_times > _STUCK_TIMES:
+            end = "" if position.end == _END_OF_TIME else f" (to be read up to {position.end})"
+            raise ReadStalled(f"{partition} at offset {position.offset}{end} got nowhere for {stuck:.0f} s: {problem}")
+
+    # -- records
+
+    def _decode(self, piece: _Piece) -> Iterator[tuple[TopicPartition, Any]]:
+        partition, records, batches, aborted, first, end = piece
+        try:
+            wanted = wanted_batches(records, batches, aborted, first, end)
+            for spans in decode_batches(records, wanted, first, end, group_bytes=self._settings.batch_bytes * 2):
+                batch = self._columns.record_batch(spans, partition)
+                for start in range(0, len(batch), self._settings.batch_rows):
+                    yield partition, batch.slice(start, self._settings.batch_rows)
+        except KafkaError as error:
+            raise _located(partition, error) from error
+
+
+def _located(partition: TopicPartition, error: KafkaError) -> ArrowError:
+    return UnreadableBatch(f"{partition}: {error.message}")

@@ -1,0 +1,203 @@
+"""`scan` and `read_table`: topics as record batches, one after the other, and as one table."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.arrow.bounds import (
+    ISOLATION_LEVELS,
+    Bound,
+    OffsetRange,
+    PartitionChoice,
+    choose_partitions,
+    resolve_ranges,
+)
+from penstock.arrow.columns import Columns
+from penstock.arrow.errors import BadBounds
+from penstock.arrow.reading import Reader, ReadSettings
+from penstock.client.leaders import Leaders
+from penstock.model.ids import TopicPartition
+
+BATCH_BYTES = 8 * 1024 * 1024
+BATCH_ROWS = 1_000_000
+REQUEST_SECONDS = 10.0
+TIMEOUT_SECONDS = 60.0
+
+
+class Scan:
+    """An iterator of record batches. Sockets are open from the first to the last of them, or to `close`."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topics: list[str],
+        ranges: dict[TopicPartition, OffsetRange],
+        columns: Columns,
+        settings: ReadSettings,
+        request_timeout: float,
+    ) -> None:
+        self.ranges = ranges
+        self._columns = columns
+        self._batches = self._read(bootstrap, topics, settings, request_timeout)
+        self._reader: Reader | None = None
+
+    @property
+    def schema(self) -> Any:
+        return self._columns.schema
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """Of each partition, the next offset that has not been asked for: at the end, where to go on another time.
+
+        Before the end the batches handed out may be behind that.
+        """
+        if self._reader is not None:
+            return self._reader.positions()
+        return {partition: bounds.first for partition, bounds in self.ranges.items()}
+
+    def reader(self) -> Any:
+        """A pyarrow.RecordBatchReader, for whoever takes those: DuckDB, datasets, Parquet."""
+        return pa.RecordBatchReader.from_batches(self.schema, self)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._batches)[1]
+
+    def located(self) -> Iterator[tuple[TopicPartition, Any]]:
+        """The same batches, each with the partition it comes from."""
+        return self._batches
+
+    def __enter__(self) -> Scan:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._batches.close()
+
+    def _read(
+        self, bootstrap: str, topics: list[str], settings: ReadSettings, request_timeout: float
+    ) -> Generator[tuple[TopicPartition, Any], None, None]:
+        with Leaders(bootstrap, timeout=request_timeout) as leaders:
+            leaders.find(topics)
+            self._reader = Reader(leaders, self.ranges, self._columns, settings)
+            yield from self._reader.record_batches()
+
+
+def scan(
+    bootstrap: str,
+    topics: str | Iterable[str],
+    *,
+    start: Bound = "earliest",
+    end: Bound = "latest",
+    columns: Iterable[str] | None = None,
+    partitions: PartitionChoice = None,
+    key: Any = None,
+    value: Any = None,
+    isolation: str = "read_committed",
+    follow: bool = False,
+    on_data_loss: str = "fail",
+    batch_bytes: int = BATCH_BYTES,
+    batch_rows: int = BATCH_ROWS,
+    timeout: float = TIMEOUT_SECONDS,
+    request_timeout: float = REQUEST_SECONDS,
+) -> Scan:
+    """Record batches of one or more topics, each batch of one partition, a partition's in the order of its offsets.
+
+    start, end       from where to where: "earliest", "latest", an offset, a time (datetime with a time zone), or a
+                     mapping from partition (number, or TopicPartition) to one of these. `end` is not included.
+    follow           go on for ever, waiting for what comes, partitions that are added included; `end` is not used.
+    columns          of key, value, topic, partition, offset, timestamp, timestampType, headers; all but the headers
+                     unless said. What is left out costs nothing.
+    partitions       only these: numbers, or TopicPartition where there are several topics.
+    key, value       how to decode them: an Arrow type or its name (binary; string; int16 to float64, big-endian as
+                     Java's serializers write them; a struct, from JSON), a deserializer, or (deserializer, type).
+    isolation        "read_committed" leaves out records of transactions that are open or were aborted;
+                     "read_uncommitted" does not.
+    on_data_loss     "fail" where records that were asked for are gone, or "skip" to what is left.
+    batch_bytes      how much of a partition to fetch at once, which makes the size of a batch and, times four, the
+                     memory that a leader's answers take; batch_rows limits the rows.
+    timeout          how long a partition may get nowhere, while leaders move or brokers are down.
+    request_timeout  how long a broker may take to answer.
+    """
+    names = [topics] if isinstance(topics, str) else list(topics)
+    if not names:
+        raise BadBounds("no topic is given")
+    wanted = Columns(columns, key, value)
+    if isolation not in ISOLATION_LEVELS:
+        raise BadBounds(f"isolation={isolation!r} is not one of {', '.join(ISOLATION_LEVELS)}")
+    if on_data_loss not in ("fail", "skip"):
+        raise BadBounds(f"on_data_loss={on_data_loss!r} is neither 'fail' nor 'skip'")
+    if batch_bytes < 1 or batch_rows < 1:
+        raise BadBounds("batch_bytes and batch_rows must be positive")
+    settings = ReadSettings(
+        isolation=ISOLATION_LEVELS[isolation],
+        batch_bytes=batch_bytes,
+        batch_rows=batch_rows,
+        timeout=timeout,
+        skip_lost=on_data_loss == "skip",
+        grows=follow and partitions is None,
+    )
+    with Leaders(bootstrap, timeout=request_timeout) as leaders:
+        leaders.find(names)
+        ranges = resolve_ranges(
+            leaders,
+            choose_partitions(leaders, names, partitions),
+            start,
+            None if follow else end,
+            isolation=settings.isolation,
+            skip_lost=settings.skip_lost,
+            timeout=timeout,
+        )
+    return Scan(bootstrap, names, ranges, wanted, settings, request_timeout)
+
+
+def read_table(
+    bootstrap: str,
+    topics: str | Iterable[str],
+    *,
+    start: Bound = "earliest",
+    end: Bound = "latest",
+    columns: Iterable[str] | None = None,
+    partitions: PartitionChoice = None,
+    key: Any = None,
+    value: Any = None,
+    isolation: str = "read_committed",
+    on_data_loss: str = "fail",
+    batch_bytes: int = BATCH_BYTES,
+    timeout: float = TIMEOUT_SECONDS,
+    request_timeout: float = REQUEST_SECONDS,
+) -> Any:
+    """One or more topics, or parts of them, as a pyarrow.Table: by topic and partition, and there by offset.
+
+    The arguments are those of `scan`.
+    """
+    batches: dict[TopicPartition, list[Any]] = {}
+    with scan(
+        bootstrap,
+        topics,
+        start=start,
+        end=end,
+        columns=columns,
+        partitions=partitions,
+        key=key,
+        value=value,
+        isolation=isolation,
+        on_data_loss=on_data_loss,
+        batch_bytes=batch_bytes,
+        timeout=timeout,
+        request_timeout=request_timeout,
+    ) as scanned:
+        for partition, batch in scanned.located():
+            batches.setdefault(partition, []).append(batch)
+        ordered = [batch for partition in sorted(batches) for batch in batches[partition]]
+        # A deserializer's type is learned on the way: batches before its first value have nulls of no type.
+        return pa.Table.from_batches([batch.cast(scanned.schema) for batch in ordered], scanned.schema)
