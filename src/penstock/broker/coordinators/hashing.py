@@ -3,9 +3,12 @@ brokers and tools of Kafka compute it."""
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 _MASK = 0xFFFFFFFF
 
 
+@lru_cache(maxsize=1 << 14)  # every request of every member asks for it
 def java_hash(text: str) -> int:
     """`String.hashCode`, of UTF-16 units, without its sign."""
     data = text.encode("utf-16-be", "surrogatepass")
