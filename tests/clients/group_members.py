@@ -1,25 +1,38 @@
 """Members of consumer groups, one unmodified client library each, behind the few verbs that the tests of groups need.
 
 A member reads what it is given, commits what it has read when told to, and leaves. All are polled in turns by the test,
-as a program's main loop would.
+as a program's main loop would. What it is given is noted with the generation (or member epoch) in which that happened.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 import threading
+import warnings
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import aiokafka
 import confluent_kafka
 import kafka
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from drivers import DEADLINE_S
 
 T = TypeVar("T")
 
-SESSION_MS = 6000
-HEARTBEAT_MS = 300
+
+class Timing(NamedTuple):
+    session_ms: int = 6000
+    heartbeat_ms: int = 300
+    request_ms: int = 30_000
+    """How long a broker that is silent is waited for."""
+    metadata_ms: int = 1000
+
+
+TIMING = Timing()
 
 
 class Read(NamedTuple):
@@ -28,13 +41,22 @@ class Read(NamedTuple):
     value: bytes
 
 
+class Given(NamedTuple):
+    """All partitions that a member has from now on."""
+
+    generation: int
+    partitions: frozenset[int]
+
+
 class Member(Protocol):
+    given: list[Given]
+
     def poll(self) -> list[Read]:
         """What has come within a moment."""
         ...
 
-    def commit(self) -> None:
-        """Everything that `poll` has returned; raises if that is refused."""
+    def commit(self) -> dict[int, int]:
+        """Everything that `poll` has returned, and is still its own; raises if that is refused."""
         ...
 
     def assignment(self) -> set[int]: ...
@@ -42,40 +64,66 @@ class Member(Protocol):
     def leave(self) -> None: ...
 
 
+class Refused(Exception):
+    """A commit, by the group: the member is no longer in it, or not in this generation."""
+
+
 class Confluent:
     protocol = "classic"
+    strategy = "range,roundrobin"
 
-    def __init__(self, bootstrap: str, group: str, topic: str, **settings: Any) -> None:
+    def __init__(self, bootstrap: str, group: str, topic: str, timing: Timing = TIMING) -> None:
         conf: dict[str, Any] = {
             "bootstrap.servers": bootstrap,
             "group.id": group,
             "group.protocol": self.protocol,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
+            "socket.timeout.ms": timing.request_ms,
+            "topic.metadata.refresh.interval.ms": timing.metadata_ms,
             "log_level": 0,
         }
         if self.protocol == "classic":
-            conf |= {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": HEARTBEAT_MS}
-        self._consumer = confluent_kafka.Consumer(conf | settings)
-        self._consumer.subscribe([topic])
+            conf |= {
+                "session.timeout.ms": timing.session_ms,
+                "heartbeat.interval.ms": timing.heartbeat_ms,
+                "partition.assignment.strategy": self.strategy,
+            }
+        self.given: list[Given] = []
+        self._consumer = confluent_kafka.Consumer(conf)
+        self._consumer.subscribe([topic], on_assign=self._assigned)
+
+    def _assigned(self, consumer: confluent_kafka.Consumer, added: list[confluent_kafka.TopicPartition]) -> None:
+        everything = {each.partition for each in (*consumer.assignment(), *added)}
+        self.given.append(Given(generation_of(consumer.consumer_group_metadata()), frozenset(everything)))
 
     def poll(self) -> list[Read]:
         messages = self._consumer.consume(100, 0.05)
         return [Read(each.partition(), each.offset(), each.value()) for each in messages if each.error() is None]
 
-    def commit(self) -> None:
+    def commit(self) -> dict[int, int]:
         try:
-            for each in self._consumer.commit(asynchronous=False):
-                assert each.error is None, each.error
+            committed = self._consumer.commit(asynchronous=False)
         except confluent_kafka.KafkaException as error:
-            if error.args[0].code() != confluent_kafka.KafkaError._NO_OFFSET:
-                raise
+            if error.args[0].code() == confluent_kafka.KafkaError._NO_OFFSET:
+                return {}
+            raise Refused(str(error)) from error
+        for each in committed:
+            if each.error is not None:
+                raise Refused(str(each.error))
+        return {each.partition: each.offset for each in committed if each.offset >= 0}
 
     def assignment(self) -> set[int]:
         return {each.partition for each in self._consumer.assignment()}
 
     def leave(self) -> None:
         self._consumer.close()
+
+
+def generation_of(metadata: bytes) -> int:
+    """What librdkafka hands to transactional producers: a magic word, the generation, ids."""
+    assert metadata.startswith(b"CGMDv2:"), metadata
+    return int.from_bytes(metadata[7:11], sys.byteorder, signed=True)
 
 
 class ConfluentConsumerProtocol(Confluent):
@@ -83,62 +131,103 @@ class ConfluentConsumerProtocol(Confluent):
 
 
 class ConfluentCooperative(Confluent):
-    def __init__(self, bootstrap: str, group: str, topic: str) -> None:
-        super().__init__(bootstrap, group, topic, **{"partition.assignment.strategy": "cooperative-sticky"})
+    strategy = "cooperative-sticky"
 
 
-class KafkaPython:
-    def __init__(self, bootstrap: str, group: str, topic: str) -> None:
+class KafkaPython(kafka.ConsumerRebalanceListener):
+    def __init__(self, bootstrap: str, group: str, topic: str, timing: Timing = TIMING) -> None:
+        self.given: list[Given] = []
+        self._topic = topic
+        self._read_up_to: dict[int, int] = {}
         self._consumer = kafka.KafkaConsumer(
-            topic,
             bootstrap_servers=bootstrap,
             group_id=group,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
-            session_timeout_ms=SESSION_MS,
-            heartbeat_interval_ms=HEARTBEAT_MS,
-            metadata_max_age_ms=1000,  # it may join before it knows how many partitions there are, and assign none
+            session_timeout_ms=timing.session_ms,
+            heartbeat_interval_ms=timing.heartbeat_ms,
+            request_timeout_ms=timing.request_ms,
+            metadata_max_age_ms=timing.metadata_ms,
+            reconnect_backoff_max_ms=500,  # and not 30 s, as it has by default
         )
+        self._consumer.partitions_for_topic(topic)  # else it may join before it knows of any, and assign none
+        self._consumer.subscribe([topic], listener=self)
+
+    def on_partitions_revoked(self, revoked: Any) -> None:
+        self._read_up_to.clear()
+
+    def on_partitions_assigned(self, assigned: Any) -> None:
+        generation = self._consumer.group_metadata().generation_id
+        self.given.append(Given(generation, frozenset(each.partition for each in assigned)))
 
     def poll(self) -> list[Read]:
         found = self._consumer.poll(timeout_ms=50)
-        return [Read(each.partition, each.offset, each.value) for records in found.values() for each in records]
+        read = [Read(each.partition, each.offset, each.value) for records in found.values() for each in records]
+        self._read_up_to |= {each.partition: each.offset + 1 for each in read}
+        return read
 
-    def commit(self) -> None:
-        self._consumer.commit()
+    def commit(self) -> dict[int, int]:
+        offsets = dict(self._read_up_to)
+        try:
+            self._consumer.commit(
+                {
+                    kafka.TopicPartition(self._topic, partition): kafka.OffsetAndMetadata(offset, "", -1)
+                    for partition, offset in offsets.items()
+                }
+            )
+        except kafka.errors.KafkaError as error:
+            raise Refused(str(error)) from error
+        return offsets
 
     def assignment(self) -> set[int]:
         return {each.partition for each in self._consumer.assignment()}
 
     def leave(self) -> None:
         self._consumer.close()
+        del self._consumer
+        with warnings.catch_warnings():  # it forgets to close sockets whose connection was refused
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
 
 
-class AioKafka:
+class AioKafka(aiokafka.ConsumerRebalanceListener):
     """On an event loop of its own, in a thread: heartbeats go on while the test looks elsewhere."""
 
-    def __init__(self, bootstrap: str, group: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, group: str, topic: str, timing: Timing = TIMING) -> None:
+        self.given: list[Given] = []
+        self._topic = topic
+        self._read_up_to: dict[int, int] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self._consumer = self._call(self._start(bootstrap, group, topic))
+        self._consumer = self._call(self._start(bootstrap, group, timing))
 
-    async def _start(self, bootstrap: str, group: str, topic: str) -> Any:
+    async def _start(self, bootstrap: str, group: str, timing: Timing) -> Any:
         consumer = aiokafka.AIOKafkaConsumer(
-            topic,
             bootstrap_servers=bootstrap,
             group_id=group,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
-            session_timeout_ms=SESSION_MS,
-            heartbeat_interval_ms=HEARTBEAT_MS,
+            session_timeout_ms=timing.session_ms,
+            heartbeat_interval_ms=timing.heartbeat_ms,
+            request_timeout_ms=timing.request_ms,
+            metadata_max_age_ms=timing.metadata_ms,
+            partition_assignment_strategy=(RangePartitionAssignor, RoundRobinPartitionAssignor),  # as the others have
         )
+        consumer.subscribe([self._topic], listener=self)
         # Returns when the group has let it in, for which others may have to be polled: so nobody waits for it here.
         self._starting = asyncio.ensure_future(consumer.start())
         return consumer
 
+    def on_partitions_revoked(self, revoked: Any) -> None:
+        self._read_up_to.clear()
+
+    def on_partitions_assigned(self, assigned: Any) -> None:
+        generation = self._consumer._coordinator.generation
+        self.given.append(Given(generation, frozenset(each.partition for each in assigned)))
+
     def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(DEADLINE_S)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(2 * DEADLINE_S)
 
     def poll(self) -> list[Read]:
         return self._call(self._poll())
@@ -149,10 +238,24 @@ class AioKafka:
             return []
         self._starting.result()
         found = await self._consumer.getmany(timeout_ms=50)
-        return [Read(each.partition, each.offset, each.value) for records in found.values() for each in records]
+        read = [Read(each.partition, each.offset, each.value) for records in found.values() for each in records]
+        self._read_up_to |= {each.partition: each.offset + 1 for each in read}
+        return read
 
-    def commit(self) -> None:
-        self._call(self._consumer.commit())
+    def commit(self) -> dict[int, int]:
+        return self._call(self._commit())
+
+    async def _commit(self) -> dict[int, int]:
+        offsets = dict(self._read_up_to)
+        if not offsets:
+            return {}
+        try:
+            await self._consumer.commit(
+                {aiokafka.TopicPartition(self._topic, partition): offset for partition, offset in offsets.items()}
+            )
+        except aiokafka.errors.KafkaError as error:
+            raise Refused(repr(error)) from error
+        return offsets
 
     def assignment(self) -> set[int]:
         return {each.partition for each in self._consumer.assignment()}
@@ -168,7 +271,7 @@ class AioKafka:
         await self._consumer.stop()
 
 
-NewMember = Callable[[str, str, str], Member]
+NewMember = Callable[..., Member]
 
 KINDS: dict[str, NewMember] = {
     "confluent": Confluent,

@@ -1,0 +1,248 @@
+"""What can happen to a consumer group and its cluster under load, each with its repair."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from confluent_kafka import Consumer, TopicPartition
+
+from chaos.faults import PROPERTIES as CLUSTER_PROPERTIES
+from chaos.group_ledger import Ledger
+from chaos.programs import Program
+from chaos.workload import Writer
+from penstock.broker.coordinators.hashing import partition_for
+from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS
+from penstock.testing.clusters import RunningCluster
+from penstock.testing.nodes import RunningNode
+
+INTERNAL_PARTITIONS = 4
+SESSION_MS = 4000
+TIMING = {"session_ms": SESSION_MS, "heartbeat_ms": 300, "request_ms": 6000}
+PROGRESS_SECONDS = 120.0
+
+# Members that die are missed after four seconds; nobody waits for others to join.
+PROPERTIES = {
+    **CLUSTER_PROPERTIES,
+    "offsets.topic.num.partitions": str(INTERNAL_PARTITIONS),
+    "transaction.state.log.num.partitions": str(INTERNAL_PARTITIONS),
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "300",
+    "group.consumer.assignment.interval.ms": "0",
+}
+
+
+@dataclass
+class GroupScene:
+    cluster: RunningCluster
+    writer: Writer
+    topic: str
+    group: str
+    kinds: list[str]
+    rng: random.Random
+    ledger: Ledger = field(default_factory=Ledger)
+    members: list[Program] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._next_kind = itertools.cycle(self.kinds)
+        self._asking = Consumer({"bootstrap.servers": self.cluster.bootstrap, "group.id": self.group, "log_level": 0})
+
+    def join(self, count: int = 1) -> None:
+        for _ in range(count):
+            settings = {
+                "kind": next(self._next_kind),
+                "bootstrap": self.cluster.bootstrap,
+                "group": self.group,
+                "topic": self.topic,
+                "timing": TIMING,
+            }
+            self.members.append(Program("chaos.group_member", settings, self.ledger.heard))
+
+    def resize(self, count: int) -> None:
+        """Members come, or go in good order."""
+        self.join(max(0, count - len(self.members)))
+        going, self.members = self.members[count:], self.members[:count]
+        for member in going:
+            status = member.leave()
+            assert status == 0, f"a member ended with {status}"
+
+    def coordinator(self) -> RunningNode:
+        return self.cluster.leader_of(CONSUMER_OFFSETS, partition_for(self.group, INTERNAL_PARTITIONS))
+
+    def leader(self) -> RunningNode:
+        return self.cluster.leader_of(self.topic, self.rng.randrange(self.writer.partitions))
+
+    def working_member(self) -> Program:
+        """One that has partitions, after waiting for it."""
+        self.cluster.wait_until(lambda: any(self.ledger.owned.get(each) for each in self.members), "a working member")
+        return self.rng.choice([each for each in self.members if self.ledger.owned.get(each)])
+
+    def ends(self) -> dict[int, int]:
+        """How far each partition goes, by what was acknowledged to the writer."""
+        ends: dict[int, int] = {}
+        for partition, offset in reversed(list(self.writer.acknowledged.values())):
+            if offset is not None:
+                ends.setdefault(partition, offset + 1)
+            if len(ends) == self.writer.partitions:
+                break
+        return ends
+
+    def progress(self) -> None:
+        """What is sent from now on is read and committed, of all partitions."""
+        self.writer.wait_for_all_after(self.writer.sent)
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Everything that was acknowledged to the writer is read and committed."""
+        ends = self.ends()
+        deadline = time.monotonic() + PROGRESS_SECONDS
+        while not self.ledger.has_committed(ends):
+            assert time.monotonic() < deadline, f"{ends} not reached: {self.ledger.progress()}"
+            crashed = [each.process.returncode for each in self.members if not each.is_running]
+            assert not crashed, f"members ended with {crashed}"
+            time.sleep(0.02)
+
+    def check_commits(self) -> None:
+        """What was acknowledged is there."""
+        acknowledged = dict(self.ledger.acknowledged)
+        asked = [TopicPartition(self.topic, partition) for partition in acknowledged]
+        lost = [
+            f"partition {each.partition}: {acknowledged[each.partition]} was committed, {each.offset} is"
+            for each in self._asking.committed(asked, 60)
+            if each.error is not None or each.offset < acknowledged[each.partition]
+        ]
+        assert not lost, lost
+        self.ledger.check()
+
+    def whole(self) -> None:
+        for topic in (self.topic, CONSUMER_OFFSETS):
+            self.cluster.wait_for_isr(topic)
+
+    def end(self) -> None:
+        for member in self.members:
+            if member.is_running:
+                member.kill()
+        self._asking.close()
+
+
+def kill_member(scene: GroupScene) -> None:
+    member = scene.working_member()
+    member.kill()
+    scene.members.remove(member)
+    scene.join()
+    scene.progress()
+
+
+def kill_half(scene: GroupScene) -> None:
+    killed = scene.members[: (len(scene.members) + 1) // 2]
+    for member in killed:
+        member.kill()
+        scene.members.remove(member)
+    scene.join(len(killed))
+    scene.progress()
+
+
+def pause_member(scene: GroupScene) -> None:
+    """Silent for so long that others read in its place; then it wakes up, thinking that it owns what it did."""
+    if len(scene.members) < 2:
+        scene.join()
+        scene.progress()
+    member = scene.working_member()
+    member.pause()
+    try:
+        scene.progress()
+    finally:
+        member.resume()
+    scene.progress()
+
+
+def kill_coordinator(scene: GroupScene) -> None:
+    coordinator = scene.coordinator()
+    coordinator.kill()
+    scene.progress()
+    coordinator.start()
+
+
+def stop_coordinator(scene: GroupScene) -> None:
+    coordinator = scene.coordinator()
+    assert coordinator.stop() == 0
+    scene.progress()
+    coordinator.start()
+
+
+def pause_coordinator(scene: GroupScene) -> None:
+    coordinator = scene.coordinator()
+    coordinator.pause()
+    try:
+        scene.progress()
+    finally:
+        coordinator.resume()
+
+
+def kill_coordinator_and_member(scene: GroupScene) -> None:
+    """Its death is to be noticed by a coordinator that has never heard of it, but in the log."""
+    coordinator, member = scene.coordinator(), scene.working_member()
+    coordinator.kill()
+    member.kill()
+    scene.members.remove(member)
+    scene.join()
+    scene.progress()
+    coordinator.start()
+
+
+def kill_leader(scene: GroupScene) -> None:
+    leader = scene.leader()
+    leader.kill()
+    scene.progress()
+    leader.start()
+
+
+def kill_controller(scene: GroupScene) -> None:
+    controller = scene.cluster.active_controller()
+    controller.kill()
+    scene.progress()
+    controller.start()
+
+
+def restart_all_brokers(scene: GroupScene) -> None:
+    for broker in scene.cluster.brokers:
+        assert broker.stop() == 0
+        broker.start()
+        scene.whole()
+    scene.progress()
+
+
+def kill_all_brokers(scene: GroupScene) -> None:
+    for broker in scene.cluster.brokers:
+        broker.kill()
+    for broker in scene.cluster.brokers:
+        broker.begin_start()
+    for broker in scene.cluster.brokers:
+        broker.wait_ready()
+    scene.progress()
+
+
+FAULTS: dict[str, Callable[[GroupScene], None]] = {
+    fault.__name__: fault
+    for fault in (
+        kill_member,
+        kill_half,
+        pause_member,
+        kill_coordinator,
+        stop_coordinator,
+        pause_coordinator,
+        kill_coordinator_and_member,
+        kill_leader,
+        kill_controller,
+        restart_all_brokers,
+        kill_all_brokers,
+    )
+}

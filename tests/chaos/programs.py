@@ -1,0 +1,96 @@
+"""Programs that tests start, kill, pause and end, each a process of its own that tells what it does, line by line.
+
+A program ends by itself when it is told to, and when nobody listens any more: none outlives the test run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_PATHS = os.pathsep.join((os.path.dirname(_HERE), os.path.join(os.path.dirname(_HERE), "clients")))
+
+Event = Mapping[str, Any]
+
+
+class Program:
+    """The test's side: `heard` is called with every event, on a thread."""
+
+    def __init__(self, module: str, settings: Mapping[str, Any], heard: Callable[[Program, Event], None]) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", module, json.dumps(settings)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": _PATHS},
+        )
+        self.is_paused = False
+        self._heard = heard
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    @property
+    def is_running(self) -> bool:
+        return self.process.poll() is None
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as lines:
+            for line in lines:
+                if line.endswith(b"\n"):  # a killed program may have been in the middle of one
+                    self._heard(self, json.loads(line))
+
+    def kill(self) -> None:
+        self.process.kill()
+        self._end(10)
+
+    def pause(self) -> None:
+        self.process.send_signal(signal.SIGSTOP)
+        self.is_paused = True
+
+    def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+        self.is_paused = False
+
+    def leave(self, timeout: float = 90) -> int:
+        """Let it finish what it does, and its status; everything it had to tell has been heard on return."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return self._end(timeout)
+
+    def _end(self, timeout: float) -> int:
+        status = self.process.wait(timeout)
+        self._thread.join(timeout)
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return status
+
+
+class Reports:
+    """The program's side."""
+
+    def __init__(self) -> None:
+        self._leaving = threading.Event()
+        threading.Thread(target=self._wait_for_end, daemon=True).start()
+
+    def _wait_for_end(self) -> None:
+        sys.stdin.read()
+        self._leaving.set()
+
+    @property
+    def is_to_leave(self) -> bool:
+        return self._leaving.is_set()
+
+    def tell(self, **event: Any) -> None:
+        """Heard even if this program is killed right afterwards."""
+        os.write(sys.stdout.fileno(), json.dumps(event).encode() + b"\n")
+
+
+def settings() -> dict[str, Any]:
+    return dict(json.loads(sys.argv[1]))

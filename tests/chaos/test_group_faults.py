@@ -1,0 +1,93 @@
+"""Consumer groups of real clients, on clusters of real processes, hurt under load while members come and go.
+
+Every record is read, no commit is lost or goes back, and no partition has two owners in a generation.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from chaos.group_faults import FAULTS, INTERNAL_PARTITIONS, PROPERTIES, GroupScene
+from chaos.group_ledger import commits_in_log
+from chaos.workload import Writer
+from penstock.testing.clusters import RunningCluster, start_cluster
+
+PARTITIONS = 8
+TOPIC = "events"
+
+GROUPS = {
+    "range": ["confluent"],
+    "cooperative": ["confluent-cooperative"],
+    "consumer-protocol": ["confluent-consumer-protocol"],
+    "kafka-python": ["kafka-python"],
+    "aiokafka": ["aiokafka"],
+    "mixed": ["confluent", "kafka-python", "aiokafka"],
+    "migrating": ["confluent-cooperative", "confluent-consumer-protocol"],
+}
+
+
+def campaign(cluster: RunningCluster, kinds: list[str], sizes: list[int], faults: list[str], seed: int) -> None:
+    """Each fault comes with a group of the next size."""
+    cluster.create_topic(TOPIC, PARTITIONS, 3, {"min.insync.replicas": "2"})
+    writer = Writer(
+        cluster.bootstrap,
+        TOPIC,
+        PARTITIONS,
+        {"enable.idempotence": True, "acks": "all", "message.timeout.ms": 120_000, "request.timeout.ms": 3000},
+        payload=b"x" * 20,
+        records_a_second=500,
+    )
+    writer.start()
+    scene = GroupScene(cluster, writer, TOPIC, "readers", kinds, random.Random(seed))
+    try:
+        scene.resize(sizes[0])
+        scene.progress()
+        for size, fault in zip(sizes, faults, strict=True):
+            began = time.monotonic()
+            scene.resize(size)
+            FAULTS[fault](scene)
+            scene.whole()
+            scene.check_commits()
+            print(f"{size} members, {fault}: {time.monotonic() - began:.1f} s, {dict(scene.ledger.counts)}")
+        writer.stop()
+        assert not writer.failures
+        scene.catch_up()
+        scene.resize(0)
+        scene.check_commits()
+    finally:
+        writer.abandon()
+        scene.end()
+    check_log(cluster, scene)
+
+
+def check_log(cluster: RunningCluster, scene: GroupScene) -> None:
+    for partition, offsets in commits_in_log(cluster.bootstrap, scene.group, INTERNAL_PARTITIONS).items():
+        assert offsets == sorted(offsets), f"a commit of partition {partition} went back"
+        assert offsets[-1] == scene.ledger.acknowledged[partition]
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "faults"),
+    [
+        ("cooperative", [3, 2], ["kill_coordinator_and_member", "stop_coordinator"]),
+        ("consumer-protocol", [2, 3], ["pause_member", "kill_coordinator"]),
+    ],
+)
+def test_a_group(tmp_path: Path, name: str, sizes: list[int], faults: list[str]) -> None:
+    with start_cluster(tmp_path, brokers=3, properties=PROPERTIES) as cluster:
+        campaign(cluster, GROUPS[name], sizes, faults, seed=1)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", GROUPS)
+def test_many_faults(tmp_path: Path, name: str) -> None:
+    rng = random.Random(name)
+    faults = [fault for _ in range(4) for fault in rng.sample(sorted(FAULTS), len(FAULTS))]
+    sizes = [rng.randint(1, 10) for _ in faults]
+    with start_cluster(tmp_path, brokers=3, properties=PROPERTIES) as cluster:
+        campaign(cluster, GROUPS[name], sizes, faults, seed=1)
