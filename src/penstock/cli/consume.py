@@ -1,29 +1,18 @@
-"""`penstock consume`: records to stdout.
-
-Partitions are assigned, not subscribed to: no group is formed and no offset is committed.
-"""
+"""`penstock consume`: records to stdout, from where one says, or from where a group is."""
 
 from __future__ import annotations
 
-import sys
-import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, fail, note
+from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, fail
+from penstock.cli.reading import GroupReading, Reading, Span
 from penstock.cli.records import LibrdkafkaPairs, formatter, librdkafka_settings
 from penstock.model.ids import TopicPartition
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from confluent_kafka import Consumer, KafkaError, Message
-
-_POLL_SECONDS = 0.05
-_BATCH = 1000
-_PROGRESS_SECONDS = 0.5
+_PROTOCOLS = ("classic", "consumer")
+_COMMIT_MS = 1000
 
 
 def consume(
@@ -56,12 +45,25 @@ def consume(
     read_committed: Annotated[
         bool, typer.Option("--read-committed", help="Only records of committed transactions.")
     ] = False,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group", "-g", metavar="GROUP", help="Share the topic with a group, and commit.", show_default=False
+        ),
+    ] = None,
+    group_protocol: Annotated[
+        str | None,
+        typer.Option(metavar="PROTOCOL", help="With --group: classic or consumer (KIP-848).", show_default="classic"),
+    ] = None,
     progress: Annotated[bool, typer.Option("--progress", help="Counts and rates on stderr.")] = False,
     properties: LibrdkafkaPairs = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
     """Print the records of a topic, all partitions, from now on or from where you say.
+
+    With [bold]--group[/bold], several of this command share the partitions, each record goes to one of them, and what
+    was printed is committed: the next one goes on from there, and --from-beginning is for what it has never read.
 
     A template of [bold]--format[/bold] knows %v value, %k key, %h headers, %t topic, %p partition, %o offset,
     %T timestamp, and \\n \\t.
@@ -71,6 +73,7 @@ def consume(
         penstock consume orders --from-beginning -e
         penstock consume orders --offset -10 --format '%p:%o %k %v'
         penstock consume orders -n 1 --json | jq .headers
+        penstock consume orders --group billing --from-beginning
     """
     if from_beginning and offset not in (None, "earliest"):
         fail("--from-beginning and --offset contradict each other")
@@ -79,20 +82,51 @@ def consume(
         template = "%k" + key_separator.replace("%", "%%") + "%v"
     render = formatter(template)
     start = _starting_point("earliest" if from_beginning else offset or "latest")
+    settings: dict[str, Any] = {
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed" if read_committed else "read_uncommitted",
+        "fetch.queue.backoff.ms": 0,
+        "topic.metadata.refresh.interval.ms": 60_000,
+    }
+    if group is None:
+        if group_protocol is not None:
+            fail("--group-protocol says how to join a group: give --group, too")
+        settings |= {
+            "group.id": "penstock-cli",  # librdkafka wants one; with an assignment it is not used
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+        }
+        kind = Reading
+    else:
+        settings |= _group_settings(group, group_protocol, offset, partition, from_beginning)
+        kind = GroupReading
     spans = _spans(bootstrap_server, topic, partition, start)
-    settings = librdkafka_settings(
-        bootstrap_server,
-        properties,
-        group_id="penstock-cli",  # librdkafka wants one; with an assignment it is not used
-        enable_auto_commit=False,
-        enable_partition_eof=True,
-        auto_offset_reset="error",
-        isolation_level="read_committed" if read_committed else "read_uncommitted",
-        fetch_queue_backoff_ms=0,
-        **({"topic.metadata.refresh.interval.ms": 60_000}),
-    )
-    reading = _Reading(render, max_messages, timeout, exit_at_end, progress, spans)
-    reading.run(settings, topic)
+    reading = kind(topic, render, max_messages, timeout, exit_at_end, progress, spans)
+    reading.run(librdkafka_settings(bootstrap_server, properties, **settings))
+
+
+def _group_settings(
+    group: str, protocol: str | None, offset: str | None, partition: list[int] | None, from_beginning: bool
+) -> dict[str, Any]:
+    if not group:
+        fail("--group: a group has a name of at least one character")
+    if partition:
+        fail("--partition and --group contradict each other: a group shares out the partitions by itself")
+    if offset is not None:
+        fail(
+            "--offset and --group contradict each other: a group goes on from where it was "
+            "(penstock groups reset-offsets moves it)"
+        )
+    if protocol not in (None, *_PROTOCOLS):
+        fail(f"--group-protocol {protocol!r} is neither classic nor consumer")
+    return {
+        "group.id": group,
+        "group.protocol": protocol or "classic",
+        "enable.auto.commit": True,
+        "enable.auto.offset.store": False,
+        "auto.commit.interval.ms": _COMMIT_MS,
+        "auto.offset.reset": "earliest" if from_beginning else "latest",
+    }
 
 
 def _starting_point(text: str) -> tuple[str, int]:
@@ -106,12 +140,7 @@ def _starting_point(text: str) -> tuple[str, int]:
     return kind, int(number)
 
 
-class _Span(NamedTuple):
-    begin: int
-    end: int
-
-
-def _spans(bootstrap_server: str, topic: str, wanted: list[int] | None, start: tuple[str, int]) -> dict[int, _Span]:
+def _spans(bootstrap_server: str, topic: str, wanted: list[int] | None, start: tuple[str, int]) -> dict[int, Span]:
     """Where to begin and where the end is, by partition. Our own client asks: it fails at once, and says why."""
     from penstock.client.admin import Admin
     from penstock.client.admin.topics import EARLIEST, LATEST
@@ -127,7 +156,7 @@ def _spans(bootstrap_server: str, topic: str, wanted: list[int] | None, start: t
         first = admin.topics.offsets(chosen, EARLIEST)
         end = admin.topics.offsets(chosen, LATEST)
         by_time = admin.topics.offsets(chosen, number) if kind == "time" else {}
-    spans: dict[int, _Span] = {}
+    spans: dict[int, Span] = {}
     for each in chosen:
         match kind:
             case "earliest":
@@ -142,102 +171,5 @@ def _spans(bootstrap_server: str, topic: str, wanted: list[int] | None, start: t
                 if not first[each] <= number <= end[each]:
                     fail(f"{each} has offsets {first[each]} to {end[each]}; {number} is not among them")
                 begin = number
-        spans[each.partition] = _Span(begin, end[each])
+        spans[each.partition] = Span(begin, end[each])
     return spans
-
-
-@dataclass(slots=True)
-class _Reading:
-    render: Callable[[Message], bytes]
-    max_messages: int | None
-    timeout: float | None
-    exit_at_end: bool
-    progress: bool
-    spans: dict[int, _Span]
-    count: int = 0
-    size: int = 0
-    at_end: set[int] = field(default_factory=set)
-    disconnected: bool = False
-
-    def run(self, settings: dict[str, Any], topic: str) -> None:
-        from confluent_kafka import Consumer, KafkaException
-        from confluent_kafka import TopicPartition as Assigned
-
-        settings["error_cb"] = self._note_error
-        try:
-            consumer = Consumer(settings)
-        except KafkaException as error:
-            fail(error.args[0].str())
-        started = time.monotonic()
-        try:
-            consumer.assign([Assigned(topic, partition, span.begin) for partition, span in self.spans.items()])
-            self._loop(consumer, started)
-        finally:
-            consumer.close()
-        if self.progress:
-            self._show(started, "\n")
-
-    def _loop(self, consumer: Consumer, started: float) -> None:
-        out = sys.stdout.buffer
-        last_record = shown = started
-        while True:
-            room = _BATCH if self.max_messages is None else min(_BATCH, self.max_messages - self.count)
-            messages = consumer.consume(
-                room, _POLL_SECONDS if self.timeout is None else min(_POLL_SECONDS, self.timeout)
-            )
-            now = time.monotonic()
-            before = self.count
-            for message in messages:
-                error = message.error()
-                if error is not None:
-                    self._handle(error, message)
-                elif not self.exit_at_end or self._is_within(message):
-                    line = self.render(message)
-                    out.write(line)
-                    self.count += 1
-                    self.size += len(line)
-            if self.count > before:
-                out.flush()
-                last_record = now
-                self.disconnected = False
-            if self.progress and now - shown > _PROGRESS_SECONDS:
-                self._show(started, "\r")
-                shown = now
-            if self.max_messages is not None and self.count >= self.max_messages:
-                return
-            if self.exit_at_end and len(self.at_end) == len(self.spans):
-                return
-            if self.timeout is not None and now - last_record >= self.timeout:
-                return
-
-    def _is_within(self, message: Message) -> bool:
-        """Whether a record lies before the end as it was at the start; notes when the end is reached."""
-        partition, offset = message.partition() or 0, message.offset() or 0
-        end = self.spans[partition].end
-        if offset >= end - 1:
-            self.at_end.add(partition)
-        return offset < end
-
-    def _handle(self, error: KafkaError, message: Message) -> None:
-        from confluent_kafka import KafkaError as Codes
-
-        if error.code() == Codes._PARTITION_EOF:
-            self.at_end.add(message.partition() or 0)
-        elif not error.retriable():
-            fail(f"{message.topic()}-{message.partition()}: {error.str()}")
-
-    def _note_error(self, error: KafkaError) -> None:
-        """librdkafka connects again by itself; whoever waits is told why nothing comes."""
-        from confluent_kafka import KafkaError as Codes
-
-        if error.code() == Codes._ALL_BROKERS_DOWN and not self.disconnected:
-            self.disconnected = True
-            note("penstock consume: no broker can be reached, trying again")
-
-    def _show(self, started: float, end: str) -> None:
-        seconds = max(time.monotonic() - started, 1e-9)
-        text = f"{self.count} records, {self.count / seconds:,.0f}/s, {self.size / seconds / 1e6:,.1f} MB/s"
-        if end == "\n":
-            note(text)
-        else:
-            print(f"\r{text}   ", end="", file=sys.stderr, flush=True)

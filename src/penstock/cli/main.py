@@ -19,7 +19,10 @@ def main() -> NoReturn:
     if arguments[:1] == [server.NAME]:
         # A node starts in a fraction of the time that the machinery of the other commands takes to load.
         sys.exit(server.main(arguments[1:]))
-    sys.exit(run(arguments))
+    try:
+        sys.exit(run(arguments))
+    except KeyboardInterrupt:  # while modules were loading
+        sys.exit(130)
 
 
 def run(arguments: list[str]) -> int:

@@ -7,6 +7,7 @@ read there is nothing to tell, and the rest of the description stands.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -53,6 +54,11 @@ class GroupDescription:
     def owners(self) -> dict[TopicPartition, GroupMember]:
         """Who reads what."""
         return {partition: member for member in self.members for partition in member.assignment}
+
+    def who(self) -> str:
+        """The members in a line: `billing on 10.0.0.1, billing on 10.0.0.2 (3)`."""
+        clients = Counter(f"{member.client_id} on {member.host}" for member in self.members)
+        return ", ".join(client if count == 1 else f"{client} ({count})" for client, count in clients.items())
 
 
 def consumer_group(group: consumer_group_describe.DescribedGroup, coordinator: int) -> GroupDescription:

@@ -265,10 +265,9 @@ class Groups:
         group = self.find(group_id)
         if group is None or not group.members:
             raise cause
-        who = ", ".join(f"{member.client_id} on {member.host}" for member in group.members)
         raise KafkaError(
             ErrorCode.NON_EMPTY_GROUP if cause.code is ErrorCode.UNKNOWN_MEMBER_ID else cause.code,
-            f"{about} while it has members; stop them first: {who}",
+            f"{about} while it has members; stop them first: {group.who()}",
         ) from cause
 
 

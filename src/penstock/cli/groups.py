@@ -1,0 +1,275 @@
+"""`penstock groups`."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.arguments import parse_partitions, partitions_text
+from penstock.cli.groups_reset import reset_offsets
+from penstock.cli.output import (
+    DEFAULT_BOOTSTRAP,
+    Bootstrap,
+    Json,
+    command_group,
+    fail,
+    note,
+    print_json,
+    print_table,
+)
+
+if TYPE_CHECKING:
+    from penstock.client.admin.group_members import GroupDescription, GroupMember
+    from penstock.client.admin.groups import PartitionLag
+
+app = command_group("See how far consumer groups are, move and delete them.")
+
+_STATES = ("Empty", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "Stable", "Dead")
+_TYPES = ("classic", "consumer")
+
+Names = Annotated[list[str], typer.Argument(metavar="GROUP...", show_default=False)]
+
+
+@app.command("list")
+def list_groups(
+    state: Annotated[
+        list[str] | None,
+        typer.Option(metavar="STATE", help=f"Only groups in this state ({', '.join(_STATES)}); repeatable."),
+    ] = None,
+    type_: Annotated[
+        list[str] | None,
+        typer.Option("--type", metavar="TYPE", help="Only groups of this protocol (classic, consumer); repeatable."),
+    ] = None,
+    names_only: Annotated[bool, typer.Option("--names", help="One name a line and nothing else.")] = False,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    """List the groups of a cluster.
+
+    Examples:
+
+        penstock groups list --state Stable
+        penstock groups list --names | grep ^billing
+    """
+    from penstock.client.admin import Admin
+
+    _check_among("--state", state or (), _STATES)
+    _check_among("--type", type_ or (), _TYPES)
+    with Admin(bootstrap_server) as admin:
+        groups = admin.groups.list(states=state or (), types=type_ or ())
+    if json:
+        print_json(groups)
+    elif names_only:
+        for group in groups:
+            print(group.group_id)
+    elif groups:
+        print_table(
+            ["GROUP", "TYPE", "STATE", "PROTOCOL", "COORDINATOR"],
+            [
+                [group.group_id, group.type, group.state, group.protocol_type or None, group.coordinator]
+                for group in groups
+            ],
+        )
+    else:
+        note("no groups")
+
+
+@app.command()
+def describe(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[GROUP]...", help="All groups if left out.")] = None,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    """Show how far groups are, in which partitions, and who their members are.
+
+    COMMITTED is the offset a group would go on from, END where the partition ends, LAG what is in between. A partition
+    without a MEMBER is read by nobody now. A member is idle if there are more of them than partitions, joining
+    while partitions are shared out anew, and moving while it takes some over or gives some up.
+
+    Example:
+
+        penstock groups describe billing
+    """
+    from penstock.client.admin import Admin
+
+    _check_names(names or ())
+    with Admin(bootstrap_server) as admin:
+        wanted = names or [group.group_id for group in admin.groups.list()]
+        described = [(group, admin.groups.lag(group.group_id)) for group in admin.groups.describe(wanted)]
+    if json:
+        print_json([_as_json(group, lags) for group, lags in described])
+        return
+    for position, (group, lags) in enumerate(described):
+        if position:
+            print()
+        _print_group(group, lags)
+    if not described:
+        note("no groups")
+
+
+@app.command()
+def delete(
+    names: Names,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="A group that is not there is fine.")] = False,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    """Delete groups that have no members, and all that they have committed.
+
+    Example:
+
+        penstock groups delete billing --if-exists
+    """
+    from penstock.client.admin import Admin
+    from penstock.model.errors import ErrorCode, KafkaError
+
+    _check_names(names)
+    deleted = []
+    with Admin(bootstrap_server) as admin:
+        for name in names:
+            try:
+                admin.groups.delete([name])
+            except KafkaError as error:
+                if not (if_exists and error.code == ErrorCode.GROUP_ID_NOT_FOUND):
+                    raise
+                continue
+            deleted.append(name)
+            if not json:
+                print(f"deleted {name}")
+    if json:
+        print_json(deleted)
+
+
+@app.command()
+def delete_offsets(
+    name: Annotated[str, typer.Argument(metavar="GROUP", show_default=False)],
+    topic: Annotated[
+        list[str],
+        typer.Option(metavar="TOPIC[:PARTITION,...]", help="Where to forget; repeatable.", show_default=False),
+    ],
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    """Forget what a group has committed in topics that none of its members reads.
+
+    Example:
+
+        penstock groups delete-offsets billing --topic orders --topic payments:0,1
+    """
+    from penstock.client.admin import Admin
+
+    _check_names([name])
+    wanted = parse_partitions("--topic", topic)
+    with Admin(bootstrap_server) as admin:
+        admin.groups.describe([name])
+        committed = admin.groups.offsets(name)
+        chosen = {
+            partition: offset
+            for partition, offset in committed.items()
+            if partition.topic in wanted and partition.partition in (wanted[partition.topic] or [partition.partition])
+        }
+        for each in wanted:
+            if not any(partition.topic == each for partition in chosen):
+                there = partitions_text(committed) or "no topic"
+                fail(f"group {name!r} has committed nothing there: --topic is about {each!r}, it has in {there}")
+        admin.groups.delete_offsets(name, chosen)
+    if json:
+        rows = [
+            {"topic": partition.topic, "partition": partition.partition, "committed": offset.offset}
+            for partition, offset in chosen.items()
+        ]
+        print_json(rows)
+    else:
+        print_table(
+            ["TOPIC", "PARTITION", "DELETED"],
+            [[partition.topic, partition.partition, offset.offset] for partition, offset in chosen.items()],
+        )
+
+
+app.command()(reset_offsets)
+
+
+def _check_among(option: str, given: list[str] | tuple[()], known: tuple[str, ...]) -> None:
+    for each in given:
+        if each.lower() not in map(str.lower, known):
+            fail(f"{option} {each!r} is none of {', '.join(known)}")
+
+
+def _check_names(names: list[str] | tuple[()]) -> None:
+    if "" in names:
+        fail("a group has a name of at least one character")
+
+
+def _print_group(group: GroupDescription, lags: list[PartitionLag]) -> None:
+    facts = [f"{group.type} group", group.state, _count(len(group.members), "member")]
+    if group.assignor:
+        facts.append(f"assignor {group.assignor}")
+    if group.epoch is not None:
+        facts.append(f"epoch {group.epoch}")
+    print(f"{group.group_id}  {', '.join(facts)}, coordinator {group.coordinator}")
+    print(f"  lag {_total(lags)} in {_count(len(lags), 'partition')}{_unknown(lags)}")
+    print_table(
+        ["TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER"],
+        [[each.topic, each.partition, each.committed, each.end, each.lag, each.member_id] for each in lags],
+    )
+    if group.members:
+        print()
+    print_table(
+        ["MEMBER", "CLIENT", "HOST", "INSTANCE", "EPOCH", "STATE", "SUBSCRIBED", "PARTITIONS"],
+        [
+            [
+                member.member_id,
+                member.client_id,
+                member.host,
+                member.instance_id,
+                member.epoch,
+                _state(group, member),
+                " ".join([*member.topics, *([member.topic_regex] if member.topic_regex else [])]) or None,
+                partitions_text(member.assignment) or None,
+            ]
+            for member in group.members
+        ],
+    )
+
+
+def _total(lags: list[PartitionLag]) -> int:
+    return sum(each.lag for each in lags if each.lag is not None)
+
+
+def _unknown(lags: list[PartitionLag]) -> str:
+    unknown = sum(each.lag is None for each in lags)
+    return f", not known in {unknown} of them" if unknown else ""
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _state(group: GroupDescription, member: GroupMember) -> str:
+    if group.state in ("PreparingRebalance", "CompletingRebalance"):
+        return "joining"
+    if member.target_assignment is not None and member.target_assignment != member.assignment:
+        return "moving"
+    return "reading" if member.assignment else "idle"
+
+
+def _as_json(group: GroupDescription, lags: list[PartitionLag]) -> dict[str, Any]:
+    def partitions(of: tuple[Any, ...] | None) -> list[dict[str, Any]] | None:
+        return None if of is None else [{"topic": topic, "partition": partition} for topic, partition in of]
+
+    return {
+        **dataclasses.asdict(group),
+        "lag": _total(lags),
+        "partitions": lags,
+        "members": [
+            {
+                **dataclasses.asdict(member),
+                "state": _state(group, member),
+                "assignment": partitions(member.assignment),
+                "target_assignment": partitions(member.target_assignment),
+            }
+            for member in group.members
+        ],
+    }
