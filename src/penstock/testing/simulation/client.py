@@ -35,11 +35,15 @@ class Lost(Exception):
     """The connection ended, or no answer came in time: nobody knows what became of the request."""
 
 
+class Silence(Lost):
+    """No answer came in time, and the connection stands."""
+
+
 class Client:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, patience: float) -> None:
         self._reader = reader
         self._writer = writer
-        self._patience = patience
+        self.patience = patience
         self._correlation_ids = itertools.count(1)
 
     async def ask(self, message: Message, version: int | None = None) -> Any:
@@ -57,10 +61,12 @@ class Client:
 
     async def receive_frame(self) -> bytes:
         try:
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self.patience):
                 (size,) = struct.unpack(">i", await self._reader.readexactly(4))
                 return await self._reader.readexactly(size)
-        except (OSError, asyncio.IncompleteReadError) as error:  # TimeoutError is an OSError
+        except TimeoutError as error:
+            raise Silence from error
+        except (OSError, asyncio.IncompleteReadError) as error:
             raise Lost from error
 
     async def create_topic(self, name: str, configs: dict[str, str] | None = None, partitions: int = 1) -> ErrorCode:

@@ -161,8 +161,8 @@ class ClusterStory:
                 victims = [each for each in self.world.machines.values() if each.runs]
         else:
             await self.everybody_back()
-            if self.chance.random() < 0.5:  # all but one that has everything
-                stays = self.chance.choice(self.holders_of_everything())
+            if self.chance.random() < 0.5 and (holders := self.holders_of_everything()):  # all but one of these
+                stays = self.chance.choice(holders)
                 victims = [each for each in self.world.brokers if each is not stays]
         for victim in victims:
             if not self.flushes:

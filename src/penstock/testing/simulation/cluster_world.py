@@ -42,15 +42,20 @@ PATIENT = {"controller.quorum.retry.backoff.ms": "100"}
 
 
 class DiskEvents(list[Event]):
-    """What only the disk shows, counted as it happens: snapshots of the metadata that were fetched from others."""
+    """What only the disk shows, counted as it happens: snapshots of the metadata that were fetched from others, and
+    segments that a compaction has put in place of others."""
 
     def __init__(self, events: Counter[str]) -> None:
         super().__init__()
         self._events = events
 
     def append(self, event: Event) -> None:
-        if event[0] == "rename" and str(event[1]).endswith(".checkpoint.download.part"):
+        if event[0] != "rename":
+            return
+        if str(event[1]).endswith(".checkpoint.download.part"):
             self._events["snapshot installs"] += 1
+        elif str(event[1]).endswith(".log.swap"):
+            self._events["compactions"] += 1
 
 
 class Machine:

@@ -1,73 +1,123 @@
 """Groups and transactions under faults: the real broker code, three brokers or more, on virtual time.
 
-Groups commit offsets, producers write transactions over all partitions of a topic and their group's offset, while
-brokers, among them their coordinators, are killed, stopped, cut off or slowed down. What must hold:
+Groups of both protocols share partitions, and their members come, leave, vanish and hang; offsets are committed, and
+groups deleted; producers write transactions over all partitions of a topic and their group's offset, vanish, or are
+succeeded and do not know. Meanwhile brokers, among them their coordinators, are killed, stopped, lose their power, have
+full disks or broken ones, are cut off or slowed down; leaders are elected, logs truncated and compacted.
 
-- a committed offset never goes back by itself (`CommittedOffsetsStay`);
-- what readers of committed data see of a transaction is all of it or nothing, in all partitions and in the group's
-  offset, as its producer was told (`AllOrNothing`, `OffsetsWithTransaction`), once and in order (`ExactlyOnce`);
-- no transaction holds readers up for ever, and everybody is answered in the end (`Liveness`).
+What is asked of the coordinators is in `coordinator_checkers`, `coordinator_groups` and `coordinator_workers`. And in
+the end, when everybody is back:
+
+- `NoHangingTransaction`: no transaction holds readers up, or offsets back;
+- `GroupsSettle`: the members that are left share all partitions;
+- `EveryoneIsAnswered`: whoever asks a broker that lives gets an answer, sooner or later, all along.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
+from typing import Any
 
+from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from penstock.metadata.partition import Partition
 from penstock.model.errors import ErrorCode
-from penstock.records.batch import iterate_headers
-from penstock.records.control import read_transaction_marker
-from penstock.records.record import iterate_records
-from penstock.testing import requests
+from penstock.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from penstock.testing.simulated_loop import SimulatedLoop
 from penstock.testing.simulation import cluster_story
-from penstock.testing.simulation.client import FETCH_VERSION, Client
-from penstock.testing.simulation.cluster_story import TOPIC, ClusterStory
+from penstock.testing.simulation.cluster_story import REPLICAS, TOPIC, ClusterStory
 from penstock.testing.simulation.cluster_world import Machine
-from penstock.testing.simulation.coordinator_clients import Committer, CoordinatorClients, TransactionalWriter
+from penstock.testing.simulation.coordinator_checkers import CoordinatorWatch
+from penstock.testing.simulation.coordinator_clients import Committer, CoordinatorClients, Deleter
+from penstock.testing.simulation.coordinator_groups import SESSION_MS, Member, SimulatedGroup
+from penstock.testing.simulation.coordinator_workers import NEW, OLD, CommittedReader, TransactionalWriter
 from penstock.testing.simulation.program import play_on_loop
-from penstock.testing.simulation.story import Outcome
+from penstock.testing.simulation.story import Outcome, Violation
 
 EVENTS = (
-    "commits", "transactions committed", "transactions aborted", "refused", "connections lost", "process crashes",
-    "clean stops", "symmetric partitions", "one-way partitions", "messages delayed", "clock jumps", "controllers lost",
-    "in sync again", "offsets checked",
+    "commits", "commits of members", "commits too late", "groups deleted", "generations", "members fenced",
+    "members left", "members vanished", "members hung", "transactions committed", "transactions aborted",
+    "transactions given up", "producers vanished", "producers taken for dead", "zombies refused",
+    "committed records read", "refused", "connections lost", "coordinators moved", "shards dropped", "truncations",
+    "compactions", "process crashes", "clean stops", "power losses", "power losses everywhere", "full disks",
+    "broken disks", "symmetric partitions", "one-way partitions", "messages delayed", "slow disks", "clock jumps",
+    "controllers lost", "in sync again", "offsets checked",
 )  # fmt: skip
 MISFORTUNES = (
-    "kill", "kill", "kill", "stop", "cut", "cut_one_way", "separate", "isolate", "slow_network", "reset", "jump",
-    "slow_disk", "lose_controller", "elect",
+    "kill", "kill", "kill", "stop", "lose_power", "lose_power", "fill_disk", "break_disk", "cut", "cut_one_way",
+    "separate", "isolate", "isolate", "slow_network", "reset", "jump", "slow_disk", "lose_controller", "elect", "elect",
 )  # fmt: skip
+INTERNAL_TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE)
+INTERNAL_PARTITIONS = 2
 PROPERTIES = {
     **cluster_story.PROPERTIES,
-    "offsets.topic.num.partitions": "2",
-    "transaction.state.log.num.partitions": "2",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+    "group.initial.rebalance.delay.ms": "300",
+    "group.consumer.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.min.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.heartbeat.interval.ms": "1000",
+    "group.consumer.min.heartbeat.interval.ms": "1000",
+    "log.cleaner.backoff.ms": "2000",
 }
 
 
 class CoordinatorStory(ClusterStory):
-    """Its misfortunes are those of a replicated topic; records that were acknowledged are not lost in any of them."""
-
     properties = PROPERTIES
 
-    def __init__(self, loop: SimulatedLoop, seed: int) -> None:
-        super().__init__(loop, seed, misfortunes=MISFORTUNES)
+    def __init__(
+        self,
+        loop: SimulatedLoop,
+        seed: int,
+        *,
+        rounds: int = cluster_story.ROUNDS,
+        misfortunes: Sequence[str] = MISFORTUNES,
+    ) -> None:
+        super().__init__(loop, seed, rounds=rounds, misfortunes=misfortunes)
         chance = random.Random(f"{seed}/coordinators")
         start_ms = self.world.brokers[0].clock.now_ms() - int(loop.time() * 1000)
-        self.asking = CoordinatorClients(
-            self.world, TOPIC, chance, self.events, lambda: start_ms + int(loop.time() * 1000)
+        self.coordinator_watch = CoordinatorWatch(self.world, TOPIC, self.acknowledged, self.events)
+        self.asking = asking = CoordinatorClients(
+            self.world,
+            TOPIC,
+            chance,
+            self.events,
+            lambda: start_ms + int(loop.time() * 1000),
+            self.coordinator_watch.epoch_at,
         )
-        self.committers = [Committer(self.asking, f"group-{number}") for number in range(2)]
-        self.writers = [TransactionalWriter(self.asking, f"writer-{number}", len(self.promises)) for number in range(2)]
+        count = len(self.promises)
+        self.committer = Committer(asking, "committer")
+        self.deleter = Deleter(asking)
+        self.groups = [
+            SimulatedGroup(asking, "classic", count, members=3, classic=True),
+            SimulatedGroup(asking, "consumer", count, members=3, classic=False),
+        ]
+        self.writers = [
+            TransactionalWriter(asking, "new", count, NEW),
+            TransactionalWriter(asking, "old", count, OLD),
+        ]
+        self.outcomes = {writer.name: writer.outcomes for writer in self.writers}
+        self.readers = [CommittedReader(asking, index, self.outcomes) for index in range(count)]
+
+    def everybody(self) -> list[Committer | Deleter | TransactionalWriter | CommittedReader | Member]:
+        members = [member for group in self.groups for member in group.members]
+        return [self.committer, self.deleter, *self.writers, *self.readers, *members]
+
+    def acknowledged(self) -> dict[tuple[str, int], int]:
+        found = {(self.committer.group, 0): self.committer.acknowledged}
+        for group in self.groups:
+            found.update({(group.name, index): offset for index, offset in group.acknowledged.items()})
+        for writer in self.writers:
+            found[writer.group, 0] = -1  # what was committed last is not known before its marker is written
+        return found
 
     async def run(self) -> None:
+        self.world.loop.watcher = self.coordinator_watch.look
         await self.world.start_all()
         await self.create()
         async with asyncio.TaskGroup() as tasks:
-            for committer in self.committers:
-                tasks.create_task(committer.run())
-            for writer in self.writers:
-                tasks.create_task(writer.run())
+            for client in self.everybody():
+                tasks.create_task(client.run())
             for _ in range(self.rounds):
                 await self.pause()
                 await self.misfortune()
@@ -76,81 +126,113 @@ class CoordinatorStory(ClusterStory):
                     await self.check_offsets()
             await self.everybody_back()
             self.asking.over = True
+            await self.groups_settle()
         await self.check_offsets()
         await self.check_transactions()
         await self.world.settled()
 
-    async def lose_controller(self, machine: Machine) -> None:
-        active = self.world.active_controller()
-        if active is not None:
-            self.events["controllers lost"] += 1
-            self.faults.crash(active)
-            await self.pause()
-            active.start()
+    async def create(self) -> None:
+        """The internal topics, too: they have the durability of the others, and segments so small that there is
+        something to compact."""
+        await super().create()
+        configs = {
+            "cleanup.policy": "compact",
+            "min.insync.replicas": "2",
+            "internal.segment.bytes": self.chance.choice(("6000", "20000")),
+            "min.cleanable.dirty.ratio": "0.1",
+            **({"flush.messages": "1"} if self.flushes else {}),
+        }
+        topics = [
+            CreatableTopic(
+                name=name,
+                num_partitions=INTERNAL_PARTITIONS,
+                replication_factor=REPLICAS,
+                configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+            )
+            for name in INTERNAL_TOPICS
+        ]
+        async with self.world.client("broker-1") as client:
+            answer = await client.ask(CreateTopicsRequest(topics=topics, timeout_ms=10_000))
+        assert all(result.error_code == ErrorCode.NONE for result in answer.topics), answer
+
+    async def pause(self) -> None:
+        """Long enough, sometimes, for groups to form, and for logs to be compacted."""
+        await super().pause()
+        if self.chance.random() < 0.4:
+            await asyncio.sleep(self.chance.uniform(0.0, 8.0))
+
+    # -- misfortunes ------------------------------------------------------------------------------------------------
+
+    async def fill_disk(self, machine: Machine) -> None:
+        self.events["full disks"] += 1
+        machine.disk.fill(leave=self.chance.choice((0, 30, 200, 3000)))
+        await self.suffer()
+        self.mend_disk(machine)
+
+    async def break_disk(self, machine: Machine) -> None:
+        """Something of a topic cannot be written; whoever looks after the machine starts it again."""
+        self.events["broken disks"] += 1
+        topic = self.chance.choice((TOPIC, *INTERNAL_TOPICS))
+        machine.disk.fail(self.chance.choice(("write", "sync")), f"*/{topic}-*/*", times=1)
+        await self.suffer()
+        self.mend_disk(machine)
+
+    def mend_disk(self, machine: Machine) -> None:
+        machine.disk.heal()
+        failed = [failure for failure in self.world.failures if failure.startswith(machine.name)]
+        for failure in failed:
+            self.world.failures.remove(failure)
+        if failed or (machine.node is not None and any(replica.is_offline for replica in machine.node.replicas)):
+            self.faults.crash(machine)
+            machine.start()
+
+    # -- mending ----------------------------------------------------------------------------------------------------
+
+    def partitions(self, machine: Machine) -> list[Partition | None]:
+        topics = ((TOPIC, len(self.promises)), *((name, INTERNAL_PARTITIONS) for name in INTERNAL_TOPICS))
+        return [machine.image.topics.partition(name, index) for name, count in topics for index in range(count)]
+
+    # -- the end ----------------------------------------------------------------------------------------------------
 
     async def check_offsets(self) -> None:
-        for committer in self.committers:
-            await committer.check()
-            self.events["offsets checked"] += 1
+        await self.committer.check()
+        await self.deleter.check()
+        self.events["offsets checked"] += 1
+
+    async def groups_settle(self) -> None:
+        try:
+            for group in self.groups:
+                await self.world.until(group.is_settled, "groups settle")
+        except Violation as violation:
+            members = {group.name: [member.owned for member in group.members] for group in self.groups}
+            raise Violation("GroupsSettle", f"{members}") from violation
+        for group in self.groups:
+            group.is_over = True
 
     async def check_transactions(self) -> None:
-        await self.world.until(self.nothing_is_open, "no transaction is open")
-        by_partition = [await self.read_committed(index) for index in range(len(self.promises))]
-        for number, writer in enumerate(self.writers):
-            mine = f"writer-{number}"
-            found = [[int(k) for name, k in values if name == mine] for values in by_partition]
+        try:
+            await self.world.until(self.nothing_is_open, "no transaction is open")
+        except Violation as violation:
+            raise Violation("NoHangingTransaction", "some are open") from violation
+        by_partition = []
+        for index, reader in enumerate(self.readers):
+            everything = await CommittedReader(self.asking, index, self.outcomes).read_all()
+            if everything[: len(reader.found)] != reader.found:
+                raise Violation("NoAbortedRecord", f"partition {index}: {reader.found} was read, now {everything}")
+            by_partition.append(everything)
+        for writer in self.writers:
+            found = [[number for name, number in values if name == writer.name] for values in by_partition]
             await writer.check(found)
 
     def nothing_is_open(self) -> bool:
         for machine in self.world.brokers:
             if machine.node is None:
                 return False
-            for replica in machine.node.replicas.of_topic(TOPIC):
+            for replica in machine.node.replicas:
                 if replica.leader is not None and replica.last_stable_offset < replica.log.log_end_offset:
                     return False
         return True
 
-    async def read_committed(self, index: int) -> list[tuple[str, str]]:
-        """Writers and numbers, as readers of committed data see them."""
-        found: list[tuple[str, str]] = []
 
-        async def ask(client: Client) -> tuple[ErrorCode, None]:
-            found.clear()
-            offset = 0
-            while True:
-                request = requests.fetch_request(TOPIC, offset, partition=index, isolation_level=1)
-                ((answer,),) = (each.partitions for each in (await client.ask(request, FETCH_VERSION)).responses)
-                if answer.error_code:
-                    return ErrorCode(answer.error_code), None
-                if not answer.records:
-                    return ErrorCode.NONE, None
-                begins = sorted((each.first_offset, each.producer_id) for each in answer.aborted_transactions or ())
-                offset = _decided(answer.records, offset, begins, found)
-
-        await self.asking.until_answered(lambda: self.asking.leader_of(index), ask)
-        return found
-
-
-def _decided(data: memoryview, offset: int, aborted: list[tuple[int, int]], found: list[tuple[str, str]]) -> int:
-    """As consumers go about it: what belongs to an aborted transaction is passed over until its marker. Where it
-    ends."""
-    passed_over: set[int] = set()
-    for position, header in iterate_headers(data):
-        while aborted and aborted[0][0] <= header.last_offset:
-            passed_over.add(aborted.pop(0)[1])
-        if header.last_offset < offset:
-            continue
-        if header.is_control:
-            marker = read_transaction_marker(data, position, header)
-            if marker is not None and not marker.committed:
-                passed_over.discard(header.producer_id)
-        elif not (header.is_transactional and header.producer_id in passed_over):
-            for record in iterate_records(data, position, header, max_size=requests.MAX_RECORDS_SIZE):
-                name, _, number = (record.value or b"").decode().partition(":")
-                found.append((name, number))
-        offset = header.next_offset
-    return offset
-
-
-def play(seed: int) -> Outcome:
-    return play_on_loop(seed, lambda loop: CoordinatorStory(loop, seed))
+def play(seed: int, **options: Any) -> Outcome:
+    return play_on_loop(seed, lambda loop: CoordinatorStory(loop, seed, **options))
