@@ -22,8 +22,8 @@ import pytest
 from penstock.local.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
-# Pages about several machines, or made of tables, show no examples that could be run here.
-WITHOUT_EXAMPLES = {"apis.md", "benchmarks.md", "clusters.md", "operations.md", "settings.md"}
+# Pages about several machines, or made of tables and prose, show no examples that could be run here.
+WITHOUT_EXAMPLES = {"apis.md", "benchmarks.md", "changing-types.md", "clusters.md", "operations.md", "settings.md"}
 PAGES = [
     "README.md",
     *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md") if page.name not in WITHOUT_EXAMPLES),
