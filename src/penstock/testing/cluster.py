@@ -129,7 +129,7 @@ class Cluster:
         return topic
 
     def leader_of(self, topic: str, partition: int = 0) -> int:
-        """The id of the broker that leads it, after waiting for one."""
+        """The id of the broker that leads it, after waiting for one that runs."""
         return self._cluster.leader_of(topic, partition).node_id
 
     def admin(self) -> Admin:

@@ -72,16 +72,16 @@ class RunningCluster:
         self.wait_for_isr(topic)
 
     def leader_of(self, topic: str, partition: int) -> RunningNode:
-        """The broker that leads it, after waiting for one."""
-        leaders: list[int] = []
+        """The broker that leads it, after waiting for one that runs."""
+        leaders: list[RunningNode] = []
 
         def led() -> bool:
             leader = self.describe(topic).partitions[partition].leader
-            leaders[:] = [] if leader is None else [leader]
-            return bool(leaders)
+            leaders[:] = [] if leader is None else [self.broker(leader)]
+            return bool(leaders) and leaders[0].running
 
         self.wait_until(led, f"a leader of {topic}-{partition}")
-        return self.broker(leaders[0])
+        return leaders[0]
 
     def active_controller(self) -> RunningNode:
         """The leader of the quorum, after waiting for one that runs."""
