@@ -12,6 +12,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import aiokafka
@@ -135,10 +136,14 @@ class ConfluentCooperative(Confluent):
 
 
 class KafkaPython(kafka.ConsumerRebalanceListener):
+    """On a thread of its own: it gives up joining when a poll ends, and begins again, so polls have to be long."""
+
     def __init__(self, bootstrap: str, group: str, topic: str, timing: Timing = TIMING) -> None:
         self.given: list[Given] = []
         self._topic = topic
         self._read_up_to: dict[int, int] = {}
+        self._thread = ThreadPoolExecutor(1)
+        self._polling: Future[Any] | None = None
         self._consumer = kafka.KafkaConsumer(
             bootstrap_servers=bootstrap,
             group_id=group,
@@ -161,13 +166,21 @@ class KafkaPython(kafka.ConsumerRebalanceListener):
         self.given.append(Given(generation, frozenset(each.partition for each in assigned)))
 
     def poll(self) -> list[Read]:
-        found = self._consumer.poll(timeout_ms=50)
+        if self._polling is None:
+            self._polling = self._thread.submit(self._consumer.poll, timeout_ms=1000)
+        if not wait([self._polling], timeout=0.05).done:
+            return []
+        found, self._polling = self._polling.result(), None
         read = [Read(each.partition, each.offset, each.value) for records in found.values() for each in records]
         self._read_up_to |= {each.partition: each.offset + 1 for each in read}
         return read
 
     def commit(self) -> dict[int, int]:
-        offsets = dict(self._read_up_to)
+        return self._thread.submit(self._commit, dict(self._read_up_to)).result()
+
+    def _commit(self, offsets: dict[int, int]) -> dict[int, int]:
+        # A poll that ended just now may have lost some of them.
+        offsets = {partition: offset for partition, offset in offsets.items() if partition in self._read_up_to}
         try:
             self._consumer.commit(
                 {
@@ -183,8 +196,10 @@ class KafkaPython(kafka.ConsumerRebalanceListener):
         return {each.partition for each in self._consumer.assignment()}
 
     def leave(self) -> None:
-        self._consumer.close()
+        self._thread.submit(self._consumer.close).result()
+        self._thread.shutdown()
         del self._consumer
+        self._polling = None
         with warnings.catch_warnings():  # it forgets to close sockets whose connection was refused
             warnings.simplefilter("ignore", ResourceWarning)
             gc.collect()
