@@ -24,6 +24,8 @@ from penstock.arrow.errors import (
     WriteFailed,
 )
 from penstock.arrow.scanning import Scan, read_table, scan
+from penstock.arrow.writing import Writer, Written, write_table
+from penstock.client.transaction import Transaction
 from penstock.model.ids import TopicPartition
 
 __all__ = [
@@ -39,8 +41,12 @@ __all__ = [
     "RecordTooLarge",
     "Scan",
     "TopicPartition",
+    "Transaction",
     "UnreadableBatch",
     "WriteFailed",
+    "Writer",
+    "Written",
     "read_table",
     "scan",
+    "write_table",
 ]

@@ -62,7 +62,7 @@ class Columns:
         if name in self._decoders:
             return self._decoded(name, spans, partition)
         if name == "topic":
-            return pa.repeat(pa.scalar(partition.topic, pa.string()), rows)
+            return _repeated(partition.topic, rows)
         if name == "partition":
             return numbers(np.full(rows, partition.partition, np.int32))
         if name == "offset":
@@ -101,6 +101,13 @@ class Columns:
                 f"the deserializer gives {array.type} from here on, it gave {learned} before; "
                 f"say the type: {name}=(deserializer, arrow_type)",
             ) from None
+
+
+def _repeated(text: str, rows: int) -> Any:
+    data = np.frombuffer(text.encode(), np.uint8)
+    offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(len(data))
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.tile(data, rows))]
+    return pa.Array.from_buffers(pa.string(), rows, buffers)
 
 
 def _timestamps(spans: Spans) -> Any:

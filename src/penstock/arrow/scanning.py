@@ -200,4 +200,6 @@ def read_table(
             batches.setdefault(partition, []).append(batch)
         ordered = [batch for partition in sorted(batches) for batch in batches[partition]]
         # A deserializer's type is learned on the way: batches before its first value have nulls of no type.
-        return pa.Table.from_batches([batch.cast(scanned.schema) for batch in ordered], scanned.schema)
+        schema = scanned.schema
+        alike = [batch if batch.schema == schema else batch.cast(schema) for batch in ordered]
+        return pa.Table.from_batches(alike, schema)

@@ -39,7 +39,7 @@ STALE = MOVING | {
 }
 
 # A topic created a moment ago is not known to every broker yet.
-PROPAGATION_SECONDS = 3.0
+PROPAGATION_SECONDS = 2.0
 _RETRY_SECONDS = 0.05
 
 
@@ -79,10 +79,14 @@ class Leaders:
         self.close()
 
     def close(self) -> None:
+        self.disconnect()
+        self.cluster.close()
+
+    def disconnect(self) -> None:
+        """Close every channel: whatever was asked is not waited for."""
         for channel in self._channels.values():
             channel.close()
         self._channels.clear()
-        self.cluster.close()
 
     def find(self, topics: Iterable[str]) -> None:
         """The first look: a topic that is not there is an error, after the moment a new one may need."""

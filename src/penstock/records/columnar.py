@@ -147,10 +147,10 @@ def _decode_group(
     buffer: memoryview, group: Sequence[tuple[BatchHeader, int, memoryview | bytes]], first_offset: int, end_offset: int
 ) -> Iterator[Spans]:
     if any(header.codec for header, _, _ in group):
-        whole: Any = bytearray().join([body for _, _, body in group])
+        whole: Any = b"".join([body for _, _, body in group])
         starts = np.cumsum([0, *(len(body) for _, _, body in group)])[:-1].tolist()
     else:
-        whole = bytearray(buffer) if buffer.readonly else buffer  # kernels are compiled for what can be written
+        whole = buffer
         starts = [start for _, start, _ in group]
     if len(whole) > _GROUP_BYTES_MAX:
         raise CorruptBatch(f"{len(whole)} bytes of records at offset {group[0][0].base_offset} are too many at once")

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from penstock.records.columnar_types import BOOL, BYTES, I32, I64, I64_TABLE, OFFSET, kernel, pointer_to
+from penstock.records.columnar_types import BOOL, BYTES, I32, I64, I64_TABLE, OFFSET, READ_BYTES, kernel, pointer_to
 
 # Columns of the table of batches that `walk_records` takes.
 BODY_START, BODY_END, COUNT, BASE_OFFSET, LAST_OFFSET_DELTA, BASE_TIMESTAMP, APPEND_TIME, IS_APPEND_TIME = range(8)
@@ -104,7 +104,7 @@ def _skip_headers(source, position, end, count):  # type: ignore[no-untyped-def]
 
 
 @kernel(
-    numba.void(BYTES, I64_TABLE, OFFSET, OFFSET, BOOL, I64, I64, I32, I32, I32, I32, I32, I32, I32, I64),
+    numba.void(READ_BYTES, I64_TABLE, OFFSET, OFFSET, BOOL, I64, I64, I32, I32, I32, I32, I32, I32, I32, I64),
 )
 def walk_records(  # type: ignore[no-untyped-def]
     buffer,
@@ -226,7 +226,7 @@ def walk_records(  # type: ignore[no-untyped-def]
     results[FAULT] = fault
 
 
-@kernel(numba.void(BYTES, I32, I32, I32, I32, I32, I32))
+@kernel(numba.void(READ_BYTES, I32, I32, I32, I32, I32, I32))
 def walk_headers(buffer, starts, counts, key_starts, key_lengths, value_starts, value_lengths):  # type: ignore[no-untyped-def]
     """Spans of the headers of records that `walk_records` found sound, in order."""
     end = np.int64(buffer.shape[0])
@@ -244,7 +244,7 @@ def walk_headers(buffer, starts, counts, key_starts, key_lengths, value_starts, 
             header += 1
 
 
-@kernel(numba.void(BYTES, I32, I32, I32, BYTES))
+@kernel(numba.void(READ_BYTES, I32, I32, I32, BYTES))
 def gather(buffer, starts, lengths, offsets, data):  # type: ignore[no-untyped-def]
     """The spans, one behind the other, into `data`, and where each begins into `offsets`, which has one more."""
     source = pointer_to(buffer)
@@ -259,7 +259,7 @@ def gather(buffer, starts, lengths, offsets, data):  # type: ignore[no-untyped-d
     offsets[starts.shape[0]] = position
 
 
-@kernel(numba.int64(BYTES, I32, I32, numba.int64, BYTES))
+@kernel(numba.int64(READ_BYTES, I32, I32, numba.int64, BYTES))
 def gather_fixed(buffer, starts, lengths, width, data):  # type: ignore[no-untyped-def]
     """Big-endian numbers of `width` bytes, as little-endian ones; nulls are zero. The first row that has another
     length, or -1."""

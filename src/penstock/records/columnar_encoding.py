@@ -12,7 +12,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from penstock.records.columnar_types import BYTES, I32, I64, kernel, pointer_to
+from penstock.records.columnar_types import BYTES, I32, I64, READ_BYTES, kernel, pointer_to
 
 # What `encode_rows` tells.
 ENCODED_ROWS, ENCODED_BYTES, MAX_TIMESTAMP, NEXT_RECORD_BYTES = range(4)
@@ -61,18 +61,18 @@ def _put_span(target, position, source, start, length):  # type: ignore[no-untyp
     numba.void(
         I64,
         numba.int64,
-        BYTES,
+        READ_BYTES,
         I64,
         I32,
-        BYTES,
+        READ_BYTES,
         I64,
         I32,
         I64,
         I32,
-        BYTES,
+        READ_BYTES,
         I64,
         I32,
-        BYTES,
+        READ_BYTES,
         I64,
         I32,
         I64,
@@ -187,7 +187,7 @@ def _murmur2(source, start, length):  # type: ignore[no-untyped-def]
     return hashed ^ (hashed >> 15)
 
 
-@kernel(numba.int64(BYTES, I64, I32, numba.int64, numba.int64, I32))
+@kernel(numba.int64(READ_BYTES, I64, I32, numba.int64, numba.int64, I32))
 def partition_by_key(data, starts, lengths, partitions, turn, chosen):  # type: ignore[no-untyped-def]
     """For each row the partition Kafka's own producer gives its key; rows without one go round from `turn` on.
 
