@@ -114,6 +114,11 @@ def apis_page() -> str:
         lines.append(
             f"| {key} | {API[key].name} | {low} to {high} |" if low != high else f"| {key} | {API[key].name} | {low} |"
         )
+    lines += [
+        "",
+        "InitProducerId 6 (two-phase commit, KIP-939) is served, and known to clients, where",
+        "`transaction.two.phase.commit.enable` is set.",
+    ]
     missing = [spec.name for key, spec in sorted(API.items()) if key not in served and "broker" in spec.listeners]
     lines += ["", "Not served yet: " + ", ".join(missing) + "."]
     return "\n".join(lines) + "\n"

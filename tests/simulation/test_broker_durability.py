@@ -21,6 +21,21 @@ def test_long_stories(seed: int) -> None:
     assert play(seed, rounds=40).violation is None
 
 
+def test_a_node_that_was_killed_does_not_wait_for_itself() -> None:
+    """Its broker is still alive in the metadata, and so for a session, if others were to judge."""
+    quietly()
+
+    async def program(loop: SimulatedLoop) -> None:
+        world = BrokerWorld(loop, 1)
+        await world.start()
+        world.crash()
+        began = loop.time()
+        assert await world.start()
+        assert loop.time() - began < 5.0
+
+    simulate(program, 1)
+
+
 @pytest.mark.parametrize("changes", range(0, 60, 3))
 def test_a_first_start_may_be_killed_anywhere(changes: int) -> None:
     """Whatever half of the formatting is there, the next start makes a node of it, with the same cluster ever after."""

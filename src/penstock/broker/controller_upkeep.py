@@ -93,7 +93,11 @@ class ControllerUpkeep:
     # -- brokers ----------------------------------------------------------------------------------------------------
 
     def session_alive(self, broker_id: int) -> bool:
-        return self._node.quorum.controller.heartbeats.session_alive(broker_id, self.now_ms())
+        node = self._node
+        if broker_id == node.settings.node_id and node.broker_epoch < 0:
+            # The broker of this process has yet to register: what is known of it is of a process that is gone.
+            return False
+        return node.quorum.controller.heartbeats.session_alive(broker_id, self.now_ms())
 
     def heard_of(self, broker_id: int, broker_epoch: int, connection: Connection | None) -> None:
         """A heartbeat has been looked at; None if the broker is this node's own."""

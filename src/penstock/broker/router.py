@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.broker.apis import api_versions, fetch_plain, produce_plain, produce_run
+from penstock.broker.apis import api_versions, fetch_plain, init_producer_id, produce_plain, produce_run
 from penstock.broker.connection import Connection
 from penstock.broker.request import Request
 from penstock.model.errors import ErrorCode
@@ -55,6 +55,9 @@ class Router:
         for module in modules:
             key: ApiKey = module.API_KEY
             low, high = module.VERSIONS
+            if key is ApiKey.INIT_PRODUCER_ID and not node.settings.transaction_two_phase_commit_enable:
+                # Transactions of other systems are for those who allow them: for others there are none.
+                high = init_producer_id.TWO_PHASE_COMMIT_SINCE - 1
             spec = API[key]
             advertised_min = min(low, spec.advertised_min_version)
             self.routes[int(key)] = Route(key, low, high, advertised_min, spec.request, module.handle)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from penstock.broker.apis import init_producer_id
 from penstock.broker.request import Request
 from penstock.metadata.features import SUPPORTED_FEATURES
 from penstock.model.errors import ErrorCode
@@ -23,7 +22,7 @@ from penstock.protocol.messages.api_versions import (
 
 if TYPE_CHECKING:
     from penstock.broker.node import Node
-    from penstock.broker.router import Route, Router
+    from penstock.broker.router import Router
 
 API_KEY = ApiKey.API_VERSIONS
 VERSIONS = (0, 4)
@@ -39,13 +38,6 @@ def handle(node: Node, request: Request, message: ApiVersionsRequest) -> ApiVers
     return respond(node, request.router, request.version)
 
 
-def _highest(node: Node, route: Route) -> int:
-    """Transactions of other systems are for those who allow them: nobody else should see that there are any."""
-    if route.api_key is ApiKey.INIT_PRODUCER_ID and not node.settings.transaction_two_phase_commit_enable:
-        return min(route.max_version, init_producer_id.TWO_PHASE_COMMIT_SINCE - 1)
-    return route.max_version
-
-
 def respond(node: Node, router: Router, version: int) -> ApiVersionsResponse:
     image = node.image
     return ApiVersionsResponse(
@@ -53,7 +45,7 @@ def respond(node: Node, router: Router, version: int) -> ApiVersionsResponse:
             ApiVersion(
                 api_key=route.api_key,
                 min_version=route.advertised_min,
-                max_version=_highest(node, route),
+                max_version=route.max_version,
             )
             for route in router.routes.values()
         ],
