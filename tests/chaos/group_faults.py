@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from chaos.faults import PROPERTIES as CLUSTER_PROPERTIES
 from chaos.group_ledger import Ledger
@@ -23,6 +23,7 @@ INTERNAL_PARTITIONS = 4
 SESSION_MS = 4000
 TIMING = {"session_ms": SESSION_MS, "heartbeat_ms": 300, "request_ms": 6000}
 PROGRESS_SECONDS = 120.0
+MOVED = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
 
 # Members that die are missed after four seconds; nobody waits for others to join.
 PROPERTIES = {
@@ -116,7 +117,7 @@ class GroupScene:
         asked = [TopicPartition(self.topic, partition) for partition in acknowledged]
         lost = [
             f"partition {each.partition}: {acknowledged[each.partition]} was committed, {each.offset} is"
-            for each in self._asking.committed(asked, 60)
+            for each in committed(self._asking, asked)
             if each.error is not None or each.offset < acknowledged[each.partition]
         ]
         assert not lost, lost
@@ -128,9 +129,20 @@ class GroupScene:
 
     def end(self) -> None:
         for member in self.members:
-            if member.is_running:
-                member.kill()
+            member.kill()
         self._asking.close()
+
+
+def committed(consumer: Consumer, asked: list[TopicPartition], timeout: float = 60) -> list[TopicPartition]:
+    """What librdkafka does not do by itself: ask the new coordinator, if it was another one."""
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            return list(consumer.committed(asked, timeout))
+        except KafkaException as error:
+            if error.args[0].code() not in MOVED or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 def kill_member(scene: GroupScene) -> None:

@@ -1,0 +1,261 @@
+"""What can happen to workers that read, process and write in transactions, and to their cluster."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from confluent_kafka import Consumer, IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from chaos.group_faults import INTERNAL_PARTITIONS, PROGRESS_SECONDS, SESSION_MS, committed
+from chaos.programs import Event, Program
+from chaos.workload import Writer
+from penstock.broker.coordinators.hashing import partition_for
+from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from penstock.testing.clusters import RunningCluster
+from penstock.testing.nodes import RunningNode
+
+TRANSACTION_TIMEOUT_MS = 6000
+PROTOCOLS = {
+    "classic": {"group.protocol": "classic", "session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 300},
+    "consumer": {"group.protocol": "consumer"},
+}
+
+
+@dataclass
+class TransactionScene:
+    """Workers by the number in their transactional id: one that died is followed by another with the same."""
+
+    cluster: RunningCluster
+    writer: Writer
+    source: str
+    target: str
+    group: str
+    protocol: str
+    rng: random.Random
+    workers: dict[int, Program] = field(default_factory=dict)
+    zombies: list[Program] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self._asking = Consumer({"bootstrap.servers": self.cluster.bootstrap, "group.id": self.group, "log_level": 0})
+
+    def transactional_id(self, number: int) -> str:
+        return f"{self.group}-{number}"
+
+    def start_worker(self, number: int) -> None:
+        settings = {
+            "bootstrap": self.cluster.bootstrap,
+            "source": self.source,
+            "target": self.target,
+            "group": self.group,
+            "transactional_id": self.transactional_id(number),
+            "transaction_timeout_ms": TRANSACTION_TIMEOUT_MS,
+            "request_ms": 5000,
+            "consumer": PROTOCOLS[self.protocol],
+        }
+        self.workers[number] = Program("chaos.transactional_worker", settings, self._heard)
+
+    def _heard(self, worker: Program, event: Event) -> None:
+        self.counts[event["event"]] += 1
+        if "reason" in event:
+            self.reasons[event["reason"]] += 1
+
+    def resize(self, count: int) -> None:
+        for number in range(count):
+            if number not in self.workers:
+                self.start_worker(number)
+        for number in [number for number in self.workers if number >= count]:
+            self.workers.pop(number).leave()
+
+    def tend(self) -> None:
+        """Whoever ended by itself is followed by another."""
+        for number, worker in list(self.workers.items()):
+            if not worker.is_running:
+                worker.kill()
+                self.start_worker(number)
+
+    def busy_worker(self) -> int:
+        """The number of one, after waiting until it has begun another transaction."""
+        number = self.rng.choice(list(self.workers))
+        before = self.counts["began"]
+        self.wait_until(lambda: self.counts["began"] > before, "another transaction")
+        return number
+
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + PROGRESS_SECONDS
+        while not condition():
+            assert time.monotonic() < deadline, f"{what}; {dict(self.counts)}, {self.reasons.most_common(5)}"
+            self.tend()
+            time.sleep(0.02)
+
+    def progress(self) -> None:
+        """What is sent from now on is processed, of all partitions."""
+        self.writer.wait_for_all_after(self.writer.sent)
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """The group has committed everything that was acknowledged to the writer."""
+        ends: Counter[int] = Counter()
+        for partition, offset in self.writer.acknowledged.copy().values():
+            ends[partition] = max(ends[partition], (offset or 0) + 1)
+        asked = [TopicPartition(self.source, partition) for partition in ends]
+        self.wait_until(
+            lambda: all(each.offset >= ends[each.partition] for each in committed(self._asking, asked)),
+            f"{dict(ends)} is not processed",
+        )
+
+    def whole(self) -> None:
+        for topic in (self.source, self.target, CONSUMER_OFFSETS, TRANSACTION_STATE):
+            self.cluster.wait_for_isr(topic)
+
+    def group_coordinator(self) -> RunningNode:
+        return self.cluster.leader_of(CONSUMER_OFFSETS, partition_for(self.group, INTERNAL_PARTITIONS))
+
+    def transaction_coordinator(self) -> RunningNode:
+        key = self.transactional_id(self.rng.choice(list(self.workers)))
+        return self.cluster.leader_of(TRANSACTION_STATE, partition_for(key, INTERNAL_PARTITIONS))
+
+    def leader(self) -> RunningNode:
+        return self.cluster.leader_of(self.target, self.rng.randrange(self.writer.partitions))
+
+    def end(self) -> None:
+        for worker in itertools.chain(self.workers.values(), self.zombies):
+            worker.kill()
+        self._asking.close()
+
+
+def is_all_decided(bootstrap: str, topics: dict[str, int]) -> bool:
+    """Whether readers of what is committed get to the end of every partition."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    asked = {
+        TopicPartition(topic, partition): OffsetSpec.latest()
+        for topic, count in topics.items()
+        for partition in range(count)
+    }
+    ends, stable = (
+        {
+            partition: future.result(30).offset
+            for partition, future in admin.list_offsets(asked, isolation_level=level).items()
+        }
+        for level in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED)
+    )
+    return bool(ends == stable)
+
+
+def _without(node: RunningNode, scene: TransactionScene) -> None:
+    node.kill()
+    scene.progress()
+    node.start()
+
+
+def kill_worker(scene: TransactionScene) -> None:
+    scene.workers[scene.busy_worker()].kill()
+    scene.progress()
+
+
+def zombie(scene: TransactionScene) -> None:
+    """Silent until another one has taken its place; then it goes on with its transaction."""
+    number = scene.busy_worker()
+    worker = scene.workers.pop(number)
+    worker.pause()
+    scene.zombies.append(worker)
+    scene.start_worker(number)
+    try:
+        scene.progress()
+    finally:
+        worker.resume()
+    scene.wait_until(lambda: not worker.is_running, "a zombie has not noticed that another took its place")
+
+
+def pause_worker(scene: TransactionScene) -> None:
+    """Silent until the group and its transaction have gone on without it."""
+    number = scene.busy_worker()
+    if len(scene.workers) == 1:
+        scene.start_worker(number + 1)
+    worker = scene.workers[number]
+    worker.pause()
+    try:
+        scene.progress()
+    finally:
+        worker.resume()
+    scene.progress()
+
+
+def kill_transaction_coordinator(scene: TransactionScene) -> None:
+    scene.busy_worker()
+    _without(scene.transaction_coordinator(), scene)
+
+
+def kill_group_coordinator(scene: TransactionScene) -> None:
+    scene.busy_worker()
+    _without(scene.group_coordinator(), scene)
+
+
+def kill_leader(scene: TransactionScene) -> None:
+    scene.busy_worker()
+    _without(scene.leader(), scene)
+
+
+def stop_transaction_coordinator(scene: TransactionScene) -> None:
+    coordinator = scene.transaction_coordinator()
+    assert coordinator.stop() == 0
+    scene.progress()
+    coordinator.start()
+
+
+def pause_transaction_coordinator(scene: TransactionScene) -> None:
+    coordinator = scene.transaction_coordinator()
+    coordinator.pause()
+    try:
+        scene.progress()
+    finally:
+        coordinator.resume()
+
+
+def kill_coordinator_and_worker(scene: TransactionScene) -> None:
+    """Its transaction is open, and ended by a coordinator that knows it from the log."""
+    worker, coordinator = scene.workers[scene.busy_worker()], scene.transaction_coordinator()
+    coordinator.kill()
+    worker.kill()
+    scene.progress()
+    coordinator.start()
+
+
+def kill_controller(scene: TransactionScene) -> None:
+    controller = scene.cluster.active_controller()
+    controller.kill()
+    scene.progress()
+    controller.start()
+
+
+def restart_all_brokers(scene: TransactionScene) -> None:
+    for broker in scene.cluster.brokers:
+        assert broker.stop() == 0
+        broker.start()
+        scene.whole()
+    scene.progress()
+
+
+FAULTS: dict[str, Callable[[TransactionScene], None]] = {
+    fault.__name__: fault
+    for fault in (
+        kill_worker,
+        zombie,
+        pause_worker,
+        kill_transaction_coordinator,
+        kill_group_coordinator,
+        kill_leader,
+        stop_transaction_coordinator,
+        pause_transaction_coordinator,
+        kill_coordinator_and_worker,
+        kill_controller,
+        restart_all_brokers,
+    )
+}
