@@ -15,7 +15,7 @@ from penstock.io.files import Buffer
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.frames import response_parts
 from penstock.protocol.messages.envelope import EnvelopeResponse
-from penstock.security.authorizer import Authorizer, Operation, Resource, authorized_operations
+from penstock.security.authorizer import Authorizer, Operation, Resource, ResourceKind, authorized_operations
 
 if TYPE_CHECKING:
     from penstock.broker.connection import Connection, Reply
@@ -76,6 +76,10 @@ class Request:
 
     def may(self, operation: Operation, resource: Resource) -> bool:
         return self._authorizer.authorize(self.principal, operation, resource)
+
+    def may_any(self, operation: Operation, kind: ResourceKind) -> bool:
+        """Whether there may be a resource of that kind that it may be done to."""
+        return self._authorizer.authorize_any(self.principal, operation, kind)
 
     def allowed_of(self, operations: frozenset[Operation], resource: Resource) -> int:
         """Which of the operations this client may do, as the bit field that responses carry."""

@@ -95,9 +95,16 @@ def transactional_id_resource(name: str) -> Resource:
 class Authorizer(Protocol):
     def authorize(self, principal: Principal, operation: Operation, resource: Resource) -> bool: ...
 
+    def authorize_any(self, principal: Principal, operation: Operation, kind: ResourceKind) -> bool:
+        """Whether the principal may do this to any resource of the kind."""
+        ...
+
 
 class AllowAll:
     def authorize(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
+        return True
+
+    def authorize_any(self, principal: Principal, operation: Operation, kind: ResourceKind) -> bool:
         return True
 
 

@@ -14,7 +14,7 @@ from penstock.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeResponse,
     DescribedGroup,
 )
-from penstock.security.authorizer import GROUP_OPERATIONS, Operation, group_resource
+from penstock.security.authorizer import GROUP_OPERATIONS, Operation, group_resource, topic_resource
 
 if TYPE_CHECKING:
     from penstock.broker.node import Node
@@ -29,8 +29,14 @@ def handle(node: Node, request: Request, message: ConsumerGroupDescribeRequest) 
     caller = caller_of(request)
 
     def described(part: ConsumerGroupDescribeResponse) -> None:
-        for group in part.groups:
-            if message.include_authorized_operations and not group.error_code:
+        for index, group in enumerate(part.groups):
+            if not all(request.may(Operation.DESCRIBE, topic_resource(topic)) for topic in _topics_of(group)):
+                part.groups[index] = DescribedGroup(
+                    group_id=group.group_id,
+                    error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                    error_message="The group has described topic(s) that the client is not authorized to describe.",
+                )
+            elif message.include_authorized_operations and not group.error_code:
                 group.authorized_operations = request.allowed_of(GROUP_OPERATIONS, group_resource(group.group_id))
         response.groups += part.groups
         gathering.one_more()
@@ -55,3 +61,12 @@ def handle(node: Node, request: Request, message: ConsumerGroupDescribeRequest) 
     gathering = Gathering(len(message.group_ids), lambda: answer(response))
     for each in message.group_ids:
         ask_for(each)
+
+
+def _topics_of(group: DescribedGroup) -> set[str]:
+    return {
+        part.topic_name
+        for member in group.members
+        for assignment in (member.assignment, member.target_assignment)
+        for part in assignment.topic_partitions
+    }

@@ -15,7 +15,7 @@ from penstock.broker.request import Request
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from penstock.security.authorizer import CLUSTER, Operation, transactional_id_resource
+from penstock.security.authorizer import CLUSTER, Operation, ResourceKind, transactional_id_resource
 
 if TYPE_CHECKING:
     from penstock.broker.node import Node
@@ -55,7 +55,9 @@ def handle(node: Node, request: Request, message: InitProducerIdRequest) -> Init
 
 
 def _idempotent(node: Node, request: Request, message: InitProducerIdRequest) -> InitProducerIdResponse | None:
-    if not request.may(Operation.IDEMPOTENT_WRITE, CLUSTER):
+    if not request.may(Operation.IDEMPOTENT_WRITE, CLUSTER) and not request.may_any(
+        Operation.WRITE, ResourceKind.TOPIC
+    ):
         return _refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if (message.producer_id == -1) != (message.producer_epoch == -1):
         return _refusal(ErrorCode.INVALID_REQUEST)
