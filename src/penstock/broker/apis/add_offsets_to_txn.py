@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.coordinators.asking import ask, caller_of
+from penstock.broker.coordinators.asking import caller_of
+from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.request import Request
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import ApiKey
@@ -27,12 +28,10 @@ def handle(node: Node, request: Request, message: AddOffsetsToTxnRequest) -> Add
     if not request.may(Operation.READ, group_resource(message.group_id)):
         return refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     caller = caller_of(request)
-    ask(
-        node.coordinators.transactions,
-        request,
+    node.coordinators.completion.submit(
         message.transactional_id,
         lambda shard, token, now_ms: shard.add_offsets_to_txn(message, token, caller, now_ms),
-        refusal,
+        Waiting(request.park(), refusal),
         writes=True,
     )
     return None

@@ -102,7 +102,8 @@ def _add(
         gathering.one_more()
         return
     caller = caller_of(request)
-    node.coordinators.transactions.submit(
+    submit = node.coordinators.transactions.submit if transaction.verify_only else node.coordinators.completion.submit
+    submit(
         transactional_id,
         lambda shard, token, now_ms: shard.add_partitions_to_txn(asked, token, caller, now_ms),
         Waiting(added, refusal),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from penstock.broker.coordinators.completion import Completion
 from penstock.broker.coordinators.coordinator import Coordinator
 from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from penstock.broker.coordinators.loading import Loads
@@ -65,7 +66,8 @@ class Coordinators:
             load_buffer_size=settings.transaction_state_log_load_buffer_size,
             loads=loads,
         )
-        self.markers = MarkerDelivery(node, self.transactions)
+        self.completion = Completion(self.transactions)
+        self.markers = MarkerDelivery(node, self.transactions, self.completion.completed)
         self.verification = TransactionVerification(node)
 
     @property

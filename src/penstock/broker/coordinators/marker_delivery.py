@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from penstock.broker.coordinators.coordinator import Coordinator
@@ -49,10 +50,14 @@ class _Outgoing:
 
 
 class MarkerDelivery:
-    def __init__(self, node: Node, transactions: Coordinator[TransactionShard]) -> None:
+    def __init__(
+        self, node: Node, transactions: Coordinator[TransactionShard], completed: Callable[[str], None]
+    ) -> None:
+        """`completed` is called with the id of a transaction whose partitions have all been told."""
         self._node = node
         self._loop = node.loop
         self._clock = transactions.clock
+        self._completed = completed
         self._outgoing: dict[CoordinatorPartition[TransactionShard], _Outgoing] = {}
         transactions.on_changed = self._changed
         transactions.on_committed = self._committed
@@ -155,6 +160,9 @@ class MarkerDelivery:
         for sent in markers:
             if partition.shard is shard:
                 partition.carry_out(shard.markers_answered(sent, errors.get(sent.producer_id, {}), now_ms))
+                transaction = shard.get(sent.transactional_id)
+                if transaction is None or not transaction.prepared:
+                    self._completed(sent.transactional_id)
         self._send_in_time(partition, outgoing)
 
     def _leader_of(self, topic_partition: TopicPartition) -> int | None:

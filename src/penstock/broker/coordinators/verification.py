@@ -100,7 +100,9 @@ class TransactionVerification:
         asked = questions.take()
         assert asked is not None
         request = asked.request
-        self._node.coordinators.transactions.submit(
+        coordinators = self._node.coordinators
+        submit = coordinators.completion.submit if question.adds else coordinators.transactions.submit
+        submit(
             question.transactional_id,
             lambda shard, token, now_ms: shard.add_partitions_to_txn(
                 request, token, Caller(api_version=VERSION), now_ms

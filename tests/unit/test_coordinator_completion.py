@@ -1,0 +1,84 @@
+"""Who asks for the next transaction while the one before is being completed waits for that, but not for long."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from coordinator_harness import sleep
+
+from penstock.broker.coordinators.completion import PATIENCE_SECONDS, Completion
+from penstock.broker.coordinators.shard import Waiting
+from penstock.model.decision import Decision
+from penstock.testing.simulated_loop import SimulatedLoop, simulate
+
+
+class Transactions:
+    """A coordinator with one partition, and one transaction that is prepared or not."""
+
+    def __init__(self, loop: SimulatedLoop) -> None:
+        self.loop = loop
+        self.is_prepared = True
+        self.submitted: list[tuple[str, bool]] = []
+        shard = SimpleNamespace(get=lambda name: SimpleNamespace(prepared=self.is_prepared) if name == "a" else None)
+        self.partitions: dict[int, Any] = {0: SimpleNamespace(shard=shard)}
+
+    def partition_of(self, key: str) -> int:
+        return 0
+
+    def submit(self, key: str, operation: Any, waiting: Waiting, *, writes: bool) -> None:
+        self.submitted.append((key, writes))
+
+
+def submit(completion: Completion, name: str) -> None:
+    waiting = Waiting(lambda answer: None, lambda code: code)
+    completion.submit(name, lambda shard, token, now_ms: Decision([], []), waiting, writes=True)
+
+
+def test_it_goes_on_when_the_transaction_completes() -> None:
+    async def story(loop: SimulatedLoop) -> None:
+        transactions = Transactions(loop)
+        completion = Completion(cast(Any, transactions))
+        submit(completion, "a")
+        submit(completion, "a")
+        submit(completion, "b")
+        assert transactions.submitted == [("b", True)]
+        completion.completed("c")
+        completion.completed("a")
+        assert transactions.submitted == [("b", True), ("a", True), ("a", True)]
+        completion.completed("a")
+        await sleep(loop, 10 * PATIENCE_SECONDS)
+        assert len(transactions.submitted) == 3
+
+    simulate(story)
+
+
+def test_it_does_not_wait_for_long() -> None:
+    async def story(loop: SimulatedLoop) -> None:
+        transactions = Transactions(loop)
+        completion = Completion(cast(Any, transactions))
+        submit(completion, "a")
+        await sleep(loop, PATIENCE_SECONDS / 2)
+        submit(completion, "a")
+        assert transactions.submitted == []
+        await sleep(loop, PATIENCE_SECONDS * 0.6)
+        assert len(transactions.submitted) == 1
+        await sleep(loop, PATIENCE_SECONDS)
+        assert len(transactions.submitted) == 2
+        completion.completed("a")
+        assert len(transactions.submitted) == 2
+
+    simulate(story)
+
+
+def test_where_there_is_no_shard_nobody_waits() -> None:
+    async def story(loop: SimulatedLoop) -> None:
+        transactions = Transactions(loop)
+        transactions.partitions[0].shard = None
+        completion = Completion(cast(Any, transactions))
+        submit(completion, "a")
+        transactions.partitions.clear()
+        submit(completion, "a")
+        assert len(transactions.submitted) == 2
+
+    simulate(story)
