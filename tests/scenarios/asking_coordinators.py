@@ -23,7 +23,7 @@ from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupReq
 from penstock.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from penstock.protocol.messages.produce import ProduceRequest
 from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from wire import Wire, batch, produce_request
+from wire import Wire, batch, create_topic, list_offset, produce_request
 
 PATIENCE_S = 60.0
 
@@ -58,6 +58,16 @@ def find_coordinators(wire: Wire) -> None:
     for kind in (GROUP, TRANSACTION):
         answer = patiently(wire, FindCoordinatorRequest(key_type=kind, key="anything"), 3)
         assert answer.error_code == ErrorCode.NONE, answer
+
+
+def new_topic(wire: Wire, name: str) -> str:
+    """With two partitions. Kafka answers before their leader has heard of them."""
+    create_topic(wire, name, partitions=2)
+    deadline = time.monotonic() + PATIENCE_S
+    while list_offset(wire, name, -1).error_code:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return name
 
 
 def by_topic(places: tuple[tuple[Any, ...], ...]) -> dict[str, list[tuple[Any, ...]]]:

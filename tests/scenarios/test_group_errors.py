@@ -19,6 +19,7 @@ from asking_coordinators import (
     find_coordinators,
     join,
     leave,
+    new_topic,
     only_member,
     partition_errors,
     sync,
@@ -41,9 +42,8 @@ from penstock.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from penstock.testing.nodes import start_node
-from wire import Wire, create_topic
+from wire import Wire
 
-PARTITIONS = 2
 UNKNOWN_ID = b"\x77" * 16
 
 NONE = ErrorCode.NONE
@@ -93,9 +93,7 @@ def group(unique_topic: Callable[[str], str]) -> str:
 
 @pytest.fixture
 def topic(wire: Wire, unique_topic: Callable[[str], str]) -> str:
-    name = unique_topic("topic")
-    create_topic(wire, name, partitions=PARTITIONS)
-    return name
+    return new_topic(wire, unique_topic("topic"))
 
 
 def error(wire: Wire, message: Message, version: int | None = None) -> ErrorCode:
