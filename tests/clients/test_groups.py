@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from group_members import KINDS, NewMember
+from live_group import PARTITIONS, PROPERTIES, Group
 
-from group_world import PARTITIONS, PROPERTIES, Group
 from penstock.testing.nodes import RunningNode, start_node
 
 
