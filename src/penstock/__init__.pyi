@@ -1,0 +1,27 @@
+"""What type checkers see of the names that are imported when they are used."""
+
+from penstock.client.admin import Admin as Admin
+from penstock.client.async_consumer import AsyncConsumer as AsyncConsumer
+from penstock.client.async_producer import AsyncProducer as AsyncProducer
+from penstock.client.consumer import Consumer as Consumer
+from penstock.client.dead_letters import DeadLetter as DeadLetter
+from penstock.client.delivery import Delivery as Delivery
+from penstock.client.delivery import Sent as Sent
+from penstock.client.errors import ClientError as ClientError
+from penstock.client.producer import Producer as Producer
+from penstock.client.record import Batch as Batch
+from penstock.client.record import Record as Record
+from penstock.model.ids import TopicPartition as TopicPartition
+from penstock.serializers import Avro as Avro
+from penstock.serializers import Bytes as Bytes
+from penstock.serializers import Float32 as Float32
+from penstock.serializers import Float64 as Float64
+from penstock.serializers import Int32 as Int32
+from penstock.serializers import Int64 as Int64
+from penstock.serializers import Json as Json
+from penstock.serializers import JsonSchema as JsonSchema
+from penstock.serializers import Protobuf as Protobuf
+from penstock.serializers import String as String
+from penstock.serializers import Uuid as Uuid
+
+__version__: str

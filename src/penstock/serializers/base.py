@@ -1,0 +1,68 @@
+"""What stands between a Python value and the bytes of a record's key or value.
+
+A `Serializer` makes bytes, a `Deserializer` reads them; both learn from a `Context` where the bytes go or come from, so
+that one which asks a schema registry, or keeps a schema id in a header, needs nothing more than the ones here do. The
+formats of this package do not depend on the place: they are `Serde`s, one object for both directions, and the clients
+call their `encode` and `decode` directly.
+
+Null has no format. A `None` is Kafka's null (on a compacted topic: "forget this key") with every serializer here, and
+null is read as `None`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+T_contra = TypeVar("T_contra", contravariant=True)
+
+HeaderPairs = list[tuple[str, bytes | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    topic: str
+    is_key: bool
+    headers: HeaderPairs = field(default_factory=list)
+    """Of the record; what a serializer appends is sent with it."""
+
+
+class Serializer(Protocol[T_contra]):
+    def serialize(self, value: T_contra, context: Context, /) -> bytes | None: ...
+
+
+class Deserializer(Protocol[T_co]):
+    def deserialize(self, data: bytes | None, context: Context, /) -> T_co: ...
+
+
+class Serde(Generic[T]):
+    """Both directions of one format.
+
+    `encode` and `decode` never see null, and raise whatever they like: a client says which record it was. They are
+    attributes, so that a format which is one call of C is no more than that call.
+    """
+
+    encode: Callable[[T], bytes]
+    decode: Callable[[bytes], T]
+    as_is: ClassVar[bool] = False
+    """Whether values are the bytes themselves and need no call at all."""
+
+    def serialize(self, value: T | None, context: Context, /) -> bytes | None:
+        return None if value is None else self.encode(value)
+
+    def deserialize(self, data: bytes | None, context: Context, /) -> T:
+        return None if data is None else self.decode(data)  # type: ignore[return-value]  # null, whatever T is
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class MissingPackage(ImportError):
+    """A format needs a package that is not installed; the message says which extra brings it."""
+
+
+def missing(package: str, extra: str, what: str) -> MissingPackage:
+    return MissingPackage(f"{what} needs the package {package}: pip install 'penstock[{extra}]'", name=package)
