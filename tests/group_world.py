@@ -302,6 +302,10 @@ class World:
     def do_delete_topic(self, name: str) -> Decision:
         return self.apply(self.shard.topics_deleted([self.topics.delete(name)], self.now_ms))
 
+    def do_lose_topic(self, name: str) -> None:
+        """It is deleted while nobody looks."""
+        self.topics.delete(name)
+
     def do_advance(self, elapsed_ms: str) -> list[Decision]:
         return self.advance(int(elapsed_ms))
 

@@ -7,10 +7,12 @@ from typing import Any, cast
 
 from coordinator_harness import sleep
 
-from penstock.broker.coordinators.completion import PATIENCE_SECONDS, Completion
+from penstock.broker.coordinators.completion import Completion
 from penstock.broker.coordinators.shard import Waiting
 from penstock.model.decision import Decision
 from penstock.testing.simulated_loop import SimulatedLoop, simulate
+
+PATIENCE_SECONDS = 0.1
 
 
 class Transactions:
@@ -38,7 +40,7 @@ def submit(completion: Completion, name: str) -> None:
 def test_it_goes_on_when_the_transaction_completes() -> None:
     async def story(loop: SimulatedLoop) -> None:
         transactions = Transactions(loop)
-        completion = Completion(cast(Any, transactions))
+        completion = Completion(cast(Any, transactions), PATIENCE_SECONDS)
         submit(completion, "a")
         submit(completion, "a")
         submit(completion, "b")
@@ -56,7 +58,7 @@ def test_it_goes_on_when_the_transaction_completes() -> None:
 def test_it_does_not_wait_for_long() -> None:
     async def story(loop: SimulatedLoop) -> None:
         transactions = Transactions(loop)
-        completion = Completion(cast(Any, transactions))
+        completion = Completion(cast(Any, transactions), PATIENCE_SECONDS)
         submit(completion, "a")
         await sleep(loop, PATIENCE_SECONDS / 2)
         submit(completion, "a")
@@ -75,7 +77,7 @@ def test_where_there_is_no_shard_nobody_waits() -> None:
     async def story(loop: SimulatedLoop) -> None:
         transactions = Transactions(loop)
         transactions.partitions[0].shard = None
-        completion = Completion(cast(Any, transactions))
+        completion = Completion(cast(Any, transactions), PATIENCE_SECONDS)
         submit(completion, "a")
         transactions.partitions.clear()
         submit(completion, "a")

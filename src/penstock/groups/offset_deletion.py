@@ -3,11 +3,15 @@
 An offset expires `offsets.retention.minutes` after its group became empty, if consumers ever were its members; else
 after it was committed. As long as consumers are subscribed to its topic it stays, and so it does while a transaction
 has another one pending in its place. With the last offset of an empty group goes the group.
+
+Topics may be deleted while a coordinator is being replaced, and nobody is told: the search for what is old finds those
+offsets, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import deque
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from penstock.groups.classic_group import ClassicGroup, ClassicState
@@ -18,7 +22,7 @@ from penstock.groups.state import GroupState
 from penstock.groups.topics import DeletedTopic
 from penstock.model.decision import CoordinatorRecord, Decision
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.model.ids import ZERO_UUID, TopicPartition
+from penstock.model.ids import ZERO_UUID, TopicPartition, Uuid
 from penstock.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
@@ -35,6 +39,8 @@ class OffsetDeletion:
         self._state = state
         # Groups that the search for expired offsets has still to look at.
         self._unchecked: list[str] = []
+        # Topics that were deleted, and the groups whose offsets of them have still to go.
+        self._of_deleted: deque[tuple[dict[str, Uuid], list[str]]] = deque()
 
     # -- on request ----------------------------------------------------------------------------------------------------
 
@@ -69,21 +75,35 @@ class OffsetDeletion:
             if index not in committed.get(topic, {}):
                 records.append(offset_tombstone(group_id, topic, index))
 
-    def topics_deleted(self, deleted: Collection[DeletedTopic]) -> list[CoordinatorRecord]:
-        """Offsets of a topic of the same name and another id are those of its successor, and stay."""
+    def topics_deleted(self, deleted: Collection[DeletedTopic]) -> None:
+        """Their offsets are to go: `delete_of_topics` does it."""
         ids = {topic.name: topic.topic_id for topic in deleted}
-        gone: dict[tuple[str, str, int], None] = {}
-        store = self._state.offsets
-        for group_id in store.groups():
-            committed = store.of_group(group_id)
-            for name in ids.keys() & committed.keys():
-                for index, offset in committed[name].items():
-                    if offset.topic_id in (ZERO_UUID, ids[name]):
-                        gone[group_id, name, index] = None
-        for group_id, (name, index), offset in store.pending_topics():
+        self._of_deleted.append((ids, sorted(self._state.offsets.groups(), reverse=True)))
+
+    def delete_of_topics(self, records: list[CoordinatorRecord]) -> bool:
+        """Of some of the groups; False when there are more."""
+        budget = _SLICE
+        while self._of_deleted and budget > 0:
+            ids, groups = self._of_deleted[0]
+            while groups and budget > 0:
+                gone = self._of_topics(groups.pop(), ids)
+                records.extend(gone)
+                budget -= 1 + len(gone)
+            if not groups:
+                self._of_deleted.popleft()
+        return not self._of_deleted
+
+    def _of_topics(self, group_id: str, ids: Mapping[str, Uuid]) -> list[CoordinatorRecord]:
+        """Offsets of a topic of the same name and another id are those of its successor, and stay."""
+        gone: set[tuple[str, int]] = set()
+        committed = self._state.offsets.of_group(group_id)
+        for name in ids.keys() & committed.keys():
+            mine = (ZERO_UUID, ids[name])
+            gone.update((name, index) for index, offset in committed[name].items() if offset.topic_id in mine)
+        for (name, index), offset in self._state.offsets.pending_offsets_of(group_id):
             if name in ids and offset.topic_id in (ZERO_UUID, ids[name]):
-                gone[group_id, name, index] = None
-        return [offset_tombstone(*key) for key in sorted(gone)]
+                gone.add((name, index))
+        return [offset_tombstone(group_id, name, index) for name, index in sorted(gone)]
 
     # -- because they are old ------------------------------------------------------------------------------------------
 
@@ -115,9 +135,12 @@ class OffsetDeletion:
         survivors = bool(pending)
         for topic, partitions in committed.items():
             keeps_all = group.is_subscribed_to(topic)
+            topic_id = self._state.topics.topic_id(topic)
             for index, offset in partitions.items():
                 looked_at += 1
-                if keeps_all or TopicPartition(topic, index) in pending or not self._is_old(group, offset, now_ms):
+                is_gone = topic_id is None or offset.topic_id not in (ZERO_UUID, topic_id)
+                is_due = is_gone or (not keeps_all and self._is_old(group, offset, now_ms))
+                if not is_due or TopicPartition(topic, index) in pending:
                     survivors = True
                 else:
                     records.append(offset_tombstone(group_id, topic, index))

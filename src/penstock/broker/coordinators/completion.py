@@ -8,14 +8,10 @@ much longer than the markers take. So its request is decided when the transactio
 from __future__ import annotations
 
 import asyncio
-from typing import Final
 
 from penstock.broker.coordinators.coordinator import Coordinator
 from penstock.broker.coordinators.shard import Operation, Waiting
 from penstock.transactions.shard import TransactionShard
-
-# As long as a partition's leader asks again in the name of a client (add.partitions.to.txn.retry.backoff.max.ms).
-PATIENCE_SECONDS: Final = 0.1
 
 
 class _Waiter:
@@ -29,8 +25,10 @@ class _Waiter:
 
 
 class Completion:
-    def __init__(self, transactions: Coordinator[TransactionShard]) -> None:
+    def __init__(self, transactions: Coordinator[TransactionShard], patience: float) -> None:
+        """`patience`: as many seconds as a partition's leader asks again in the name of a client."""
         self._transactions = transactions
+        self._patience = patience
         self._waiters: dict[str, list[_Waiter]] = {}
 
     def submit(
@@ -44,7 +42,7 @@ class Completion:
         if transaction is None or not transaction.prepared:
             self._submit(transactional_id, waiter)
             return
-        waiter.timer = self._transactions.loop.call_later(PATIENCE_SECONDS, self._give_up, transactional_id, waiter)
+        waiter.timer = self._transactions.loop.call_later(self._patience, self._give_up, transactional_id, waiter)
         self._waiters.setdefault(transactional_id, []).append(waiter)
 
     def completed(self, transactional_id: str) -> None:

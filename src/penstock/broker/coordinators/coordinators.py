@@ -66,7 +66,7 @@ class Coordinators:
             load_buffer_size=settings.transaction_state_log_load_buffer_size,
             loads=loads,
         )
-        self.completion = Completion(self.transactions)
+        self.completion = Completion(self.transactions, settings.add_partitions_to_txn_retry_backoff_max_ms / 1000)
         self.markers = MarkerDelivery(node, self.transactions, self.completion.completed)
         self.verification = TransactionVerification(node)
 

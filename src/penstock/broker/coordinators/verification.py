@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 CHANNEL: Final = "transactions"
 VERSION: Final = 5  # of AddPartitionsToTxn, between brokers
-# The transaction before may still be on its way out: Kafka's add.partitions.to.txn.retry.backoff settings.
-RETRY_SECONDS: Final = 0.02
-RETRY_MAX_SECONDS: Final = 0.1
 
 Verified = Callable[[Mapping[TopicPartition, ErrorCode]], None]
 
@@ -72,7 +69,8 @@ class TransactionVerification:
         done: Verified,
     ) -> None:
         """`done` gets the coordinator's error code for each partition, later or at once."""
-        asking = _Asking(done, self._loop.time() + RETRY_MAX_SECONDS)
+        patience_ms = self._node.settings.add_partitions_to_txn_retry_backoff_max_ms
+        asking = _Asking(done, self._loop.time() + patience_ms / 1000)
         asking.question = Question(
             transactional_id, Identity(producer_id, producer_epoch), adds, tuple(partitions), asking
         )
@@ -148,11 +146,13 @@ class TransactionVerification:
     def _answered(self, answer: Answer) -> None:
         asking = answer.token
         assert isinstance(asking, _Asking)
+        # The transaction before may still be on its way out.
+        backoff = self._node.settings.add_partitions_to_txn_retry_backoff_ms / 1000
         if (
             asking.question.adds
             and ErrorCode.CONCURRENT_TRANSACTIONS in answer.errors.values()
-            and self._loop.time() + RETRY_SECONDS <= asking.again_until
+            and self._loop.time() + backoff <= asking.again_until
         ):
-            self._loop.call_later(RETRY_SECONDS, self._ask, asking.question)
+            self._loop.call_later(backoff, self._ask, asking.question)
         else:
             asking.done(answer.errors)

@@ -72,7 +72,7 @@ class BrokerWorld:
         self.files: DoomedMount | None = None
         self.starts = 0
         self.failures: list[str] = []
-        self._properties = {
+        self.properties = {
             "process.roles": "broker,controller",
             "node.id": "1",
             "listeners": f"PLAINTEXT://{HOST}:{PORT}",
@@ -111,7 +111,7 @@ class BrokerWorld:
     async def _run(self, ready: asyncio.Future[bool], stopping: asyncio.Event, files: Mount) -> None:
         chance = random.Random(f"{self.seed}/children/{self.starts}")
         node = Node(
-            NodeSettings.from_properties(self._properties),
+            NodeSettings.from_properties(self.properties),
             loop=self.loop,
             files=files,
             clock=self.clock,
