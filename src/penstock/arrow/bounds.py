@@ -70,7 +70,7 @@ def resolve_ranges(
     topics = sorted({partition.topic for partition in partitions})
     points_at_start = _points(start, partitions, topics, "start")
     points_at_end = {} if end is None else _points(end, partitions, topics, "end")
-    asking = _Offsets(leaders, isolation, timeout)
+    asking = LogOffsets(leaders, isolation, timeout)
     earliest, latest = asking.at(partitions, EARLIEST), asking.at(partitions, LATEST)
     firsts = asking.points(points_at_start, earliest, latest)
     ends = asking.points(points_at_end, earliest, latest)
@@ -140,7 +140,7 @@ def _milliseconds(point: datetime) -> int:
     return -((_EPOCH - point) // timedelta(milliseconds=1))
 
 
-class _Offsets:
+class LogOffsets:
     """ListOffsets to the leaders, again while they move."""
 
     def __init__(self, leaders: Leaders, isolation: int, timeout: float) -> None:

@@ -17,10 +17,22 @@ import pyarrow.json as pa_json
 from numpy.typing import NDArray
 
 from penstock.arrow.errors import BadColumn
-from penstock.records.columnar import Bytes, Ints, SpanColumn
+from penstock.records.columnar import Bytes as ByteArray
+from penstock.records.columnar import Ints, SpanColumn
 from penstock.records.columnar_decoding import gather, gather_fixed
+from penstock.serializers import Bytes, Context, Float32, Float64, Int32, Int64, Serde, String
 
 _NUMBERS = (pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64())
+_TYPES_OF_SERDES = {
+    Bytes: pa.binary(),
+    String: pa.utf8(),
+    Int32: pa.int32(),
+    Int64: pa.int64(),
+    Float32: pa.float32(),
+    Float64: pa.float64(),
+}
+
+Deserialize = Callable[[bytes, str], Any]
 
 
 class BadRow(ValueError):
@@ -36,7 +48,7 @@ class Decoder(Protocol):
     def type(self) -> Any:
         """The Arrow type of the column; None if it is only known when there are values."""
 
-    def decode(self, buffer: Bytes, column: SpanColumn, topic: str) -> Any:
+    def decode(self, buffer: ByteArray, column: SpanColumn, topic: str) -> Any:
         """An Arrow array of the spans; BadRow for one that does not fit."""
 
 
@@ -51,6 +63,8 @@ def decoder_of(what: Any, column: str) -> Decoder:
             raise BadColumn(f"{column}={what!r} is no Arrow type; say e.g. 'utf8', 'int64' or 'float64'") from None
     if isinstance(what, pa.DataType):
         return _decoder_of_type(what, column)
+    if type(what) in _TYPES_OF_SERDES:
+        return _decoder_of_type(_TYPES_OF_SERDES[type(what)], column)
     if isinstance(what, tuple) and len(what) == 2 and isinstance(what[1], pa.DataType):
         return Deserialized(_deserializer(what[0], column), what[1])
     return Deserialized(_deserializer(what, column), None)
@@ -69,10 +83,12 @@ def _decoder_of_type(wanted: Any, column: str) -> Decoder:
     )
 
 
-def _deserializer(given: Any, column: str) -> Callable[[bytes | None, str], Any]:
+def _deserializer(given: Any, column: str) -> Deserialize:
     """A deserializer of `penstock.serializers`, or any function of bytes."""
+    if isinstance(given, Serde):
+        return lambda data, topic: given.decode(data)
     if hasattr(given, "deserialize"):
-        return lambda data, topic: given.deserialize(topic, data)
+        return lambda data, topic: given.deserialize(data, Context(topic, column == "key"))
     if callable(given):
         return lambda data, topic: given(data)
     raise BadColumn(f"{column}={given!r} is neither an Arrow type nor a deserializer")
@@ -84,7 +100,7 @@ class Plain:
     def __init__(self, wanted: Any) -> None:
         self.type = wanted
 
-    def decode(self, buffer: Bytes, column: SpanColumn, topic: str) -> Any:
+    def decode(self, buffer: ByteArray, column: SpanColumn, topic: str) -> Any:
         array = gathered(buffer, column, self.type)
         if self.type == pa.utf8():
             try:
@@ -108,7 +124,7 @@ class Number:
     def __init__(self, wanted: Any) -> None:
         self.type = wanted
 
-    def decode(self, buffer: Bytes, column: SpanColumn, topic: str) -> Any:
+    def decode(self, buffer: ByteArray, column: SpanColumn, topic: str) -> Any:
         width = self.type.bit_width // 8
         data = np.empty(len(column.starts) * width, np.uint8)
         bad = gather_fixed(buffer, column.starts, column.lengths, width, data)
@@ -123,7 +139,7 @@ class Json:
     def __init__(self, wanted: Any) -> None:
         self.type = wanted
 
-    def decode(self, buffer: Bytes, column: SpanColumn, topic: str) -> Any:
+    def decode(self, buffer: ByteArray, column: SpanColumn, topic: str) -> Any:
         rows = gathered(buffer, column, pa.binary())
         present = rows.drop_null()
         if not len(present):
@@ -161,11 +177,11 @@ class Json:
 class Deserialized:
     """Whatever a function makes of each record."""
 
-    def __init__(self, deserialize: Callable[[bytes | None, str], Any], wanted: Any) -> None:
+    def __init__(self, deserialize: Deserialize, wanted: Any) -> None:
         self.type = wanted
         self._deserialize = deserialize
 
-    def decode(self, buffer: Bytes, column: SpanColumn, topic: str) -> Any:
+    def decode(self, buffer: ByteArray, column: SpanColumn, topic: str) -> Any:
         made: list[Any] = []
         for row, data in enumerate(gathered(buffer, column, pa.binary()).to_pylist()):
             try:
@@ -187,7 +203,7 @@ def _first_bad(values: list[Any], wanted: Any) -> int:
     return 0  # each alone is fine, together they have no type
 
 
-def gathered(buffer: Bytes, column: SpanColumn, wanted: Any) -> Any:
+def gathered(buffer: ByteArray, column: SpanColumn, wanted: Any) -> Any:
     """The spans, copied together, as an array of `wanted`: binary or string."""
     offsets = np.empty(len(column.starts) + 1, np.int32)
     data = np.empty(column.size, np.uint8)

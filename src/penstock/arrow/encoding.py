@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from penstock.arrow.errors import BadColumn
 from penstock.records.columnar import Bytes, Ints, Longs
+from penstock.serializers import Context
 
 _BIG_ENDIAN = {
     pa.int16(): ">i2",
@@ -67,7 +68,7 @@ def serializer_of(given: Any, what: str) -> Serializer | None:
     if given == "json":
         return lambda value, topic: None if value is None else json.dumps(value, separators=(",", ":")).encode()
     if hasattr(given, "serialize"):
-        return lambda value, topic: given.serialize(topic, value)
+        return lambda value, topic: given.serialize(value, Context(topic, what == "key"))
     if callable(given):
         return lambda value, topic: given(value)
     raise BadColumn(f"{what}_serializer={given!r} is neither a serializer nor 'json'")
@@ -188,7 +189,7 @@ def partition_numbers(array: Any, name: str, partitions: int, first_row: int) ->
 
 def _filled(array: Any, value: int) -> Longs:
     filled: Longs = pc.fill_null(array, value).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
-    return np.require(filled, requirements=["C"])
+    return np.require(filled, requirements=["C", "W"])
 
 
 def _valid(array: Any) -> Any:

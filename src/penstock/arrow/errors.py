@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.client import errors as client_errors
 from penstock.client.errors import ClientError
 from penstock.model.ids import TopicPartition
 
@@ -49,7 +50,7 @@ class UnreadableBatch(ArrowError):
     """Bytes in a partition that are no record batch, or not the ones that were written."""
 
 
-class RecordTooLarge(ArrowError, ValueError):
+class RecordTooLarge(ArrowError, client_errors.RecordTooLarge):
     """A row that makes a larger record than the topic takes."""
 
     def __init__(self, topic: str, row: int, size: int, reason: str) -> None:

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from penstock.arrow.bounds import OffsetRange
+from penstock.arrow.bounds import LogOffsets, OffsetRange
 from penstock.arrow.columns import Columns
 from penstock.arrow.errors import ArrowError, DataLost, ReadStalled, UnreadableBatch
-from penstock.client.admin.topics import by_topic
+from penstock.client.admin.topics import EARLIEST, by_topic
 from penstock.client.errors import ClientError, raise_for
 from penstock.client.leaders import STALE, Leaders
 from penstock.model.errors import ErrorCode, KafkaError
@@ -50,6 +50,7 @@ class ReadSettings:
 class _Position:
     offset: int
     end: int
+    not_before: float = 0.0  # when to try again
     stuck_since: float | None = None
     stuck_times: int = 0
     empty_answers: int = 0
@@ -80,6 +81,7 @@ class Reader:
         self._leaders = leaders
         self._columns = columns
         self._settings = settings
+        self._offsets = LogOffsets(leaders, settings.isolation, settings.timeout)
         self._positions = {each: _Position(first, end) for each, (first, end) in ranges.items()}
         self._busy: set[int] = set()  # brokers with a fetch under way
         self._refreshed = time.monotonic()
@@ -91,7 +93,7 @@ class Reader:
 
     def record_batches(self) -> Iterator[tuple[TopicPartition, Any]]:
         while self._send_fetches():
-            for event in self._leaders.wait(_RETRY_SECONDS if self._refresh_wanted else 1.0):
+            for event in self._leaders.wait(_RETRY_SECONDS if self._retrying() else 1.0):
                 self._busy.discard(event.broker_id)
                 if event.error is not None:
                     self._trouble(None, str(event.error))
@@ -109,9 +111,12 @@ class Reader:
         if not unfinished:
             return False
         self._refresh()
+        now = time.monotonic()
         by_leader: dict[int, list[FetchPartition]] = {}
         order: dict[int, list[TopicPartition]] = {}
         for partition, position in unfinished.items():
+            if position.not_before > now:
+                continue
             leader = self._leaders.leader_of(partition)
             if leader is None:
                 self._trouble(partition, f"{partition} has no leader")
@@ -153,6 +158,9 @@ class Reader:
             self._leaders.drop(broker_id)
             for partition in partitions:
                 self._trouble(partition, str(error))
+
+    def _retrying(self) -> bool:
+        return self._refresh_wanted or any(position.stuck_since is not None for position in self._positions.values())
 
     def _refresh(self) -> None:
         age = time.monotonic() - self._refreshed
@@ -236,22 +244,22 @@ class Reader:
     def _refused(self, partition: TopicPartition, position: _Position, data: PartitionData) -> None:
         code = ErrorCode(data.error_code)
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._out_of_range(partition, position, data)
+            self._out_of_range(partition, position)
         elif code in STALE:
             self._trouble(partition, code.text)
         else:
             raise_for(code, None, f"cannot read {partition} at offset {position.offset}")
 
-    def _out_of_range(self, partition: TopicPartition, position: _Position, data: PartitionData) -> None:
+    def _out_of_range(self, partition: TopicPartition, position: _Position) -> None:
         """Before the log: lost. Behind it: a new leader may be behind for a moment."""
-        start = data.log_start_offset
-        if 0 <= position.offset < start:
-            if not self._settings.skip_lost:
-                raise DataLost(partition, position.offset, start)
+        start = self._offsets.at([partition], EARLIEST)[partition]
+        if position.offset >= start:
+            self._trouble(partition, f"offset {position.offset} is behind the end of its log")
+        elif self._settings.skip_lost:
             position.offset = min(start, position.end)
             position.moved()
         else:
-            self._trouble(partition, f"the log was cut, its leader has records up to {data.high_watermark} only")
+            raise DataLost(partition, position.offset, start)
 
     def _trouble(self, partition: TopicPartition | None, problem: str) -> None:
         """Look for leaders again; give up on a partition that has been in trouble for too long."""
@@ -267,6 +275,7 @@ class Reader:
         now = time.monotonic()
         position.stuck_since = position.stuck_since or now
         position.stuck_times += 1  # as the time may have passed elsewhere: in the hands of whom we read for
+        position.not_before = now + _RETRY_SECONDS
         stuck = now - position.stuck_since
         if stuck > self._settings.timeout and position.stuck_times > _STUCK_TIMES:
             end = "" if position.end == _END_OF_TIME else f" (to be read up to {position.end})"

@@ -19,6 +19,7 @@ from penstock.arrow.bounds import (
 from penstock.arrow.columns import Columns
 from penstock.arrow.errors import BadBounds
 from penstock.arrow.reading import Reader, ReadSettings
+from penstock.client.errors import BadSetting
 from penstock.client.leaders import Leaders
 from penstock.model.ids import TopicPartition
 
@@ -133,11 +134,11 @@ def scan(
         raise BadBounds("no topic is given")
     wanted = Columns(columns, key, value)
     if isolation not in ISOLATION_LEVELS:
-        raise BadBounds(f"isolation={isolation!r} is not one of {', '.join(ISOLATION_LEVELS)}")
+        raise BadSetting(f"isolation={isolation!r} is not one of {', '.join(ISOLATION_LEVELS)}")
     if on_data_loss not in ("fail", "skip"):
-        raise BadBounds(f"on_data_loss={on_data_loss!r} is neither 'fail' nor 'skip'")
+        raise BadSetting(f"on_data_loss={on_data_loss!r} is neither 'fail' nor 'skip'")
     if batch_bytes < 1 or batch_rows < 1:
-        raise BadBounds("batch_bytes and batch_rows must be positive")
+        raise BadSetting("batch_bytes and batch_rows must be positive")
     settings = ReadSettings(
         isolation=ISOLATION_LEVELS[isolation],
         batch_bytes=batch_bytes,

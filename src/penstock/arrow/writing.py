@@ -33,8 +33,8 @@ from penstock.arrow.encoding import (
     serializer_of,
     timestamps,
 )
-from penstock.arrow.errors import BadColumn, RecordTooLarge, WriteFailed
-from penstock.client.errors import ClientError
+from penstock.arrow.errors import RecordTooLarge, WriteFailed
+from penstock.client.errors import BadSetting, ClientError
 from penstock.client.leaders import STALE, Leaders
 from penstock.client.transaction import PRODUCE_NEWEST, ProducerIdentity, Transaction, take_identity
 from penstock.model.errors import ErrorCode, KafkaError
@@ -104,11 +104,11 @@ class Writer:
         request_timeout: float = REQUEST_SECONDS,
     ) -> None:
         if compression not in CODEC_NAMES:
-            raise BadColumn(f"compression={compression!r} is not one of {', '.join(CODEC_NAMES)}")
+            raise BadSetting(f"compression={compression!r} is not one of {', '.join(CODEC_NAMES)}")
         if acks not in _ACKS:
-            raise BadColumn(f"acks={acks!r} is not 0, 1 or 'all'")
+            raise BadSetting(f"acks={acks!r} is not 0, 1 or 'all'")
         if (idempotent or transaction is not None) and _ACKS[acks] != -1:
-            raise BadColumn(f"acks={acks!r} needs idempotent=False: once only takes every replica's word")
+            raise BadSetting(f"acks={acks!r} needs idempotent=False: once only takes the word of every replica")
         self._codec = int(CODEC_NAMES[compression])
         self._level = compression_level
         self._acks = _ACKS[acks]

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from penstock.client.channel import Answer, Channel
 from penstock.client.cluster import MOVING, Cluster
 from penstock.client.connection import DEFAULT_TIMEOUT_SECONDS
-from penstock.client.errors import ClientError, TimedOut, Unreachable
+from penstock.client.errors import ClientError, TimedOut, UnknownTopic, Unreachable, raise_for
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import ZERO_UUID, TopicPartition, Uuid
 
@@ -96,8 +96,8 @@ class Leaders:
             try:
                 self._ask(names)
                 return
-            except KafkaError as error:
-                if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or time.monotonic() > deadline:
+            except UnknownTopic:
+                if time.monotonic() > deadline:
                     raise
             time.sleep(_RETRY_SECONDS)
 
@@ -172,9 +172,9 @@ class Leaders:
         for topic in metadata.topics:
             name = topic.name or ""
             if topic.error_code and topic.error_code != ErrorCode.LEADER_NOT_AVAILABLE:
-                code = ErrorCode(topic.error_code)
-                text = "there is no such topic" if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else code.text
-                raise KafkaError(code, f"topic {name!r}: {text}")
+                if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise UnknownTopic(f"there is no topic {name!r}")
+                raise_for(topic.error_code, None, f"topic {name!r}")
             led = self.topics.setdefault(name, LedTopic())
             if topic.topic_id not in (led.topic_id, ZERO_UUID) and led.topic_id != ZERO_UUID:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"topic {name!r} was deleted and created again")
