@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 from coordinator_harness import World, run, sleep, turn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.broker.coordinators.loading import Loads
 from penstock.broker.coordinators.offset_replay import OffsetReplay
 from penstock.broker.coordinators.serde import GROUP_RECORDS
+from penstock.broker.coordinators.slices import Slices, Work
 from penstock.groups.offset_store import OffsetStore
 from penstock.groups.records import offset_record, offset_tombstone
 from penstock.model.decision import CoordinatorRecord
@@ -115,34 +116,56 @@ def test_damaged_bytes_are_read_again_when_they_may_have_been_repaired() -> None
     run(story, alone=True)
 
 
-def test_loads_share_one_slice() -> None:
-    """However many there are, between two slices of any of them everybody else has a turn."""
+def test_work_shares_one_slice() -> None:
+    """However much there is, between two slices of any of it everybody else has a turn."""
 
     async def story(world: World) -> None:
         loop, turns = world.loop, list[str]()
 
-        class Long:
-            def __init__(self, name: str, slices: int) -> None:
-                self._name = name
-                self._left = slices
+        def long(name: str, slices: int) -> Work:
+            left = slices
 
-            def run_until(self, until: float) -> bool:
-                self._left -= 1
-                turns.append(self._name)
+            def work(until: float) -> bool:
+                nonlocal left
+                left -= 1
+                turns.append(name)
                 loop.advance(until - loop.time() + 0.001)
-                return self._left > 0
+                return left > 0
+
+            return work
 
         def somebody_else() -> None:
             turns.append("-")
             if len(turns) < 100:
                 loop.call_soon(somebody_else)
 
-        loads = Loads(loop)
+        slices = Slices(loop)
         for name in ("a", "b"):
-            loads.add(Long(name, 2))
+            slices.add(long(name, 2))
+        for name in ("c", "d"):
+            slices.once(lambda name=name: turns.append(name))  # type: ignore[misc]
         loop.call_soon(somebody_else)
         await sleep(loop, 1)
-        assert "".join(turns).strip("-") == "a-a-b-b"
+        assert "".join(turns).strip("-") == "a-a-b-b-cd"
+
+    run(story, alone=True)
+
+
+def test_work_that_fails_does_not_take_the_rest_with_it() -> None:
+    async def story(world: World) -> None:
+        done: list[str] = []
+        failures: list[Any] = []
+        world.loop.set_exception_handler(lambda loop, context: failures.append(context["exception"]))
+
+        def fail() -> None:
+            raise ZeroDivisionError
+
+        slices = Slices(world.loop)
+        slices.once(fail)
+        slices.once(lambda: done.append("rest"))
+        await turn(world.loop)
+        assert done == ["rest"]
+        assert [type(failure) for failure in failures] == [ZeroDivisionError]
 
     run(story, alone=True)
 

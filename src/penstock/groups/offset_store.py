@@ -80,6 +80,11 @@ class OffsetStore:
                 for partition, offset in offsets.items():
                     yield group_id, partition, offset
 
+    def pending_offsets_of(self, group_id: str) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
+        for where, producers in self.pending_of(group_id).items():
+            for producer_id in producers:
+                yield where, self._pending[producer_id][group_id][where]
+
     def durable(self) -> object:
         """Everything that came from records, for comparison."""
         return self._by_group, self._pending, self._open

@@ -64,6 +64,7 @@ LEAVE_IN_BATCHES_SINCE = 3
 _DEADLINES_PER_TICK: Final = 100
 _CONSEQUENCES_PER_TICK: Final = 500
 _EXPIRY: Final = TimerKey("expiry")
+_DELETED_TOPICS: Final = TimerKey("deleted topics")
 
 
 class GroupShard:
@@ -146,7 +147,10 @@ class GroupShard:
         return replies
 
     def topics_deleted(self, deleted: Collection[DeletedTopic], now_ms: int) -> Decision:
-        return Decision(self._deletion.topics_deleted(deleted), [])
+        self._deletion.topics_deleted(deleted)
+        out = Decision([], [])
+        self._delete_of_topics(now_ms, out)
+        return out
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -168,6 +172,9 @@ class GroupShard:
             if key == _EXPIRY:
                 self._search_expired(now_ms, out)
                 # It may have touched any group: what else is due can see that only after the records are replayed.
+                break
+            if key == _DELETED_TOPICS:
+                self._delete_of_topics(now_ms, out)
                 break
             group = self.state.group(key.group_id)
             if isinstance(group, ClassicGroup):
@@ -194,6 +201,10 @@ class GroupShard:
         is_done = self._deletion.search(now_ms, out)
         interval_ms = self.state.settings.offsets_retention_check_interval_ms
         self.state.timers.set(_EXPIRY, now_ms + interval_ms if is_done else now_ms)
+
+    def _delete_of_topics(self, now_ms: int, out: Decision) -> None:
+        if not self._deletion.delete_of_topics(out.records):
+            self.state.timers.set(_DELETED_TOPICS, now_ms)
 
     # -- membership, classic -------------------------------------------------------------------------------------------
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Generic
 
 from penstock.broker.coordinators.hashing import partition_for
-from penstock.broker.coordinators.loading import Loads
 from penstock.broker.coordinators.partition import CoordinatorPartition, Producer
 from penstock.broker.coordinators.serde import RecordFormat
 from penstock.broker.coordinators.shard import BytesReplay, EndTransaction, Operation, Replay, ShardT, Waiting
+from penstock.broker.coordinators.slices import Slices
 from penstock.broker.replica import Replica
 from penstock.io.clock import Clock
 from penstock.model.decision import Decision
@@ -37,7 +38,7 @@ class Coordinator(Generic[ShardT]):
         load_buffer_size: int,
         codec: int = 0,
         end_transaction: EndTransaction[ShardT] | None = None,
-        loads: Loads | None = None,
+        loads: Slices | None = None,
         bytes_replay: Callable[[ShardT], BytesReplay] | None = None,
     ) -> None:
         """`new_shard` makes an empty one, of a partition's number and the epoch of its leader; `end_transaction`
@@ -53,7 +54,8 @@ class Coordinator(Generic[ShardT]):
         self.load_buffer_size = load_buffer_size
         self.codec = codec
         self.end_transaction = end_transaction
-        self.loads = loads or Loads(node.loop)
+        self.loads = loads or Slices(node.loop)
+        self.upkeep = Slices(node.loop)
         self.bytes_replay = bytes_replay
         self.partitions: dict[int, CoordinatorPartition[ShardT]] = {}
         self._node = node
@@ -86,11 +88,13 @@ class Coordinator(Generic[ShardT]):
             partition.submit(operation, waiting, writes=writes, producer=producer)
 
     def tell_all(self, operation: Callable[[ShardT, int], Decision]) -> None:
-        """Something that concerns every shard that is loaded."""
-        now_ms = self.clock.now_ms()
-        for partition in list(self.partitions.values()):
-            if partition.shard is not None:
-                partition.carry_out(operation(partition.shard, now_ms))
+        """Something that concerns every shard that is loaded: one after the other, soon."""
+        for partition in self.partitions.values():
+            self.upkeep.once(partial(self._tell, partition, operation))
+
+    def _tell(self, partition: CoordinatorPartition[ShardT], operation: Callable[[ShardT, int], Decision]) -> None:
+        if partition.shard is not None:
+            partition.carry_out(operation(partition.shard, self.clock.now_ms()))
 
     # -- what becomes of the partitions -----------------------------------------------------------------------------
 

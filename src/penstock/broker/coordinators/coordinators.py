@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from penstock.broker.coordinators.completion import Completion
 from penstock.broker.coordinators.coordinator import Coordinator
 from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
-from penstock.broker.coordinators.loading import Loads
 from penstock.broker.coordinators.marker_delivery import MarkerDelivery
 from penstock.broker.coordinators.offset_replay import OffsetReplay
 from penstock.broker.coordinators.serde import GROUP_RECORDS, TRANSACTION_RECORDS
+from penstock.broker.coordinators.slices import Slices
 from penstock.broker.coordinators.steady_clock import SteadyClock
 from penstock.broker.coordinators.verification import TransactionVerification
 from penstock.broker.replica import Replica
@@ -36,7 +36,7 @@ class Coordinators:
         self._topics = ImageTopics(node)
         self._group_settings = ImageGroupSettings(node)
         clock = SteadyClock(node.clock, node.elapsed_ms)
-        loads = Loads(node.loop)
+        loads = Slices(node.loop)
         self.groups: Coordinator[GroupShard] = Coordinator(
             node,
             clock,

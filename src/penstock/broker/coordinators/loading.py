@@ -14,9 +14,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, Generic, Protocol
+from typing import TYPE_CHECKING, Final, Generic
 
 from penstock.broker.coordinators.shard import NO_PRODUCER, ShardT
 from penstock.broker.replica import Replica
@@ -32,49 +31,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("penstock.coordinator")
 
-SLICE_SECONDS: Final = 0.005
 RECORDS_BETWEEN_LOOKS: Final = 100
 READ_BYTES_MAX: Final = 512 * 1024
 DECOMPRESSED_BYTES_MAX: Final = 256 * 1024 * 1024
 # So many make a shard that the garbage collector should not walk over again and again.
 MANY_RECORDS: Final = 10_000
-
-
-class _Slices(Protocol):
-    def run_until(self, until: float) -> bool: ...
-
-
-class Loads:
-    """The loads of a broker: each has the slice for itself until it is done, or waits for the disk."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._ready: deque[_Slices] = deque()
-        self._is_due = False
-
-    def add(self, load: _Slices) -> None:
-        self._ready.append(load)
-        self._look_soon()
-
-    def _look_soon(self) -> None:
-        if self._ready and not self._is_due:
-            self._is_due = True
-            self._loop.call_soon(self._slice)
-
-    def _slice(self) -> None:
-        self._is_due = False
-        until = self._loop.time() + SLICE_SECONDS
-        # The collector would look at all that has been loaded so far again and again.
-        was_enabled = gc.isenabled()
-        gc.disable()
-        try:
-            while self._ready and self._loop.time() < until:
-                if not self._ready[0].run_until(until):
-                    self._ready.popleft()
-        finally:
-            if was_enabled:
-                gc.enable()
-        self._look_soon()
 
 
 class Load(Generic[ShardT]):
@@ -107,15 +68,18 @@ class Load(Generic[ShardT]):
         self._began = self._loop.time()
         self._steps: Iterator[None] | None = None
         self._is_over = False
-        self._loads.add(self)
+        self._loads.add(self._go_on)
 
     def cancel(self) -> None:
         self._is_over = True
 
-    def run_until(self, until: float) -> bool:
+    def _go_on(self, until: float) -> bool:
         """Replay for a while; false if there is nothing more to do now."""
         if self._is_over:
             return False
+        # The collector would look at all that has been loaded so far again and again.
+        was_enabled = gc.isenabled()
+        gc.disable()
         try:
             return self._run_until(until)
         except CorruptBatch as error:
@@ -126,6 +90,9 @@ class Load(Generic[ShardT]):
         except Exception as error:  # a defect of ours, which must not leave the partition in loading for ever
             logger.exception("%s cannot be replayed", self._replica.topic_partition)
             self._give_up(error)
+        finally:
+            if was_enabled:
+                gc.enable()
         return False
 
     def _give_up(self, error: Exception) -> None:
@@ -162,7 +129,7 @@ class Load(Generic[ShardT]):
             self._give_up(error if isinstance(error, Exception) else KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
             return
         self._steps = self._replay(future.result())
-        self._loads.add(self)
+        self._loads.add(self._go_on)
 
     def _replay(self, found: Slice) -> Iterator[None]:
         """The batches of a slice, one record after the other; yields where it may be interrupted."""

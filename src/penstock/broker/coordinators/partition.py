@@ -432,10 +432,15 @@ class CoordinatorPartition(Generic[ShardT]):
             self._timer.cancel()
         self._timer_at = deadline
         delay = (deadline - self._clock.now_ms()) / 1000
-        self._timer = self._loop.call_later(max(TIMER_MIN_SECONDS, delay), self._tick)
+        self._timer = self._loop.call_later(max(TIMER_MIN_SECONDS, delay), self._tick_soon)
+
+    def _tick_soon(self) -> None:
+        self._coordinator.upkeep.once(self._tick)
 
     def _tick(self) -> None:
-        self._timer = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         shard = self.shard
         if shard is None:
             return
@@ -448,7 +453,7 @@ class CoordinatorPartition(Generic[ShardT]):
             self._check_writable()
         except KafkaError:
             self._timer_at = now_ms
-            self._timer = self._loop.call_later(RETRY_SECONDS, self._tick)
+            self._timer = self._loop.call_later(RETRY_SECONDS, self._tick_soon)
             return
         self._carry_out(shard.tick(now_ms), now_ms)
 
