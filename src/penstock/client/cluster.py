@@ -204,6 +204,8 @@ class Cluster:
         """A connection to a broker. One that takes none has died or is on its way: that is worth another try."""
         connection = self._brokers.get(broker_id)
         if connection is None or not connection.is_open:
+            if connection is not None:
+                connection.close()
             host, port = self._address_of(broker_id)
             try:
                 connection = self._brokers[broker_id] = Connection(host, port, timeout=self.timeout)
@@ -215,6 +217,8 @@ class Cluster:
         """The connection that is open, or one to the first bootstrap address that takes it."""
         if self._any is not None and self._any.is_open:
             return self._any
+        if self._any is not None:
+            self._any.close()
         failures: list[str] = []
         for host, port in self.bootstrap:
             try:
