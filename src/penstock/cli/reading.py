@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.05
 _BATCH = 1000
 _COMMIT_SECONDS = 10.0
+_HURRY_SECONDS = 1.0
 _PROGRESS_SECONDS = 0.5
 
 
@@ -39,14 +40,13 @@ class Span(NamedTuple):
 class Interruption:
     """Ctrl-C and SIGTERM, at a moment when they do no harm.
 
-    Raised in a callback of librdkafka they would be lost, and a member of a group that does not say good-bye is waited
-    for. So they wait until librdkafka has returned, and whoever is in a hurry sends another while it takes leave.
+    Raised in a callback of librdkafka they would be lost; raised between printing and committing, records would be
+    printed twice; and a member of a group that does not say good-bye is waited for. So they are noted, and looked at
+    when there is time. Whoever is in a hurry sends another a little later.
     """
 
     def __init__(self) -> None:
-        self._pending = False
-        self._busy = False
-        self._leaving = False
+        self._first: float | None = None
 
     @contextmanager
     def caught(self) -> Iterator[None]:
@@ -60,23 +60,16 @@ class Interruption:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    @contextmanager
-    def deferred(self) -> Iterator[None]:
-        self._busy = True
-        yield
-        self._busy = False
-        if self._pending:
+    def raise_if_any(self) -> None:
+        if self._first is not None:
             raise KeyboardInterrupt
-
-    def leave(self) -> None:
-        self._leaving = True
 
     def _arrived(self, number: int, frame: object) -> None:
-        if self._leaving and self._pending:
+        now = time.monotonic()
+        if self._first is None:
+            self._first = now
+        elif now - self._first > _HURRY_SECONDS:  # a terminal and a parent may both pass on the same one
             os._exit(128 + number)
-        self._pending = True
-        if not self._busy and not self._leaving:
-            raise KeyboardInterrupt
 
 
 @dataclass(slots=True)
@@ -108,7 +101,6 @@ class Reading:
                 self._begin(consumer)
                 self._loop(consumer, started)
             finally:
-                self.interruption.leave()
                 consumer.close()
         if self.progress:
             self._show(started, "\n")
@@ -130,8 +122,7 @@ class Reading:
         while True:
             room = _BATCH if self.max_messages is None else min(_BATCH, self.max_messages - self.count)
             wait = _POLL_SECONDS if self.timeout is None else min(_POLL_SECONDS, self.timeout)
-            with self.interruption.deferred():
-                messages = consumer.consume(room, wait)
+            messages = consumer.consume(room, wait)
             now = time.monotonic()
             next_offsets: dict[int, int] = {}
             for message in messages:
@@ -149,6 +140,7 @@ class Reading:
                 self._printed(consumer, next_offsets)
                 last_record = now
                 self.disconnected = False
+            self.interruption.raise_if_any()
             if self.progress and now - shown > _PROGRESS_SECONDS:
                 self._show(started, "\r")
                 shown = now

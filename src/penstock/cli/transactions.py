@@ -210,6 +210,7 @@ def abort(
         penstock transactions abort orders:0 --start-offset 1234
     """
     from penstock.client.admin import Admin
+    from penstock.client.admin.transactions import NotHanging
     from penstock.model.ids import TopicPartition
 
     topic, _, number = where.rpartition(":")
@@ -225,7 +226,10 @@ def abort(
             admin.transactions.write_abort_marker(partition, producer_id, producer_epoch, coordinator_epoch)
             aborted: dict[str, Any] = {"topic": topic, "partition": int(number), "producer_id": producer_id}
         else:
-            found = admin.transactions.abort(partition, start=start_offset, producer_id=producer_id, force=force)
+            try:
+                found = admin.transactions.abort(partition, start=start_offset, producer_id=producer_id, force=force)
+            except NotHanging as error:
+                fail(f"{error} (--force aborts it here nevertheless)")
             aborted = _open_as_json(found)
     if json:
         print_json(aborted)

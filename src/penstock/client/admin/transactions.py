@@ -89,6 +89,10 @@ class OpenTransaction:
         return TopicPartition(self.topic, self.partition)
 
 
+class NotHanging(ClientError):
+    """A transaction that its coordinator is to end should not be aborted in one partition."""
+
+
 class Transactions:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -162,7 +166,7 @@ class Transactions:
             raise ClientError(f"{partition} has {how_many}{which}")
         (transaction,) = self._identified(found)
         if transaction.will_end and not force:
-            raise ClientError(
+            raise NotHanging(
                 f"the transaction in {partition} does not hang: {transaction.transactional_id!r} is still to end it"
             )
         producer = transaction.producer
