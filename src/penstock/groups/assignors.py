@@ -160,10 +160,13 @@ class _Balance:
     def _move(self, topic_id: Uuid) -> bool:
         """From who has most to who has least, among the subscribers of a topic, as long as that evens things out."""
         member_ids = self._subscribers[topic_id]
+        sizes = [len(self._shares[name]) for name in member_ids]
+        if max(sizes) - min(sizes) <= 1:
+            return False
         # What each has of this topic, the last one to go first.
         has = [sorted(entry for entry in self._shares[name] if entry[0] == topic_id) for name in member_ids]
-        least = [(len(self._shares[name]), place) for place, name in enumerate(member_ids)]
-        most = [(-len(self._shares[name]), -place) for place, name in enumerate(member_ids) if has[place]]
+        least = [(size, place) for place, size in enumerate(sizes)]
+        most = [(-size, -place) for place, size in enumerate(sizes) if has[place]]
         heapq.heapify(least)
         heapq.heapify(most)
         moved = False
