@@ -110,6 +110,7 @@ class _Parser:
         self._at = 0
         # Of i (case does not matter), m (lines have ends too), s (a dot may be the end of a line): those that hold.
         self._flags = frozenset[str]()
+        self._names: set[str] = set()
 
     @property
     def has_more(self) -> bool:
@@ -154,6 +155,12 @@ class _Parser:
                 if literal:
                     parts.append(self._repeated(Chars(self._cased(CharSet.of(literal[-1])))))
                 continue
+            start = self._at
+            if parts and self._bounds() is not None:
+                # Flags came in between: what is repeated stands before them.
+                self._at = start
+                parts.append(self._repeated(parts.pop()))
+                continue
             atom = self._atom(depth)
             if atom is not None:
                 parts.append(self._repeated(atom))
@@ -170,8 +177,10 @@ class _Parser:
             return Chars(_ANY if "s" in self._flags else ~CharSet.of("\n"))
         if char in "^$":
             return Assertion(f"m{char}" if "m" in self._flags else char)
-        if char in "*+?":
+        self._at -= 1
+        if self._bounds() is not None:
             raise InvalidRegex(f"missing argument to repetition operator: `{char}`")
+        self._at += 1
         if char == "\\":
             return self._escape()
         return Chars(self._cased(CharSet.of(char)))
@@ -183,6 +192,9 @@ class _Parser:
                 name = self._until(">", "invalid named capture")
                 if not name or not all(char in WORD for char in name):
                     raise InvalidRegex("invalid named capture")
+                if name in self._names:
+                    raise InvalidRegex(f"duplicate capture group name: `{name}`")
+                self._names.add(name)
             elif self._set_flags():
                 return None
         node = self.choice(depth + 1)
@@ -257,8 +269,6 @@ class _Parser:
             return Assertion("^" if char == "A" else "$")
         if char in "bB":
             return Assertion(char)
-        if char == "C":
-            return Chars(_ANY)
         found = self._escaped_set(char)
         return Chars(self._cased(CharSet.of(self._escaped_char(char))) if found is None else found)
 
@@ -286,7 +296,7 @@ class _Parser:
             while len(digits) < 3 and self._peek() in tuple("01234567"):
                 digits += self._take(1)
             return chr(int(digits, 8))
-        if char.isascii() and not char.isalnum():
+        if not (char.isascii() and char.isalnum()):
             return char
         raise InvalidRegex(rf"invalid escape sequence: `\{char}`")
 
