@@ -231,8 +231,17 @@ class AioKafka(aiokafka.ConsumerRebalanceListener):
         )
         consumer.subscribe([self._topic], listener=self)
         # Returns when the group has let it in, for which others may have to be polled: so nobody waits for it here.
-        self._starting = asyncio.ensure_future(consumer.start())
+        self._starting = asyncio.ensure_future(self._join(consumer))
         return consumer
+
+    async def _join(self, consumer: Any) -> None:
+        """It gives up at once if there is no broker just now."""
+        for _ in range(int(DEADLINE_S / 0.2)):
+            try:
+                return await consumer.start()
+            except aiokafka.errors.KafkaConnectionError:
+                await asyncio.sleep(0.2)
+        return await consumer.start()
 
     def on_partitions_revoked(self, revoked: Any) -> None:
         self._read_up_to.clear()

@@ -3,6 +3,10 @@
 Versions 1-10: 2 asks for all topics and has errors of the whole, 5 adds leader epochs, 7 may insist on offsets that no
 open transaction can change, 8 asks for many groups, 9 names the member that asks, 10 topic ids. Older versions are
 turned into the form of version 8, and the answer back.
+
+librdkafka (2.16) forgets partitions whose offsets it asked for when a group is refused with NOT_COORDINATOR or
+COORDINATOR_NOT_AVAILABLE: it never reads them until the next rebalance. On COORDINATOR_LOAD_IN_PROGRESS every client
+asks again, and hears from its heartbeats where. So that is what it is told, as long as it may help.
 """
 
 from __future__ import annotations
@@ -86,6 +90,10 @@ def _fetch(
         gathering.one_more()
 
     def refusal(code: ErrorCode) -> OffsetFetchResponse:
+        if code is ErrorCode.COORDINATOR_NOT_AVAILABLE or (
+            code is ErrorCode.NOT_COORDINATOR and node.coordinators.groups.has_just_resigned(group.group_id)
+        ):
+            code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id=group.group_id, error_code=code)])
 
     if not request.may(Operation.DESCRIBE, group_resource(group.group_id)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Final, Generic
 
 from penstock.broker.coordinators.hashing import partition_for
 from penstock.broker.coordinators.partition import CoordinatorPartition, Producer
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from penstock.broker.node import Node
 
 logger = logging.getLogger("penstock.coordinator")
+
+# Within this time heartbeats have told every member that the coordinator is another broker.
+RESIGNED_SECONDS: Final = 10.0
 
 
 class Coordinator(Generic[ShardT]):
@@ -60,6 +63,7 @@ class Coordinator(Generic[ShardT]):
         self.partitions: dict[int, CoordinatorPartition[ShardT]] = {}
         self._node = node
         self._partitions_default = partitions_default
+        self._resigned: dict[int, float] = {}
         # Called with a partition after its shard has changed, when more is committed, and when its shard is gone.
         self.on_changed: Callable[[CoordinatorPartition[ShardT]], None] | None = None
         self.on_committed: Callable[[CoordinatorPartition[ShardT]], None] | None = None
@@ -87,6 +91,11 @@ class Coordinator(Generic[ShardT]):
         else:
             partition.submit(operation, waiting, writes=writes, producer=producer)
 
+    def has_just_resigned(self, key: str) -> bool:
+        """Whether clients may still believe that this broker looks after it."""
+        since = self._resigned.get(self.partition_of(key))
+        return since is not None and self.loop.time() < since + RESIGNED_SECONDS
+
     def tell_all(self, operation: Callable[[ShardT, int], Decision]) -> None:
         """Something that concerns every shard that is loaded: one after the other, soon."""
         for partition in self.partitions.values():
@@ -108,6 +117,7 @@ class Coordinator(Generic[ShardT]):
                 return
             logger.info("%s: no longer coordinated here", replica.topic_partition)
             del self.partitions[index]
+            self._resigned[index] = self.loop.time()
             partition.resign()
         if leader is not None:
             self.partitions[index] = CoordinatorPartition(self, replica, leader)
