@@ -26,6 +26,8 @@ from confluent_kafka import KafkaException
 from penstock.client.delivery import AsyncDelivery
 from penstock.client.errors import ClientError, Closed, NotDelivered, TimedOut
 from penstock.client.producer_base import (
+    ANY_PARTITION,
+    POLL,
     Headers,
     K,
     ProducerBase,
@@ -80,7 +82,6 @@ class AsyncProducer(ProducerBase[K, V]):
         self,
         topic: str,
         value: V,
-        *,
         key: K | None = None,
         partition: int | None = None,
         timestamp: Timestamp | None = None,
@@ -94,11 +95,11 @@ class AsyncProducer(ProducerBase[K, V]):
             raise self._queue_full()
         key_data, data, headers = self._to_bytes(topic, key, value, headers)
         delivery = AsyncDelivery()
-        delivery.outcomes = self
+        delivery.state = self
         delivery.loop = self._loop
         at = 0 if timestamp is None else milliseconds(timestamp)
         record = _Waiting(topic, data, key_data, partition, at, headers, delivery)
-        if self._waiting or topic not in self._spread or not self._hand_over(record):
+        if self._waiting or topic not in self._turns or not self._hand_over(record):
             self._waiting.append(record)
         if not self._ticking:
             self._ticking = True
@@ -123,10 +124,13 @@ class AsyncProducer(ProducerBase[K, V]):
         """To librdkafka; False if it has no room. A record it refuses raises here if `send` sent it just now."""
         partition = record.partition
         if partition is None:
-            partition = self._choose(record.topic, record.key, record.value, self._spread[record.topic])
+            partition = self._choose(record.topic, record.key, record.value)
+        if partition is None:
+            turn = next(self._turns[record.topic])
+            partition = turn % POLL if record.key is None and not self._sticky else ANY_PARTITION
         try:
             self._produce(
-                record.topic, record.value, record.key, partition, record.delivery.report, None, record.timestamp,
+                record.topic, record.value, record.key, partition, record.delivery, None, record.timestamp,
                 record.headers,
             )  # fmt: skip
         except BufferError:
@@ -153,7 +157,7 @@ class AsyncProducer(ProducerBase[K, V]):
     def _advance(self) -> None:
         while self._waiting:
             record = self._waiting[0]
-            if record.topic not in self._spread:
+            if record.topic not in self._turns:
                 if self._opening is None:
                     self._in_background(self._open_or_fail, record.topic)
                 return

@@ -37,67 +37,73 @@ class Outcomes(Protocol):
     """The producer, as its deliveries see it."""
 
     def serve(self, seconds: float) -> None: ...
-    def delivery_failed(self, delivery: Delivery) -> None: ...
+    def delivery_failed(self, delivery: Delivery, error: ClientError) -> None: ...
     def failure_seen(self, delivery: Delivery) -> None: ...
+
+
+class _Failed(NamedTuple):
+    outcomes: Outcomes
+    error: ClientError
 
 
 class Delivery:
     """`result()` waits, and is a `Sent` or raises what went wrong.
 
-    `outcomes` is set by who makes one; `_message` and `_failure` are not there until the outcome is known. A
-    constructor would be a tenth of what sending a record costs.
+    A producer makes one for every record, so it is as small as it can be: no constructor, and one slot, which holds the
+    producer until the outcome is known and then the outcome. It is itself what librdkafka calls.
     """
 
-    __slots__ = ("_failure", "_message", "outcomes")
+    __slots__ = ("state",)
 
-    outcomes: Outcomes
-    _message: Message
-    _failure: ClientError
+    state: Outcomes | Message | _Failed
 
-    def report(self, error: KafkaError | None, message: Message) -> None:
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
         """librdkafka's answer; called while somebody polls."""
-        if error is not None:
+        if error is None:
+            self.state = message
+        else:
             about = f"{message.topic()}-{message.partition()}, record with key {message.key()!r:.60}"
             self.fail(client_error(error, about))
-        else:
-            self._message = message
 
-    def fail(self, failure: ClientError) -> None:
-        self._failure = failure
-        self.outcomes.delivery_failed(self)
+    def fail(self, error: ClientError) -> None:
+        assert not isinstance(self.state, (Message, _Failed))
+        outcomes = self.state
+        self.state = _Failed(outcomes, error)
+        outcomes.delivery_failed(self, error)
 
     def done(self) -> bool:
-        return hasattr(self, "_message") or hasattr(self, "_failure")
+        return isinstance(self.state, (Message, _Failed))
 
     def exception(self, timeout: float | None = None) -> ClientError | None:
         """Wait, then what went wrong, or None. A failure looked at is not told again by `flush` and `close`."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        while not self.done():
+        while not isinstance(self.state, (Message, _Failed)):
             left = _POLL_SECONDS if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 raise TimedOut(f"no acknowledgement within {timeout:g} s; the record is still being sent")
-            self.outcomes.serve(min(left, _POLL_SECONDS))
-        if hasattr(self, "_message"):
+            self.state.serve(min(left, _POLL_SECONDS))
+        if isinstance(self.state, Message):
             return None
-        self.outcomes.failure_seen(self)
-        return self._failure
+        self.state.outcomes.failure_seen(self)
+        return self.state.error
 
     def result(self, timeout: float | None = None) -> Sent:
         failure = self.exception(timeout)
         if failure is not None:
             raise failure
-        return self._sent()
+        assert isinstance(self.state, Message)
+        return _sent(self.state)
 
-    def _sent(self) -> Sent:
-        message = self._message
-        offset = message.offset()
-        _, timestamp = message.timestamp()
-        return Sent(
-            str(message.topic()),
-            int(message.partition() or 0),
-            None if offset is None or offset < 0 else offset,
-            timestamp if timestamp >= 0 else None,
-        )
+
+def _sent(message: Message) -> Sent:
+    offset = message.offset()
+    _, timestamp = message.timestamp()
+    return Sent(
+        str(message.topic()),
+        int(message.partition() or 0),
+        None if offset is None or offset < 0 else offset,
+        timestamp if timestamp >= 0 else None,
+    )
 
 
 class AsyncDelivery(Delivery):
@@ -108,12 +114,12 @@ class AsyncDelivery(Delivery):
     loop: asyncio.AbstractEventLoop
     _waiting: asyncio.Future[None]
 
-    def report(self, error: KafkaError | None, message: Message) -> None:
-        super().report(error, message)
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        super().__call__(error, message)
         self._wake()
 
-    def fail(self, failure: ClientError) -> None:
-        super().fail(failure)
+    def fail(self, error: ClientError) -> None:
+        super().fail(error)
         self._wake()
 
     def _wake(self) -> None:

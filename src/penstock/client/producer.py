@@ -22,6 +22,7 @@ from penstock.client.delivery import Delivery
 from penstock.client.errors import Closed, NotDelivered, TimedOut
 from penstock.client.producer_base import (
     ANY_PARTITION,
+    POLL,
     Headers,
     K,
     ProducerBase,
@@ -53,7 +54,6 @@ class Producer(ProducerBase[K, V]):
         self,
         topic: str,
         value: V,
-        *,
         key: K | None = None,
         partition: int | None = None,
         timestamp: Timestamp | None = None,
@@ -62,36 +62,38 @@ class Producer(ProducerBase[K, V]):
         """Queue a record. Raises for what is wrong with the record or the topic; the rest is the delivery's to tell."""
         key_data: Any = key
         data: Any = value
-        if self._in_context:
-            key_data, data, headers = self._serialize(topic, key, value, headers)
-        else:
-            if self._encode_key is not None and key is not None:
-                try:
-                    key_data = self._encode_key(key)
-                except Exception as error:
-                    raise unserializable(topic, key, self._serializers[0], True, error) from error
-            if self._encode_value is not None and value is not None:
-                try:
-                    data = self._encode_value(value)
-                except Exception as error:
-                    raise unserializable(topic, value, self._serializers[1], False, error) from error
-        spread = self._spread.get(topic)
-        if spread is None:
-            spread = self._open(topic)
-        if partition is None:
-            if self._partitioner is not None:
-                partition = self._choose(topic, key_data, data, spread)
+        if not self._plain:
+            if self._in_context:
+                key_data, data, headers = self._serialize(topic, key, value, headers)
             else:
-                partition = ANY_PARTITION if key_data is not None else next(spread)
-        delivery = Delivery()
-        delivery.outcomes = self
-        at = 0 if timestamp is None else milliseconds(timestamp)
-        if next(self._polls):
-            self._between_sends()
+                if self._encode_key is not None and key is not None:
+                    try:
+                        key_data = self._encode_key(key)
+                    except Exception as error:
+                        raise unserializable(topic, key, self._serializers[0], True, error) from error
+                if self._encode_value is not None and value is not None:
+                    try:
+                        data = self._encode_value(value)
+                    except Exception as error:
+                        raise unserializable(topic, value, self._serializers[1], False, error) from error
+            if partition is None and self._partitioner is not None:
+                partition = self._choose(topic, key_data, data)
         try:
-            self._produce(topic, data, key_data, partition, delivery.report, None, at, headers)
+            turn = next(self._turns[topic])
+        except KeyError:
+            turn = next(self._open(topic))
+        if turn >= POLL:
+            turn -= POLL
+            self._between_sends()
+        if partition is None:
+            partition = turn if key_data is None else ANY_PARTITION
+        at = 0 if timestamp is None else milliseconds(timestamp)
+        delivery = Delivery()
+        delivery.state = self
+        try:
+            self._produce(topic, data, key_data, partition, delivery, None, at, headers)
         except BufferError:
-            self._wait_for_room(topic, data, key_data, partition, delivery.report, None, at, headers)
+            self._wait_for_room(topic, data, key_data, partition, delivery, None, at, headers)
         except (KafkaException, TypeError, ValueError) as error:
             raise self._refused(error, topic, key, value) from error
         return delivery

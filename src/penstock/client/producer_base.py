@@ -56,11 +56,13 @@ Timestamp = int | datetime.datetime
 Encode = Callable[[Any], bytes | None]
 
 ANY_PARTITION = -1
+POLL = 1 << 24
 _OWN = frozenset({"on_delivery", "delivery.report.only.error", "bootstrap.servers", "partitioner"})
 _REFRESH_SECONDS = 300.0
 _REFRESH_WAIT_SECONDS = 1.0
 # A topic made a moment ago, perhaps by our own question, is not known to every broker yet.
 _TOPIC_PATIENCE_SECONDS = 3.0
+_NOT_THERE_YET = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE)
 _TOPIC_RETRY_SECONDS = 0.05
 _FAILURES_KEPT = 1000
 # Polling takes about as long as sending does, so it is done once for so many records.
@@ -111,6 +113,7 @@ class ProducerBase(Generic[K, V]):
             raise BadSetting(f"partitioner is round_robin, sticky or a function, not {partitioner!r}")
         self._sticky = partitioner == "sticky"
         self._in_context = not all(isinstance(each, Serde) for each in self._serializers)
+        self._plain = self._partitioner is None and all(getattr(each, "as_is", False) for each in self._serializers)
         self.transactional_id = transactional_id
         seconds = delivery_timeout or (120.0 if transactional_id is None else 60.0)
         self._trouble = Trouble(bootstrap)
@@ -131,12 +134,11 @@ class ProducerBase(Generic[K, V]):
         )
         self._produce = self._client.produce
         self._transactions = Transactions(self, self._client, max_block)
-        self._spread: dict[str, Iterator[int]] = {}
+        self._turns: dict[str, Iterator[int]] = {}
         self._partitions: dict[str, int] = {}
         self._refresh_at = time.monotonic() + _REFRESH_SECONDS
-        self._polls = itertools.cycle((False,) * (_SENDS_A_POLL - 1) + (True,))
         self._polling = threading.Lock()
-        self._failed: dict[Delivery, None] = {}
+        self._failed: dict[Delivery, ClientError] = {}
         self._failed_count = 0
         self._closed: str | None = None
         dies_with_fork(self)
@@ -159,15 +161,14 @@ class ProducerBase(Generic[K, V]):
             finally:
                 self._polling.release()
 
-    def delivery_failed(self, delivery: Delivery) -> None:
-        failure = delivery._failure
+    def delivery_failed(self, delivery: Delivery, error: ClientError) -> None:
         self._failed_count += 1
         if len(self._failed) < _FAILURES_KEPT:
-            self._failed[delivery] = None
-        if failure.code == "_UNKNOWN_PARTITION":
-            self._spread.clear()
-        if failure.code not in _GIVEN_UP:
-            log.warning("not delivered: %s", failure)
+            self._failed[delivery] = error
+        if error.code == "_UNKNOWN_PARTITION":
+            self._turns.clear()
+        if error.code not in _GIVEN_UP:
+            log.warning("not delivered: %s", error)
 
     def failure_seen(self, delivery: Delivery) -> None:
         if delivery in self._failed:
@@ -176,7 +177,7 @@ class ProducerBase(Generic[K, V]):
 
     def _raise_failures(self) -> None:
         """What nobody looked at; said once."""
-        failures, count = [delivery._failure for delivery in self._failed], self._failed_count
+        failures, count = list(self._failed.values()), self._failed_count
         self.forget_failures()
         if count:
             records = "1 record was" if count == 1 else f"{count} records were"
@@ -191,7 +192,7 @@ class ProducerBase(Generic[K, V]):
     # Topics and their partitions.
 
     def _open(self, topic: str) -> Iterator[int]:
-        """Where records without a key go, once the topic is known to exist."""
+        """The turns of a topic, once it is known to exist."""
         if self._closed is not None:
             raise Closed(self._closed)
         patience = time.monotonic() + min(_TOPIC_PATIENCE_SECONDS, self._max_block)
@@ -199,7 +200,7 @@ class ProducerBase(Generic[K, V]):
             count, error = self._ask_partitions(topic, self._max_block)
             if error is None:
                 return self._remember(topic, count)
-            if time.monotonic() > patience or not error.retriable():
+            if time.monotonic() > patience or error.code() not in _NOT_THERE_YET:
                 raise client_error(error, f"topic {topic!r}")
             time.sleep(_TOPIC_RETRY_SECONDS)
 
@@ -214,10 +215,13 @@ class ProducerBase(Generic[K, V]):
         return len(metadata.partitions), metadata.error
 
     def _remember(self, topic: str, count: int) -> Iterator[int]:
+        """Where records without a key go, one after the other; each that is above POLL says to poll, too."""
         self._partitions[topic] = count
-        spread: Iterator[int] = itertools.repeat(ANY_PARTITION) if self._sticky else itertools.cycle(range(count))
-        self._spread[topic] = spread
-        return spread
+        turns = [ANY_PARTITION] if self._sticky else list(range(count))
+        turns *= -(-_SENDS_A_POLL // len(turns))
+        turns[-1] += POLL
+        self._turns[topic] = endless = itertools.cycle(turns)
+        return endless
 
     def _refresh(self) -> None:
         """Whether topics have grown. While the cluster does not answer, what is known stays."""
@@ -246,13 +250,13 @@ class ProducerBase(Generic[K, V]):
                 raise unserializable(topic, given, serializer, is_key, error) from error
         return data[0], data[1], pairs or None
 
-    def _choose(self, topic: str, key: bytes | None, value: bytes | None, spread: Iterator[int]) -> int:
-        """The partition of a record that names none."""
-        if self._partitioner is not None:
-            chosen = self._partitioner(topic, key, value, self._partitions[topic])
-            if chosen is not None:
-                return chosen
-        return ANY_PARTITION if key is not None else next(spread)
+    def _choose(self, topic: str, key: bytes | None, value: bytes | None) -> int | None:
+        """The partition of a record that names none, by the user's partitioner if there is one."""
+        if self._partitioner is None:
+            return None
+        if topic not in self._partitions:
+            self._open(topic)
+        return self._partitioner(topic, key, value, self._partitions[topic])
 
     def _refused(self, error: Exception, topic: str, key: object, value: object) -> Exception:
         """What `produce` itself raised, said so that one knows the record."""
@@ -273,7 +277,7 @@ class ProducerBase(Generic[K, V]):
 
     def _ended(self, why: str) -> None:
         self._closed = why
-        self._spread = {}
+        self._turns = {}
         self._partitions = {}
 
     def _forked(self) -> None:
