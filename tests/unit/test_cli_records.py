@@ -137,6 +137,13 @@ def test_producing_creates_the_topic(cli: CommandLine, unique_topic: Callable[[s
         (["consume", "TOPIC", "--format", "%x"], b"", "unknown field %x"),
         (["consume", "TOPIC", "--format", "xml"], b"", "none of value, key, json"),
         (["consume", "no-such-topic"], b"", "UNKNOWN_TOPIC_OR_PARTITION"),
+        (["consume", "no-such-topic", "--group", "g"], b"", "UNKNOWN_TOPIC_OR_PARTITION"),
+        (["consume", "no/topic", "--group", "g"], b"", "INVALID_TOPIC"),
+        (["consume", "TOPIC", "--group", ""], b"", "a group has a name"),
+        (["consume", "TOPIC", "--group", "g", "-p", "0"], b"", "--partition and --group contradict"),
+        (["consume", "TOPIC", "--group", "g", "--offset", "1"], b"", "penstock groups reset-offsets moves it"),
+        (["consume", "TOPIC", "--group", "g", "--group-protocol", "modern"], b"", "neither classic nor consumer"),
+        (["consume", "TOPIC", "--group-protocol", "consumer"], b"", "give --group, too"),
     ],
 )
 def test_what_goes_wrong_is_one_line(

@@ -19,6 +19,7 @@ from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.declaration import Message
+from penstock.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.protocol.messages.metadata import (
     MetadataRequest,
@@ -121,7 +122,12 @@ class Cluster:
         return self._connection(broker_id).version(key)
 
     def broker_ids(self) -> list[int]:
-        return sorted(broker.node_id for broker in self.metadata([]).brokers)
+        """Of the brokers that live. Metadata may go on naming one that has just left, as clients look for it there."""
+        if not self.supports(ApiKey.DESCRIBE_CLUSTER):
+            return sorted(broker.node_id for broker in self.metadata([]).brokers)
+        described = self.request(DescribeClusterRequest(), DescribeClusterResponse)
+        raise_for(described.error_code, described.error_message, "cannot describe the cluster")
+        return sorted(broker.broker_id for broker in described.brokers)
 
     def metadata(self, topics: Iterable[str] | None = None, *, create: bool = False) -> MetadataResponse:
         """Of the named topics, of all (None), or of the brokers alone (no names).
