@@ -117,16 +117,6 @@ def test_examples_run_as_printed(page: str, cluster: Cluster) -> None:
             check_output(block, printed, "the program before")
 
 
-def test_examples(cluster: Cluster) -> None:
-    assert cluster.run(["bash", "-c", "printf 'to be or\nnot to be\n' | penstock produce lines"]).returncode == 0
-    counted = cluster.run([sys.executable, str(ROOT / "examples" / "word_count.py")])
-    assert (counted.stdout, counted.stderr) == ("4 words counted\n", "")
-    counts = cluster.run(["bash", "-c", "penstock consume counts --from-beginning --exit --key-separator ' ' | sort"])
-    assert counts.stdout == "be 2\nnot 1\nor 1\nto 2\n"
-    latest = cluster.run([sys.executable, str(ROOT / "examples" / "latest_value.py")])
-    assert (latest.stdout, latest.stderr) == ("prices ends at offset 4\n", "")
-
-
 def test_links_lead_somewhere() -> None:
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
