@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from group_members import Given, Read
+
 from drivers import DEADLINE_S, FETCH_WAIT_MS, ClusterDescription, Header, Position, Record, Refused
 
 
@@ -90,6 +92,11 @@ class ProcessClient:
         for line in self._process.stdout:
             self._answers.put(line)
         self._answers.put("")
+
+    def kill(self) -> None:
+        """It has no time to say anything to anybody."""
+        self._process.kill()
+        self.close()
 
     def close(self) -> None:
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -188,3 +195,30 @@ class ProcessClient:
     def cluster(self) -> ClusterDescription:
         description = self.call("cluster")
         return ClusterDescription(description["clusterId"], description["controller"], dict(description["brokers"]))
+
+
+class ProcessMember:
+    """A member of a group, polled in the client's process."""
+
+    def __init__(self, client: ProcessClient, group: str, topic: str, settings: Mapping[str, Any]) -> None:
+        self._client = client
+        self._number = client.call("join", group=group, topic=topic, settings=settings)
+
+    def call(self, operation: str, **arguments: Any) -> Any:
+        return self._client.call(operation, member=self._number, **arguments)
+
+    @property
+    def given(self) -> list[Given]:
+        return [Given(generation, frozenset(partitions)) for generation, partitions in self.call("given")]
+
+    def poll(self) -> list[Read]:
+        return [Read(partition, offset, to_bytes(value) or b"") for partition, offset, value in self.call("poll")]
+
+    def commit(self) -> dict[int, int]:
+        return {int(partition): offset for partition, offset in self.call("commit").items()}
+
+    def assignment(self) -> set[int]:
+        return set(self.call("assignment"))
+
+    def leave(self) -> None:
+        self.call("leave")

@@ -13,8 +13,11 @@ const { createLogger } = require('kafkajs/src/loggers')
 const SnappyJS = require('snappyjs')
 const lz4 = require('lz4-napi')
 const zstd = require('@bokuweb/zstd-wasm')
+const membersOf = require('./members')
+const transactionsOf = require('./transactions')
 
 const [, , bootstrap] = process.argv
+const brokers = bootstrap.split(',')
 const silent = () => () => {}
 const retry = { initialRetryTime: 20, retries: 5 }
 
@@ -44,7 +47,7 @@ CompressionCodecs[CompressionTypes.Snappy] = () => ({
 })
 
 const codecs = { none: 0, gzip: 1, snappy: 2, lz4: 3, zstd: 4 }
-const kafka = new Kafka({ brokers: [bootstrap], logLevel: logLevel.NOTHING, logCreator: silent, retry })
+const kafka = new Kafka({ brokers, logLevel: logLevel.NOTHING, logCreator: silent, retry })
 const admin = kafka.admin({ retry })
 const bytes = text => (text === null ? null : Buffer.from(text, 'base64'))
 const text = buffer => (buffer === null ? null : Buffer.from(buffer).toString('base64'))
@@ -123,7 +126,7 @@ class Reader {
     this.cluster = new Cluster({
       logger: createLogger({ level: logLevel.NOTHING, logCreator: silent }),
       socketFactory: defaultSocketFactory(),
-      brokers: [bootstrap],
+      brokers,
       connectionTimeout: 1000,
       requestTimeout: 60000,
       enforceRequestTimeout: true,
@@ -187,8 +190,11 @@ class Reader {
 }
 
 const readers = new Map()
+const { members, operations: ofMembers } = membersOf(kafka)
 
 const operations = {
+  ...ofMembers,
+  ...transactionsOf(kafka, members),
   produce,
   async open({ topic, starts, waitMs }) {
     const reader = new Reader(topic, starts, waitMs)
@@ -235,6 +241,27 @@ const operations = {
     const configEntries = Object.entries(configs).map(([name, value]) => ({ name, value }))
     return admin.alterConfigs({ resources: [{ type: 2, name: topic, configEntries }] })
   },
+  async groups() {
+    const { groups } = await admin.listGroups()
+    return groups.map(each => each.groupId)
+  },
+  async describe_group({ group }) {
+    const { groups } = await admin.describeGroups([group])
+    return { state: groups[0].state, protocol: groups[0].protocol, members: groups[0].members.length }
+  },
+  async committed({ group, topic }) {
+    const [found] = await admin.fetchOffsets({ groupId: group, topics: [topic] })
+    return Object.fromEntries(found.partitions.map(each => [each.partition, Number(each.offset)]))
+  },
+  set_offsets: ({ group, topic, offsets }) =>
+    admin.setOffsets({
+      groupId: group,
+      topic,
+      partitions: offsets.map(([partition, offset]) => ({ partition, offset: String(offset) })),
+    }),
+  async delete_group({ group }) {
+    await admin.deleteGroups([group])
+  },
   async cluster() {
     const { clusterId, controller, brokers } = await admin.describeCluster()
     return { clusterId, controller, brokers: brokers.map(({ nodeId, host, port }) => [nodeId, `${host}:${port}`]) }
@@ -242,7 +269,7 @@ const operations = {
 }
 
 function failure(error) {
-  const several = error.errors || (error.partitions || []).map(each => each.error)
+  const several = error.errors || (error.partitions || error.groups || []).map(each => each.error || each)
   const cause = several[0] || error.cause || error
   const code = [cause, error].map(each => each.code).find(each => typeof each === 'number')
   return code === undefined ? { crash: error.stack } : { code, message: error.message }

@@ -40,6 +40,10 @@ public final class Driver {
             new Records(bootstrap).register(operations);
             new Topics(admin).register(operations);
             new Inspection(admin).register(operations);
+            new Groups(admin).register(operations);
+            Members members = new Members(bootstrap);
+            members.register(operations);
+            new Transactions(bootstrap, admin, members).register(operations);
             for (String line = requests.readLine(); line != null; line = requests.readLine()) {
                 answers.println(JSON.writeValueAsString(answer(operations, JSON.readTree(line))));
             }

@@ -81,6 +81,7 @@ final class Inspection {
                 "epoch", state.producerEpoch(),
                 "lastSequence", state.lastSequence(),
                 "lastTimestamp", state.lastTimestamp(),
+                "coordinatorEpoch", state.coordinatorEpoch().orElse(-1),
                 "transactionStart", state.currentTransactionStartOffset().orElse(-1)));
         }
         return producers;

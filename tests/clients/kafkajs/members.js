@@ -1,0 +1,78 @@
+// Members of consumer groups, by number. kafkajs calls back with what it reads; it is kept until somebody polls.
+
+'use strict'
+
+const text = buffer => (buffer === null ? null : Buffer.from(buffer).toString('base64'))
+
+const MOMENT_MS = 50
+
+class Member {
+  constructor(kafka, group, topic, settings) {
+    this.topic = topic
+    this.read = []
+    this.positions = new Map()
+    this.assigned = []
+    this.given = []
+    this.consumer = kafka.consumer({
+      groupId: group,
+      sessionTimeout: 6000,
+      heartbeatInterval: 300,
+      maxWaitTimeInMs: 100,
+      retry: { initialRetryTime: 50, retries: 30, restartOnFailure: async () => true },
+      ...settings,
+    })
+    this.consumer.on('consumer.rebalancing', () => (this.assigned = []))
+    this.consumer.on('consumer.group_join', ({ payload }) => {
+      this.assigned = payload.memberAssignment[topic] || []
+      // What was read but not committed is read again, by whomever.
+      this.positions.clear()
+      this.given.push([this.given.length, this.assigned])
+    })
+  }
+
+  async start() {
+    await this.consumer.connect()
+    await this.consumer.subscribe({ topics: [this.topic], fromBeginning: true })
+    // Returns before the group has let it in.
+    await this.consumer.run({
+      autoCommit: false,
+      eachMessage: async ({ partition, message }) => {
+        this.read.push([partition, Number(message.offset), text(message.value)])
+        this.positions.set(partition, Number(message.offset) + 1)
+      },
+    })
+  }
+
+  async poll() {
+    if (!this.read.length) await new Promise(resolve => setTimeout(resolve, MOMENT_MS))
+    return this.read.splice(0)
+  }
+
+  offsets() {
+    return [...this.positions].map(([partition, offset]) => ({ topic: this.topic, partition, offset: String(offset) }))
+  }
+
+  async commit() {
+    const offsets = this.offsets()
+    if (offsets.length) await this.consumer.commitOffsets(offsets)
+    return Object.fromEntries(offsets.map(({ partition, offset }) => [partition, Number(offset)]))
+  }
+}
+
+module.exports = kafka => {
+  const members = new Map()
+  const operations = {
+    async join({ group, topic, settings }) {
+      const member = new Member(kafka, group, topic, settings)
+      await member.start()
+      members.set(members.size, member)
+      return members.size - 1
+    },
+    poll: ({ member }) => members.get(member).poll(),
+    commit: ({ member }) => members.get(member).commit(),
+    assignment: ({ member }) => members.get(member).assigned,
+    given: ({ member }) => members.get(member).given,
+    leave: ({ member }) => members.get(member).consumer.disconnect(),
+  }
+  return { members, operations }
+}
