@@ -115,7 +115,7 @@ class Defects(logging.Handler):
 
 
 async def ask_anything(loop: SimulatedLoop, seed: int, count: int) -> None:
-    world = BrokerWorld(loop, seed)
+    world = BrokerWorld(loop, seed, properties={"transaction.two.phase.commit.enable": "true"})
     await world.start()
     chance = random.Random(f"{seed}/requests")
     defects = Defects()

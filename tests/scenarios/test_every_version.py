@@ -58,7 +58,8 @@ from penstock.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from penstock.testing.nodes import RunningNode
 from wire import BROKER_RESOURCE, TOPIC_RESOURCE, Wire, batch, create_topic, produce, producer_id
 
-SERVED = {module.API_KEY: module.VERSIONS for module in BROKER_APIS}
+# Version 6 of InitProducerId is for those who have enabled two-phase commit.
+SERVED = {module.API_KEY: module.VERSIONS for module in BROKER_APIS} | {ApiKey.INIT_PRODUCER_ID: (0, 5)}
 LOWEST_PRODUCE_ADVERTISED = 0  # librdkafka takes the feature from there; below 3 nothing is served
 
 NOT_THERE = "not-there"
@@ -376,7 +377,6 @@ def test_what_is_advertised_is_what_is_served(wire: Wire) -> None:
     advertised = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
     expected = {int(key): versions for key, versions in SERVED.items()}
     expected[ApiKey.PRODUCE] = (LOWEST_PRODUCE_ADVERTISED, SERVED[ApiKey.PRODUCE][1])
-    expected[ApiKey.INIT_PRODUCER_ID] = (0, 5)  # 6 is for those who have enabled two-phase commit
     assert advertised == expected
     for key, (low, high) in expected.items():
         if key == ApiKey.PRODUCE:
