@@ -5,12 +5,13 @@
 - `CommittedOffsetsStay`: the offsets that the leader of a partition of `__consumer_offsets` has do not go back, unless
   somebody commits an earlier one, which nobody here does.
 - `AcknowledgedCommits`: and they are not behind what was acknowledged.
+- `DecidedFirst`: no partition is told how a transaction ended before the record that decides is committed.
 - `OneOwner`: no partition is with two members of a consumer group, assigned or not given up yet.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -40,12 +41,15 @@ class CoordinatorWatch:
         self._topic = topic
         self._acknowledged = acknowledged
         self._events = events
-        self._seen: dict[CoordinatorPartition[Any], tuple[Any, int, int]] = {}
+        self._seen: dict[CoordinatorPartition[Any], tuple[Any, int, int, int]] = {}
         self._states: dict[tuple[TopicPartition, int], dict[object, str]] = {}
         self._offsets: dict[tuple[str, int], int] = {}
         self._leaders: dict[TopicPartition, str] = {}
         self._ends: dict[Replica, int] = {}
         self._image = MetadataImage()
+        # Of each shard: how many records it had replayed, by where the log ended then; and how many are committed.
+        self._replayed: dict[TransactionShard, deque[tuple[int, int]]] = {}
+        self._decided: dict[TransactionShard, int] = {}
 
     # -- who is responsible -----------------------------------------------------------------------------------------
 
@@ -89,7 +93,7 @@ class CoordinatorWatch:
 
     def _look_at(self, machine: Machine, partition: CoordinatorPartition[Any]) -> None:
         shard = partition.shard
-        state = (shard, partition.end_offset, partition.replica.high_watermark)
+        state = (shard, _replayed(shard), partition.end_offset, partition.replica.high_watermark)
         before = self._seen.get(partition)
         if before == state:
             return
@@ -100,20 +104,22 @@ class CoordinatorWatch:
         is_committed = partition.end_offset <= partition.replica.high_watermark
         if is_committed:
             self._compare(machine, partition)
-        if isinstance(shard, GroupShard):
+        if isinstance(shard, TransactionShard):
+            self._check_markers(partition, shard)
+        else:
             _check_owners(shard)
             if is_committed and self._leads(machine, partition):
                 self._check_offsets(machine, partition, shard)
 
     def _count(
-        self, machine: Machine, partition: CoordinatorPartition[Any], before: tuple[Any, int, int] | None
+        self, machine: Machine, partition: CoordinatorPartition[Any], before: tuple[Any, int, int, int] | None
     ) -> None:
         where = partition.replica.topic_partition
         if before is None:
             former = self._leaders.get(where)
             self._events["coordinators moved"] += former not in (None, machine.name)
             self._leaders[where] = machine.name
-        elif before[0] is not None and partition.shard is None:
+        elif before[0] not in (None, partition.shard):
             self._events["shards dropped"] += 1
 
     def _leads(self, machine: Machine, partition: CoordinatorPartition[Any]) -> bool:
@@ -132,6 +138,15 @@ class CoordinatorWatch:
                 f"{where.topic}-{where.partition} at {partition.end_offset}: {machine.name} has "
                 f"{_difference(state, known)}, others had {_difference(known, state)}",
             )
+
+    def _check_markers(self, partition: CoordinatorPartition[Any], shard: TransactionShard) -> None:
+        replayed = self._replayed.setdefault(shard, deque())
+        replayed.append((partition.end_offset, shard.position))
+        while replayed and replayed[0][0] <= partition.replica.high_watermark:
+            self._decided[shard] = replayed.popleft()[1]
+        for transactional_id, ending in shard._outbox._endings.items():
+            if ending.attempts and ending.position > self._decided.get(shard, 0):
+                raise Violation("DecidedFirst", f"{transactional_id}: {ending.transaction.status.label} is told around")
 
     def _check_offsets(self, machine: Machine, partition: CoordinatorPartition[Any], shard: GroupShard) -> None:
         for key, acknowledged in self._acknowledged().items():
@@ -175,6 +190,14 @@ def durable_state(shard: Any) -> dict[object, str]:
             for where, offset in offsets.items():
                 state["pending", producer_id, group_id, where] = _offset_text(offset)
     return state
+
+
+def _replayed(shard: Any) -> int:
+    """How many records, of those that can be told without looking into everything."""
+    if shard is None:
+        return 0
+    replayed: int = shard.position if isinstance(shard, TransactionShard) else shard.state.offsets._sequence
+    return replayed
 
 
 def _offset_text(offset: CommittedOffset) -> str:

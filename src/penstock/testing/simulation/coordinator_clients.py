@@ -123,6 +123,9 @@ class CoordinatorClients:
             (coordinator,) = (await client.ask(request)).coordinators
             return None if coordinator.error_code else f"broker-{coordinator.node_id}"
 
+    def forget(self, place: Place) -> None:
+        self._known.pop(place, None)
+
     # -- asking -----------------------------------------------------------------------------------------------------
 
     async def attempt(self, place: Place, ask: Ask, *, patience: float = PATIENCE_S) -> Answer:
@@ -136,11 +139,11 @@ class CoordinatorClients:
             code, value = await self._ask(name, ask, patience)
         except Lost:
             self.events["connections lost"] += 1
-            self._known.pop(place, None)
+            self.forget(place)
             return Answer(ErrorCode.NETWORK_EXCEPTION)
         if code in ELSEWHERE:
             self.events["refused"] += 1
-            self._known.pop(place, None)
+            self.forget(place)
         return Answer(code, value, epoch is not None and epoch == self._epoch_at(place, name))
 
     async def _ask(self, name: str, ask: Ask, patience: float) -> tuple[ErrorCode, Any]:

@@ -13,6 +13,7 @@ owner was. What is asked of the coordinator:
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from typing import Final
 
 from penstock.groups.embedded import CONSUMER, read_assignment
@@ -63,7 +64,7 @@ class SimulatedGroup:
         self.acknowledged = dict.fromkeys(self.partitions, -1)
         self.is_over = False
         self.incarnations = 0
-        kind = ClassicMember if classic else ConsumerMember
+        kind: type[Member] = ClassicMember if classic else ConsumerMember
         self.members: list[Member] = [kind(self, stays=number % 2 == 0) for number in range(members)]
         self._owners: dict[tuple[int, int], str] = {}
         self._leases: dict[int, tuple[str, float]] = {}
@@ -97,7 +98,7 @@ class SimulatedGroup:
         return sorted(owned) == list(self.partitions)
 
 
-class Member:
+class Member(ABC):
     """One that is to be: it lives, ends, and another comes in its place."""
 
     def __init__(self, group: SimulatedGroup, *, stays: bool) -> None:
@@ -117,7 +118,7 @@ class Member:
             while not self.group.is_over and (clients.time < end if not clients.over else self.stays):
                 await self._beat()
                 await self._commit()
-                await asyncio.sleep(chance.uniform(0.3, 1.0))
+                await asyncio.sleep(chance.uniform(0.3, 1.0) * (2 if clients.over else 1))
                 if clients.time >= end and not clients.over and chance.random() < 0.4:
                     await self._hang()
                     end += chance.uniform(3.0, 10.0)
@@ -126,18 +127,18 @@ class Member:
                 return
             await asyncio.sleep(chance.uniform(0.0, 3.0))
 
-    def _begin(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _begin(self) -> None: ...
 
+    @abstractmethod
     async def _beat(self) -> None:
         """Join, or stay."""
-        raise NotImplementedError
 
-    async def _leave(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def _leave(self) -> None: ...
 
-    async def _commit_as(self, offsets: dict[int, int]) -> Answer:
-        raise NotImplementedError
+    @abstractmethod
+    async def _commit_as(self, offsets: dict[int, int]) -> Answer: ...
 
     def _lose(self, partitions: set[int]) -> None:
         for partition in partitions:

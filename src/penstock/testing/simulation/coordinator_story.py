@@ -38,11 +38,11 @@ from penstock.testing.simulation.story import Outcome, Violation
 EVENTS = (
     "commits", "commits of members", "commits too late", "groups deleted", "generations", "members fenced",
     "members left", "members vanished", "members hung", "transactions committed", "transactions aborted",
-    "transactions given up", "producers vanished", "producers taken for dead", "zombies refused",
-    "committed records read", "refused", "connections lost", "coordinators moved", "shards dropped", "truncations",
-    "compactions", "process crashes", "clean stops", "power losses", "power losses everywhere", "full disks",
-    "broken disks", "symmetric partitions", "one-way partitions", "messages delayed", "slow disks", "clock jumps",
-    "controllers lost", "in sync again", "offsets checked",
+    "transactions given up", "transactions left open", "producers vanished", "producers taken for dead",
+    "zombies refused", "committed records read", "refused", "connections lost", "coordinators moved", "shards dropped",
+    "truncations", "compactions", "process crashes", "clean stops", "power losses", "power losses everywhere",
+    "full disks", "broken disks", "symmetric partitions", "one-way partitions", "messages delayed", "slow disks",
+    "clock jumps", "controllers lost", "in sync again", "offsets checked",
 )  # fmt: skip
 MISFORTUNES = (
     "kill", "kill", "kill", "stop", "lose_power", "lose_power", "fill_disk", "break_disk", "cut", "cut_one_way",
@@ -50,6 +50,7 @@ MISFORTUNES = (
 )  # fmt: skip
 INTERNAL_TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE)
 INTERNAL_PARTITIONS = 2
+UNDECIDED_S = 40.0  # in which transactions have timed out that were left open
 PROPERTIES = {
     **cluster_story.PROPERTIES,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
@@ -211,7 +212,7 @@ class CoordinatorStory(ClusterStory):
 
     async def check_transactions(self) -> None:
         try:
-            await self.world.until(self.nothing_is_open, "no transaction is open")
+            await self.world.until(self.nothing_is_open, "no transaction is open", UNDECIDED_S)
         except Violation as violation:
             raise Violation("NoHangingTransaction", "some are open") from violation
         by_partition = []
@@ -230,6 +231,9 @@ class CoordinatorStory(ClusterStory):
                 return False
             for replica in machine.node.replicas:
                 if replica.leader is not None and replica.last_stable_offset < replica.log.log_end_offset:
+                    return False
+            for partition in machine.node.coordinators.groups.partitions.values():
+                if partition.shard is None or any(partition.shard.state.offsets.pending_topics()):
                     return False
         return True
 

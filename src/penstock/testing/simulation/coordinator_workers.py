@@ -96,8 +96,9 @@ class TransactionalWriter:
             await clients.rest()
         await asyncio.gather(*self._zombies)
         if clients.chance.random() < 0.5:
-            # Whatever is still open is aborted by this; else it has to be by its time-out.
-            await self._initialize()
+            await self._initialize()  # which aborts whatever is still open
+        else:
+            await self._leave_open(number + 1)
 
     async def _initialize(self) -> tuple[int, int]:
         async def ask(client: Client) -> tuple[ErrorCode, tuple[int, int]]:
@@ -145,6 +146,16 @@ class TransactionalWriter:
         clients.events["producers taken for dead"] += 1
         self._producer = await self._initialize()
         self._zombies.append(asyncio.create_task(self._haunt(number, left)))
+
+    async def _leave_open(self, number: int) -> None:
+        """The last transaction, which has to time out."""
+        clients = self._clients
+        self.outcomes[number] = False
+        producer = await self._initialize()
+        steps = self._steps(number, producer, with_offset=True)
+        for place, ask in steps[: clients.chance.randint(1, len(steps))]:
+            await clients.until_answered(place, ask)
+        clients.events["transactions left open"] += 1
 
     async def _haunt(self, number: int, left: list[Step]) -> None:
         clients = self._clients
@@ -290,6 +301,8 @@ class CommittedReader:
             await asyncio.sleep(0.3)
 
     async def read_all(self) -> list[tuple[str, int]]:
+        """Of the leader: a follower may be asked, too, and know less of what is committed."""
+        self._clients.forget(self._place)
         await self._clients.until_answered(self._place, self._read)
         return self.found
 

@@ -1,0 +1,421 @@
+"""Every checker of the simulated coordinators catches someone: the real code, broken on purpose, one law at a time.
+
+A variant is played with seed after seed until the checker named with it speaks. What is broken is broken on all
+brokers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import pytest
+
+from penstock.broker.coordinators.coordinator import Coordinator
+from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS
+from penstock.broker.coordinators.loading import Load
+from penstock.broker.coordinators.partition import CoordinatorPartition
+from penstock.broker.replica import Replica
+from penstock.groups.classic_group import ClassicGroup
+from penstock.groups.consumer_group import ConsumerGroup
+from penstock.groups.departures import Departures
+from penstock.groups.membership import Membership
+from penstock.groups.offset_commit import OffsetCommits
+from penstock.groups.offset_deletion import OffsetDeletion
+from penstock.groups.offset_store import OffsetStore
+from penstock.groups.shard import GroupShard
+from penstock.groups.state import GroupState
+from penstock.groups.timers import TimerKey
+from penstock.model.decision import Decision
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.protocol.declaration import Message
+from penstock.replication.partition import LeaderState
+from penstock.replication.producers import ProducerStates
+from penstock.testing.simulated_loop import SimulatedLoop
+from penstock.testing.simulation import coordinator_clients
+from penstock.testing.simulation.cluster_world import Machine
+from penstock.testing.simulation.coordinator_clients import GROUP, Place
+from penstock.testing.simulation.coordinator_groups import ConsumerMember
+from penstock.testing.simulation.coordinator_story import PROPERTIES, CoordinatorStory
+from penstock.testing.simulation.program import play_on_loop
+from penstock.transactions import joining
+from penstock.transactions import shard as transaction_shard
+from penstock.transactions.markers import MarkerOutbox, Markers
+from penstock.transactions.shard import TransactionShard
+from penstock.transactions.state import Identity, Transaction
+
+Patch = pytest.MonkeyPatch
+SEEDS = 20
+
+
+# -- the runtime ----------------------------------------------------------------------------------------------------
+
+
+def reply_before_commit(patch: Patch) -> None:
+    patch.setattr(CoordinatorPartition, "_owe", lambda self, replies: self._send(replies))
+
+
+def load_nothing(patch: Patch) -> None:
+    _load(patch, lambda load, replica: setattr(load, "_offset", load._end))
+
+
+def load_from_the_high_watermark(patch: Patch) -> None:
+    _load(patch, lambda load, replica: setattr(load, "_offset", max(load._offset, replica.high_watermark)))
+
+
+def load_to_the_high_watermark(patch: Patch) -> None:
+    _load(patch, lambda load, replica: setattr(load, "_end", replica.high_watermark))
+
+
+def pass_over_markers_when_loading(patch: Patch) -> None:
+    """What was pending when they were written stays so."""
+    _load(patch, lambda load, replica: setattr(load, "_end_transaction", None))
+
+
+def _load(patch: Patch, change: Callable[[Any, Replica], None]) -> None:
+    original = Load.__init__
+
+    def init(self: Any, coordinator: Any, replica: Replica, *others: Any) -> None:
+        original(self, coordinator, replica, *others)
+        change(self, replica)
+
+    patch.setattr(Load, "__init__", init)
+
+
+def pass_over_tombstones_when_loading(patch: Patch) -> None:
+    original = GroupState.replay
+
+    def replay(self: GroupState, key: Message, value: Message | None, *others: Any) -> None:
+        if value is not None or self._is_loaded:
+            original(self, key, value, *others)
+
+    patch.setattr(GroupState, "replay", replay)
+
+
+def keep_shards_between_epochs(patch: Patch) -> None:
+    """Who leads again goes on with what it knew when it led before."""
+    original = Coordinator.replica_changed
+
+    def replica_changed(self: Coordinator[Any], replica: Replica) -> None:
+        if replica.topic_partition.partition not in self.partitions:
+            original(self, replica)
+
+    def check_writable(self: CoordinatorPartition[Any]) -> LeaderState:
+        leader = self.replica.leader
+        if leader is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.leader_epoch = leader.leader_epoch
+        return leader
+
+    patch.setattr(Coordinator, "replica_changed", replica_changed)
+    patch.setattr(CoordinatorPartition, "_check_writable", check_writable)
+
+
+def keep_shards_that_are_ahead(patch: Patch) -> None:
+    """An append fails, and the shard goes on as if it had not."""
+
+    def append_failed(self: CoordinatorPartition[Any], error: KafkaError) -> None:
+        end = self.replica.log.log_end_offset
+        while self._owed and self._owed[-1].offset > end:
+            self._refuse(self._owed.pop().replies, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    patch.setattr(CoordinatorPartition, "_append_failed", append_failed)
+
+
+def forget_whom_to_answer(patch: Patch) -> None:
+    """Who resigns does not tell those that wait for a commit."""
+    original = CoordinatorPartition.resign
+
+    def resign(self: CoordinatorPartition[Any]) -> None:
+        self._owed.clear()
+        original(self)
+
+    patch.setattr(CoordinatorPartition, "resign", resign)
+    patch.setattr(coordinator_clients, "ENDLESS_RATE", 1.0)
+
+
+def leave_joins_parked(patch: Patch) -> None:
+    """Nor those that wait for others to join."""
+    patch.setattr(GroupShard, "resigned", lambda self: [])
+    patch.setattr(coordinator_clients, "ENDLESS_RATE", 1.0)
+
+
+# -- groups ---------------------------------------------------------------------------------------------------------
+
+
+def let_anybody_commit(patch: Patch) -> None:
+    patch.setattr(OffsetCommits, "_check", lambda self, group_id, member, now_ms: None)
+
+
+def give_what_others_have(patch: Patch) -> None:
+    patch.setattr(ConsumerGroup, "owner_of", lambda self, topic_id, partition: None)
+
+
+def stay_in_one_generation(patch: Patch) -> None:
+    original = ClassicGroup.next_generation
+
+    def next_generation(self: ClassicGroup, now_ms: int) -> None:
+        original(self, now_ms)
+        self.generation = 1
+
+    patch.setattr(ClassicGroup, "next_generation", next_generation)
+
+
+def keep_the_dead(patch: Patch) -> None:
+    """Sessions end, and nothing follows from it."""
+    patch.setattr(Departures, "fence", lambda self, group, members, now_ms, out: None)
+
+
+def forget_sessions_when_loading(patch: Patch) -> None:
+    original = GroupShard.loaded
+
+    def loaded(self: GroupShard, now_ms: int) -> Decision:
+        decision = original(self, now_ms)
+        for group in self.state.consumer.values():
+            for member_id in group.members:
+                self.state.timers.cancel(TimerKey("session", group.group_id, member_id))
+        return decision
+
+    patch.setattr(GroupShard, "loaded", loaded)
+
+
+def end_sessions_early(patch: Patch) -> None:
+    original = Membership.watch
+
+    def watch(self: Membership, group_id: str, before: Any, member: Any, now_ms: int) -> None:
+        original(self, group_id, before, member, now_ms - 5500)
+
+    patch.setattr(Membership, "watch", watch)
+
+
+def delete_groups_without_their_offsets(patch: Patch) -> None:
+    patch.setattr(OffsetDeletion, "delete_all", lambda self, group_id, records: None)
+
+
+# -- transactions ---------------------------------------------------------------------------------------------------
+
+
+def show_offsets_before_the_marker(patch: Patch) -> None:
+    original = OffsetStore.replay
+
+    def replay(self: OffsetStore, group_id: str, topic: str, partition: int, value: Any, producer_id: int) -> None:
+        original(self, group_id, topic, partition, value, -1)
+
+    patch.setattr(OffsetStore, "replay", replay)
+
+
+def ignore_open_transactions(patch: Patch) -> None:
+    """The last stable offset is the high watermark."""
+    patch.setattr(ProducerStates, "last_stable_offset", lambda self, high_watermark: high_watermark)
+
+
+def abort_what_was_committed(patch: Patch) -> None:
+    _mark(patch, committed=False)
+
+
+def commit_what_was_aborted(patch: Patch) -> None:
+    _mark(patch, committed=True)
+
+
+def _mark(patch: Patch, *, committed: bool) -> None:
+    original = MarkerOutbox._attempt_at
+
+    def attempt_at(self: MarkerOutbox, *arguments: Any) -> Markers:
+        return original(self, *arguments)._replace(committed=committed)
+
+    patch.setattr(MarkerOutbox, "_attempt_at", attempt_at)
+
+
+def commit_no_offsets(patch: Patch) -> None:
+    """A marker in `__consumer_offsets` decides nothing."""
+    patch.setattr(OffsetStore, "end_transaction", lambda self, producer_id, committed: None)
+
+
+def verify_everything(patch: Patch) -> None:
+    """Whatever a producer writes to, its coordinator says that it has been told."""
+    patch.setattr(transaction_shard, "verify", lambda current, shown, partition: ErrorCode.NONE)
+
+
+def look_at_no_epochs(patch: Patch) -> None:
+    """Who has been succeeded may go on."""
+
+    def check_identity(current: Transaction | None, shown: Identity) -> Transaction:
+        if current is None:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return current
+
+    patch.setattr(joining, "check_identity", check_identity)
+
+
+def keep_the_epoch(patch: Patch) -> None:
+    """A successor is given what its predecessor had."""
+    patch.setattr(Identity, "bumped", lambda self, ids: self)
+
+
+def never_time_out(patch: Patch) -> None:
+    patch.setattr(TransactionShard, "_abort_overdue", lambda self, now_ms: [])
+
+
+def decide_before_it_is_written(patch: Patch) -> None:
+    """Markers leave before the record that decides is committed."""
+    original = MarkerOutbox.prepared
+
+    def prepared(self: MarkerOutbox, transaction: Transaction, position: int) -> None:
+        original(self, transaction, position)
+        self.committed(position)
+
+    patch.setattr(MarkerOutbox, "prepared", prepared)
+
+
+def take_repeated_batches_for_new(patch: Patch) -> None:
+    patch.setattr(ProducerStates, "check", lambda self, *arguments, **options: None)
+
+
+# -- stories --------------------------------------------------------------------------------------------------------
+
+
+class Calm(CoordinatorStory):
+    """Nothing happens, for long enough that sessions end and transactions time out."""
+
+    async def misfortune(self) -> None:
+        await asyncio.sleep(20.0)
+
+
+class CutOffCoordinator(CoordinatorStory):
+    """Of a group that commits; its clients still reach it."""
+
+    async def misfortune(self) -> None:
+        await self.everybody_back()
+        for machine in self.world.brokers:
+            if self.coordinator_watch.epoch_at(Place(GROUP, self.committer.group), machine.name) is not None:
+                self.faults.isolate(machine)
+        await asyncio.sleep(6.0)
+
+
+class ParkedJoins(CoordinatorStory):
+    """Members wait for others to join, and their coordinator is cut off until another has its place."""
+
+    properties = {**PROPERTIES, "group.initial.rebalance.delay.ms": "4000"}
+
+    async def misfortune(self) -> None:
+        await self.world.until(lambda: self.with_joins() is not None, "somebody joins")
+        machine = self.with_joins()
+        if machine is not None:
+            self.faults.isolate(machine)
+            await asyncio.sleep(6.0)
+
+    def with_joins(self) -> Machine | None:
+        for machine in self.world.brokers:
+            assert machine.node is not None
+            for partition in machine.node.coordinators.groups.partitions.values():
+                groups = () if partition.shard is None else partition.shard.state.classic.values()
+                if any(group.awaiting_joins for group in groups):
+                    return machine
+        return None
+
+
+class VanishedMember(CoordinatorStory):
+    """A coordinator dies after a member of a consumer group, and so soon that it has not missed it."""
+
+    def __init__(self, loop: SimulatedLoop, seed: int) -> None:
+        super().__init__(loop, seed, rounds=1)
+        (group,) = [each for each in self.groups if each.name == "consumer"]
+        self.victim = Vanishing(group, stays=False)
+        group.members[1:] = [self.victim]
+
+    async def misfortune(self) -> None:
+        await self.world.until(lambda: self.victim.has_vanished, "it has vanished")
+        place = self.victim.group.place
+        for machine in self.world.brokers:
+            if self.coordinator_watch.epoch_at(place, machine.name) is not None:
+                self.faults.crash(machine)
+                return
+
+
+class Vanishing(ConsumerMember):
+    has_vanished = False
+
+    async def run(self) -> None:
+        self._begin()
+        while not self.owned:
+            await self._beat()
+            await asyncio.sleep(0.1)
+        self.owned.clear()
+        self.has_vanished = True
+
+
+class FailingAppends(CoordinatorStory):
+    """Now and then there is no room for what coordinators write."""
+
+    async def misfortune(self) -> None:
+        for machine in self.world.brokers:
+            machine.disk.fail("write", f"*/{CONSUMER_OFFSETS}-*/*.log", error=errno.ENOSPC, times=1)
+
+
+class Variant(NamedTuple):
+    sabotage: Callable[[Patch], None]
+    checker: str  # it has to speak
+    story: Callable[[SimulatedLoop, int], CoordinatorStory]
+
+
+def only(*misfortunes: str, rounds: int = 3) -> Callable[[SimulatedLoop, int], CoordinatorStory]:
+    """Those that bring it out."""
+    return partial(CoordinatorStory, rounds=rounds, misfortunes=misfortunes)
+
+
+VARIANTS = [
+    Variant(reply_before_commit, "AcknowledgedCommits", partial(CutOffCoordinator, rounds=1)),
+    Variant(load_nothing, "SameLogSameState", only("kill")),
+    Variant(load_from_the_high_watermark, "SameLogSameState", only("kill")),
+    Variant(load_to_the_high_watermark, "SameLogSameState", only("kill")),
+    Variant(pass_over_markers_when_loading, "SameLogSameState", only("kill")),
+    Variant(pass_over_tombstones_when_loading, "SameLogSameState", only("kill")),
+    Variant(keep_shards_between_epochs, "SameLogSameState", only("isolate", "elect")),
+    Variant(keep_shards_that_are_ahead, "SameLogSameState", partial(FailingAppends, rounds=3)),
+    Variant(forget_whom_to_answer, "EveryoneIsAnswered", partial(CutOffCoordinator, rounds=1)),
+    Variant(leave_joins_parked, "EveryoneIsAnswered", partial(ParkedJoins, rounds=1)),
+    Variant(let_anybody_commit, "CommittedOffsetsStay", partial(Calm, rounds=1)),
+    Variant(give_what_others_have, "OneOwner", only("jump")),
+    Variant(stay_in_one_generation, "OneOwner", only("jump")),
+    Variant(keep_the_dead, "GroupsSettle", VanishedMember),
+    Variant(forget_sessions_when_loading, "GroupsSettle", VanishedMember),
+    Variant(end_sessions_early, "MembersStay", only("jump")),
+    Variant(delete_groups_without_their_offsets, "DeletedStays", only("jump")),
+    Variant(show_offsets_before_the_marker, "OffsetsWithTransaction", only("jump")),
+    Variant(commit_no_offsets, "NoHangingTransaction", only("jump")),
+    Variant(ignore_open_transactions, "NoAbortedRecord", only("jump")),
+    Variant(abort_what_was_committed, "AllOrNothing", only("jump")),
+    Variant(commit_what_was_aborted, "NoAbortedRecord", only("jump")),
+    Variant(verify_everything, "FencedProducer", only("jump")),
+    Variant(look_at_no_epochs, "FencedProducer", only("jump")),
+    Variant(keep_the_epoch, "FencedProducer", only("jump")),
+    Variant(never_time_out, "NoHangingTransaction", only("jump")),
+    Variant(take_repeated_batches_for_new, "ExactlyOnce", only("separate")),
+    Variant(decide_before_it_is_written, "DecidedFirst", only("jump")),
+]
+
+
+def catch(variant: Variant, patch: Patch) -> None:
+    variant.sabotage(patch)
+    others: list[str] = []
+    for seed in range(SEEDS):
+        violation = play_on_loop(seed, lambda loop, seed=seed: variant.story(loop, seed)).violation  # type: ignore[misc]
+        if violation is not None and violation.partition(":")[0] == variant.checker:
+            return
+        if violation is not None:
+            others.append(f"seed {seed}: {violation}")
+    pytest.fail(f"{variant.checker} saw nothing; others: {others}")
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.sabotage.__name__)
+def test_what_is_broken_is_caught(variant: Variant, monkeypatch: Patch) -> None:
+    catch(variant, monkeypatch)
+
+
+@pytest.mark.parametrize("story", [FailingAppends, ParkedJoins, VanishedMember])
+def test_what_is_not_broken_is_let_pass(story: type[CoordinatorStory]) -> None:
+    for seed in range(1):
+        assert play_on_loop(seed, lambda loop, seed=seed: story(loop, seed)).violation is None  # type: ignore[misc]
