@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json as json_module
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,9 +15,6 @@ from penstock.cli.records import Headers, LibrdkafkaPairs, bytes_of, librdkafka_
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
-
-_CREATION_SECONDS = 3.0
-_RETRY_SECONDS = 0.02
 
 
 @dataclass(slots=True)
@@ -82,12 +78,15 @@ def produce(
         printf 'alice:1\\nbob:2\\n' | penstock produce scores -K :
         penstock consume old -e --from-beginning --json | penstock produce new --format json
     """
+    from penstock.client.admin import Admin
+
     if format_ not in ("value", "json"):
         fail(f"--format {format_!r} is neither value nor json")
     if acks not in ("0", "1", "-1", "all"):
         fail(f"--acks {acks!r} is none of 0, 1, all")
     headers = [(name, text.encode()) for name, text in parse_pairs("--header", header or ()).items()]
-    _find_topic(bootstrap_server, topic)
+    with Admin(bootstrap_server) as admin:
+        admin.topics.ensure(topic)  # fails at once where librdkafka would retry for minutes
     deliveries = _Deliveries()
     settings = librdkafka_settings(
         bootstrap_server,
@@ -107,27 +106,6 @@ def produce(
         print_json({"topic": topic, "records": deliveries.written, "partitions": partitions})
     elif sys.stderr.isatty():
         note(f"{deliveries.written} records written to {topic}")
-
-
-def _find_topic(bootstrap_server: str, topic: str) -> None:
-    """Fails at once where librdkafka would retry for minutes: no such broker, no such topic.
-
-    Asking for a topic that is not there creates it, on clusters that do so: it is unknown in the first answer, and
-    then for as long as it takes to make it.
-    """
-    from penstock.client.cluster import Cluster
-    from penstock.client.errors import raise_for
-    from penstock.model.errors import ErrorCode
-
-    passing = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
-    deadline = time.monotonic() + _CREATION_SECONDS
-    with Cluster(bootstrap_server) as cluster:
-        while True:
-            (found,) = cluster.metadata([topic], create=True).topics
-            if found.error_code not in passing or time.monotonic() > deadline:
-                break
-            time.sleep(_RETRY_SECONDS)
-        raise_for(found.error_code, None, f"topic {topic!r}")
 
 
 def _write(

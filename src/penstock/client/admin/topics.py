@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.client.cluster import Cluster
 from penstock.client.errors import raise_for
+from penstock.model.errors import ErrorCode
 from penstock.model.ids import ZERO_UUID, TopicPartition, uuid_text
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.create_partitions import (
@@ -38,6 +40,10 @@ from penstock.protocol.messages.metadata import MetadataResponsePartition, Metad
 
 EARLIEST = -2
 LATEST = -1
+
+_CREATION_SECONDS = 3.0
+_RETRY_SECONDS = 0.02
+_BEING_MADE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +121,19 @@ class Topics:
     def describe(self, names: Iterable[str]) -> Descriptions:
         wanted = list(names)
         return [_described(topic) for topic in self._cluster.topics(wanted)] if wanted else []
+
+    def ensure(self, name: str) -> TopicDescription:
+        """A topic that is there, or that the cluster makes when it is asked for one (auto.create.topics.enable).
+
+        It is unknown in the first answer, and then for as long as it takes to make it.
+        """
+        deadline = time.monotonic() + _CREATION_SECONDS
+        while True:
+            (found,) = self._cluster.metadata([name], create=True).topics
+            if found.error_code not in _BEING_MADE or time.monotonic() > deadline:
+                raise_for(found.error_code, None, f"topic {name!r}")
+                return _described(found)
+            time.sleep(_RETRY_SECONDS)
 
     def add_partitions(self, name: str, total: int) -> None:
         """Grow to `total` partitions. Keys may then hash to other partitions than before."""
