@@ -63,3 +63,10 @@ def test_topics_and_brokers(bootstrap: str, ten_rows: str, unique_topic: Any) ->
     with pytest.raises(BadBounds, match="partition 0 of which topic"):
         read_table(bootstrap, [ten_rows, ten_rows + "x"][:1] * 2, partitions=[0])
     assert len(read_table(bootstrap, ten_rows, partitions=[TopicPartition(ten_rows, 1)])) == 10
+
+
+def test_a_reader_knows_its_types(bootstrap: str, ten_rows: str) -> None:
+    with pytest.raises(BadColumn, match=r"say value=\(deserializer, arrow_type\)"):
+        scan(bootstrap, ten_rows, value=len).reader()
+    reader = scan(bootstrap, ten_rows, value=(len, pa.int32()), columns=["value"]).reader()
+    assert reader.read_all()["value"].to_pylist() == [8] * 20

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +16,7 @@ from confluent_kafka import Producer
 from penstock.arrow import TYPES, DataLost, TopicPartition, read_table, scan, write_table
 from penstock.client.admin import Admin
 from penstock.serializers import Float64, Int64, Json, String
+from penstock.testing.nodes import start_node
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
@@ -236,6 +240,31 @@ def test_lost_records_are_said(bootstrap: str, new_topic: Any, admin: Admin) -> 
         read_table(bootstrap, topic, start=2)
     assert len(read_table(bootstrap, topic, start=2, on_data_loss="skip")) == 6
     assert values(read_table(bootstrap, topic, value="int64")) == list(range(4, 10))
+
+
+def test_compacted_topics_have_gaps(tmp_path: Path) -> None:
+    with (
+        start_node(tmp_path / "node", properties={"log.cleaner.backoff.ms": "100"}) as node,
+        Admin(node.bootstrap) as admin,
+    ):
+        configs = {"cleanup.policy": "compact", "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.01"}
+        admin.topics.create("latest", partitions=1, configs=configs)
+        keys = list(range(100))
+        for number, codec in enumerate(CODECS * 2):
+            last = [b"%d " % number + os.urandom(5000) for _ in keys]
+            write_table(node.bootstrap, "latest", pa.table({"key": keys, "value": last}), compression=codec)
+        deadline = time.monotonic() + 60
+        while len(table := read_table(node.bootstrap, "latest", key="int64")) >= 500:
+            assert time.monotonic() < deadline, f"still {len(table)} records"
+            time.sleep(0.05)
+        offsets = values(table, "offset")
+        assert offsets == sorted(set(offsets))
+        assert offsets[-1] == 999
+        assert dict(zip(values(table, "key"), values(table), strict=True)) == dict(zip(keys, last, strict=True))
+        middle = offsets[len(offsets) // 2]
+        for bounds in ({"start": middle}, {"start": middle - 1}, {"start": middle + 1}, {"end": middle}):
+            part = values(read_table(node.bootstrap, "latest", **bounds), "offset")
+            assert part == [each for each in offsets if bounds.get("start", 0) <= each < bounds.get("end", 1000)]
 
 
 def test_following_sees_what_comes(bootstrap: str, new_topic: Any, admin: Admin) -> None:

@@ -30,6 +30,7 @@ MAX_WAIT_MS = 500
 MIN_BYTES = 1
 METADATA_SECONDS = 30.0
 _PARTITIONS_A_FETCH = 4  # how many whole pieces an answer has room for
+_ANSWER_BYTES_MAX = 128 * 1024 * 1024
 _RETRY_SECONDS = 0.05
 _EMPTY_ANSWERS = 2
 _STUCK_TIMES = 5
@@ -127,7 +128,7 @@ class Reader:
                         partition=partition.partition,
                         current_leader_epoch=leader.epoch,
                         fetch_offset=position.offset,
-                        partition_max_bytes=self._settings.batch_bytes,
+                        partition_max_bytes=min(self._settings.batch_bytes, _ANSWER_BYTES_MAX),
                     )
                 )
         for broker_id, asked in by_leader.items():
@@ -147,7 +148,7 @@ class Reader:
         request = FetchRequest(
             max_wait_ms=MAX_WAIT_MS,
             min_bytes=MIN_BYTES,
-            max_bytes=self._settings.batch_bytes * _PARTITIONS_A_FETCH,
+            max_bytes=min(self._settings.batch_bytes * _PARTITIONS_A_FETCH, _ANSWER_BYTES_MAX),
             isolation_level=self._settings.isolation,
             topics=topics,
         )

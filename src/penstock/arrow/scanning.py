@@ -17,7 +17,7 @@ from penstock.arrow.bounds import (
     resolve_ranges,
 )
 from penstock.arrow.columns import Columns
-from penstock.arrow.errors import BadBounds
+from penstock.arrow.errors import BadBounds, BadColumn
 from penstock.arrow.reading import Reader, ReadSettings
 from penstock.client.errors import BadSetting
 from penstock.client.leaders import Leaders
@@ -61,6 +61,11 @@ class Scan:
 
     def reader(self) -> Any:
         """A pyarrow.RecordBatchReader, for whoever takes those: DuckDB, datasets, Parquet."""
+        for field in self.schema:
+            if pa.types.is_null(field.type):
+                raise BadColumn(
+                    f"{field.name}: a reader must know its type; say {field.name}=(deserializer, arrow_type)"
+                )
         return pa.RecordBatchReader.from_batches(self.schema, self)
 
     def __iter__(self) -> Iterator[Any]:

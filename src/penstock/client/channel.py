@@ -47,6 +47,7 @@ class Channel(Connection):
         self._buffer = bytearray(_FIRST_BUFFER_BYTES)
         self._frame_size: int | None = None  # None while the length of the next frame is being received
         self._received = 0
+        self._heard = 0.0  # when bytes last came
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -61,8 +62,8 @@ class Channel(Connection):
         return len(self._pending)
 
     def deadline(self) -> float | None:
-        """Until when the oldest request must have been answered."""
-        return self._pending[0].deadline if self._pending else None
+        """Until when the peer must be heard of: an answer that arrives piece by piece takes the time it takes."""
+        return max(self._pending[0].deadline, self._heard + self.timeout) if self._pending else None
 
     def send(self, message: Message, about: Any, *, newest: int | None = None, answered: bool = True) -> None:
         """Queue a request, in no later version than `newest`; `about` comes back with its answer.
@@ -142,6 +143,7 @@ class Channel(Connection):
                 self.close()
                 raise Unreachable(f"{self.address} closed the connection")
             self._received += received
+            self._heard = time.monotonic()
         return True
 
     def _lost(self, error: OSError) -> Unreachable:
