@@ -41,6 +41,7 @@ public final class Driver {
             new Topics(admin).register(operations);
             new Inspection(admin).register(operations);
             new Groups(admin).register(operations);
+            new Tools().register(operations);
             Members members = new Members(bootstrap);
             members.register(operations);
             new Transactions(bootstrap, admin, members).register(operations);
