@@ -307,3 +307,64 @@ def test_the_columns_are_those_of_spark() -> None:
             "      child 1, value: binary",
         ]
     )
+
+
+# -- sending again
+
+
+@unhurried
+@given(
+    st.lists(st.binary(max_size=100), min_size=1, max_size=60),
+    st.integers(100, 1500),
+    st.integers(2**31 - 40, 2**31 - 1) | st.just(0),
+    st.lists(st.sampled_from(["confirmed", "answer lost", "refused", "too large", "encode ahead"]), max_size=60),
+)
+def test_whatever_is_sent_again_is_written_once_and_in_order(
+    values: list[bytes], batch_bytes: int, sequence: int, fates: list[str]
+) -> None:
+    count = len(values)
+    rows = Rows(
+        byte_column(pa.nulls(count), "key"),
+        byte_column(pa.array(values, pa.binary()), "value"),
+        header_columns(pa.nulls(count), "headers", 0),
+        np.zeros(count, np.int64),
+    )
+    stream = PartitionStream(
+        PARTITION,
+        rows,
+        np.arange(count, dtype=np.int64),
+        batch_bytes=batch_bytes,
+        codec=0,
+        level=None,
+        identity=ProducerIdentity(1, 0, {PARTITION: sequence}),
+        transactional=False,
+    )
+    log: list[bytes | None] = []
+    expected = sequence  # what a broker would take next
+    pending = iter([*fates, *["confirmed"] * count])
+    while not stream.finished:
+        if stream.prepared is None:
+            stream.prepare()
+        stream.under_way, stream.prepared = stream.prepared, None
+        assert stream.under_way is not None
+        data = bytes(stream.under_way.data)
+        fate = next(pending)
+        if fate == "encode ahead":
+            if stream.can_prepare:
+                stream.prepare()
+            fate = next(pending)
+        header = read_header(data)
+        if fate == "too large" and header.count > 1 and header.base_sequence == expected:
+            stream.shrink()
+            continue
+        if fate in ("confirmed", "answer lost"):
+            if header.base_sequence == expected:
+                log += [record.value for record in records_of(data)]
+                expected = (expected + header.count) & (2**31 - 1)
+            else:  # the answer to this very batch was lost before
+                assert (header.base_sequence + header.count) & (2**31 - 1) == expected
+        if fate == "confirmed":
+            stream.confirm()
+        else:
+            stream.retry()
+    assert log == values
