@@ -6,13 +6,19 @@ import json
 import shutil
 import subprocess
 import threading
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from cases import BASE_TIMESTAMP_MS, CODECS, default_partition
+from contract import eventually
 from drivers import DEADLINE_S, Record
 from drivers.confluent import ConfluentKafka
+from live_group import PROPERTIES
+
+from penstock.client.admin import Admin
+from penstock.testing.nodes import RunningNode, start_node
 
 NewTopic = Callable[..., str]
 
@@ -135,3 +141,56 @@ def test_creates_a_topic_by_writing_to_it(kcat: Kcat, topic_name: Callable[[], s
 def test_an_unknown_topic_cannot_be_read(kcat: Kcat, topic_name: Callable[[], str]) -> None:
     with pytest.raises(RuntimeError, match="Unknown topic or partition"):
         read_all(kcat, topic_name())
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    """A broker that does not wait for more members of a group."""
+    with start_node(tmp_path_factory.mktemp("kcat") / "node", properties=PROPERTIES) as node:
+        yield node
+
+
+def test_reads_in_a_group(quick: RunningNode) -> None:
+    """Two share the partitions; whoever comes later goes on where they were."""
+    topic, group = f"topic-{uuid.uuid4().hex[:8]}", f"group-{uuid.uuid4().hex[:8]}"
+    with Admin(quick.bootstrap, timeout=DEADLINE_S) as admin:
+        admin.topics.create(topic, partitions=2)
+    write = ["kcat", "-b", quick.bootstrap, "-P", "-t", topic]
+    settings = ("-X", "auto.offset.reset=earliest", "-X", "heartbeat.interval.ms=300")
+    read = ["kcat", "-b", quick.bootstrap, *settings, "-u", "-f", "%p %s\n", "-G", group, topic]
+
+    def send(numbers: range) -> None:
+        for partition in (0, 1):
+            lines = "\n".join(str(number) for number in numbers if number % 2 == partition)
+            subprocess.run([*write, "-p", str(partition)], input=lines, text=True, check=True, timeout=DEADLINE_S)
+
+    def take(member: subprocess.Popen[str], count: int) -> set[int]:
+        assert member.stdout is not None
+        return {int(member.stdout.readline().split()[1]) for _ in range(count)}
+
+    members = [subprocess.Popen(read, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    watchdog = threading.Timer(2 * DEADLINE_S, lambda: [member.kill() for member in members])
+    watchdog.start()
+    try:
+        eventually(lambda: assigned(quick, group) == [1, 1])
+        send(range(20))
+        halves = [take(member, 10) for member in members]
+        assert sorted(halves, key=min) == [set(range(0, 20, 2)), set(range(1, 20, 2))]
+        for member in members:
+            member.terminate()  # it commits and leaves
+            assert member.wait() == 0
+        send(range(20, 26))
+        later = subprocess.run([*read, "-c", "6"], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+        assert {int(line.split()[1]) for line in later.stdout.splitlines()} == set(range(20, 26))
+    finally:
+        watchdog.cancel()
+        for member in members:
+            member.kill()
+            member.communicate()
+
+
+def assigned(node: RunningNode, group: str) -> list[int]:
+    """How many partitions each member has."""
+    with Admin(node.bootstrap, timeout=DEADLINE_S) as admin:
+        found = admin.groups.find(group)
+    return [] if found is None else [len(member.assignment) for member in found.members]
