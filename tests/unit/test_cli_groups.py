@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, Producer
 
 from penstock.client.admin import Admin
 from penstock.local.ports import free_ports
+from penstock.model.ids import TopicPartition
 from penstock.testing.nodes import start_node
 
 if TYPE_CHECKING:
@@ -49,11 +50,10 @@ def cluster(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_BOOTSTRAP", bootstrap)
 
 
-@pytest.fixture
-def topic(cli: CommandLine, unique_topic: Callable[[str], str], bootstrap: str) -> str:
+def written(bootstrap: str, name: str) -> str:
     """Two partitions of five records each, a second between them."""
-    name = unique_topic("orders")
-    assert cli("topics", "create", name, "-p", "2", "-c", "retention.ms=-1").status == 0
+    with Admin(bootstrap, timeout=DEADLINE_S) as admin:
+        admin.topics.create(name, partitions=2, configs={"retention.ms": "-1"})
     failed: list[object] = []
     producer = Producer(
         {"bootstrap.servers": bootstrap, "on_delivery": lambda error, _: failed.extend([error] if error else [])}
@@ -63,6 +63,20 @@ def topic(cli: CommandLine, unique_topic: Callable[[str], str], bootstrap: str) 
             producer.produce(name, f"{partition}/{number}", partition=partition, timestamp=BEGINNING_MS + 1000 * number)
     assert (producer.flush(DEADLINE_S), failed) == (0, [])
     return name
+
+
+@pytest.fixture
+def topic(bootstrap: str, unique_topic: Callable[[str], str]) -> str:
+    return written(bootstrap, unique_topic("orders"))
+
+
+@pytest.fixture(scope="module")
+def untouched(bootstrap: str, unique_topic: Callable[[str], str]) -> tuple[str, str]:
+    """A topic, and a group that has committed in its first partition."""
+    topic, group = written(bootstrap, unique_topic("orders")), unique_topic("billing")
+    with Admin(bootstrap, timeout=DEADLINE_S) as admin:
+        admin.groups.alter_offsets(group, {TopicPartition(topic, 0): 5})
+    return topic, group
 
 
 @pytest.fixture
@@ -261,13 +275,11 @@ def test_a_group_can_be_made_by_saying_where_it_begins(cli: CommandLine, topic: 
         (["reset-offsets", "GROUP", "--all-topics", "--by-duration", "99999999999d"], "is before 1970"),
     ],
 )
-def test_what_goes_wrong_is_one_line(arguments: list[str], said: str, cli: CommandLine, topic: str, group: str) -> None:
-    if "GROUP" in arguments:
-        cli("groups", "reset-offsets", group, "--topic", f"{topic}:0", "--to-latest", "--execute")
-    names = {"TOPIC": topic, "GROUP": group}
-    for name, actual in names.items():
-        arguments = [each.replace(name, actual) for each in arguments]
-    result = cli("groups", *arguments)
+def test_what_goes_wrong_is_one_line(
+    arguments: list[str], said: str, cli: CommandLine, untouched: tuple[str, str]
+) -> None:
+    topic, group = untouched
+    result = cli("groups", *(each.replace("TOPIC", topic).replace("GROUP", group) for each in arguments))
     assert (result.status, result.out) == (1, "")
     assert said.replace("TOPIC:0", f"{topic}:0") in result.err
     assert result.err.count("\n") == 1
