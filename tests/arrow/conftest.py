@@ -17,11 +17,11 @@ def admin(bootstrap: str) -> Iterator[Admin]:
 
 @pytest.fixture
 def new_topic(admin: Admin, unique_topic: Callable[[str], str]) -> NewTopic:
-    """`new_topic(partitions=3, **{"cleanup.policy": "compact"})`: its name."""
+    """`new_topic(partitions=3, **{"cleanup.policy": "compact"})`: its name. Records may be of any age."""
 
     def create(partitions: int = 1, **configs: str) -> str:
         name = unique_topic("arrow")
-        admin.topics.create(name, partitions=partitions, configs=configs)
+        admin.topics.create(name, partitions=partitions, configs={"retention.ms": "-1", **configs})
         return name
 
     return create
