@@ -151,7 +151,7 @@ def test_a_row_that_is_too_large_is_named(bootstrap: str, new_topic: Any) -> Non
 
 def test_a_row_that_the_topic_refuses_is_named(bootstrap: str, new_topic: Any) -> None:
     topic = new_topic(**{"cleanup.policy": "compact"})
-    with pytest.raises(WriteFailed, match="row 2 is refused: .*ompacted topic cannot accept .* without (a )?key"):
+    with pytest.raises(WriteFailed, match=r"row 2 is refused: .*ompacted topic cannot accept .* without (a )?key"):
         write_table(bootstrap, topic, pa.table({"key": ["a", "b", None], "value": range(3)}))
 
 
