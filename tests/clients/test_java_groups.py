@@ -204,11 +204,11 @@ def read_committed(client: JavaClient, topic: str) -> Callable[[], list[str]]:
     """A reader of everything, in a group of its own: what it has read when asked."""
     settings = {"isolation.level": "read_committed", **KINDS["consumer uniform"]}
     member = ProcessMember(client, unique("reader"), topic, settings)
-    found: list[str] = []
+    found: dict[tuple[int, int], str] = {}  # where it is told to begin again, it does
 
     def read() -> list[str]:
-        found.extend(each.value.decode() for each in member.poll())
-        return sorted(found)
+        found.update({(each.partition, each.offset): each.value.decode() for each in member.poll()})
+        return sorted(found.values())
 
     return read
 

@@ -118,11 +118,11 @@ def test_groups_by_the_admin_client(node: RunningNode, client: KafkaJs) -> None:
 def read_committed(client: KafkaJs, topic: str) -> Callable[[], list[str]]:
     """A reader of everything, in a group of its own: what it has read when asked. kafkajs reads no other way."""
     member = ProcessMember(client, unique("reader"), topic, {})
-    found: list[str] = []
+    found: dict[tuple[int, int], str] = {}  # where it is told to begin again, it does
 
     def read() -> list[str]:
-        found.extend(each.value.decode() for each in member.poll())
-        return sorted(found)
+        found.update({(each.partition, each.offset): each.value.decode() for each in member.poll()})
+        return sorted(found.values())
 
     return read
 
