@@ -13,6 +13,7 @@ from penstock.arrow import Transaction, Writer, read_table, scan
 from penstock.testing.clusters import RunningCluster, start_cluster
 
 PARTITIONS = 3
+PATIENCE = {"request_timeout": 5.0, "timeout": 60.0}
 PROPERTIES = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
 
 
@@ -71,7 +72,7 @@ def test_writing_past_a_killed_leader(
 
     def write() -> None:
         transaction = Transaction(cluster.bootstrap, unique_topic("tx")) if transactional else None
-        with Writer(cluster.bootstrap, batch_bytes=500, request_timeout=5.0, transaction=transaction) as writer:
+        with Writer(cluster.bootstrap, batch_bytes=500, **PATIENCE, transaction=transaction) as writer:
             while not stop.is_set():
                 writer.write(topic, numbered(written[0], 200))
                 if transaction is not None:
@@ -87,7 +88,7 @@ def test_writing_past_a_killed_leader(
     def wait_for_more() -> None:
         target = written[0] + 1000
         with progress:
-            assert progress.wait_for(lambda: written[0] >= target or not writing.is_alive, timeout=90)
+            assert progress.wait_for(lambda: written[0] >= target or not writing.is_alive, timeout=60)
 
     try:
         wait_for_more()
@@ -105,8 +106,8 @@ def test_writing_past_a_killed_leader(
 def test_scanning_past_a_killed_leader(cluster: RunningCluster, topic: str) -> None:
     with Writer(cluster.bootstrap, batch_bytes=500) as writer:
         writer.write(topic, numbered(0, 3000))
-    bounded = scan(cluster.bootstrap, topic, value="int64", batch_bytes=2000, request_timeout=5.0)
-    following = scan(cluster.bootstrap, topic, value="int64", follow=True, batch_bytes=2000, request_timeout=5.0)
+    bounded = scan(cluster.bootstrap, topic, value="int64", batch_bytes=2000, **PATIENCE)
+    following = scan(cluster.bootstrap, topic, value="int64", follow=True, batch_bytes=2000, **PATIENCE)
     with bounded, following:
         first, second = values(next(bounded)), values(next(following))
         leader = cluster.leader_of(topic, 1)
@@ -116,7 +117,7 @@ def test_scanning_past_a_killed_leader(cluster: RunningCluster, topic: str) -> N
         assert sorted(first) == list(range(3000))
 
         def write() -> None:
-            with Writer(cluster.bootstrap, batch_bytes=500, request_timeout=5.0) as writer:
+            with Writer(cluster.bootstrap, batch_bytes=500, **PATIENCE) as writer:
                 writer.write(topic, numbered(3000, 500))
 
         writing = Background(write)

@@ -220,7 +220,7 @@ class Writer:
         unfinished = dict(streams)
         while unfinished:
             for stream in unfinished.values():
-                self._send_next(stream, first_row, written)
+                self._send_next(stream, unfinished, first_row, written)
             behind = next((stream for stream in unfinished.values() if stream.can_prepare), None)
             if behind is not None:
                 behind.prepare()
@@ -233,7 +233,13 @@ class Writer:
                     self._answered(streams[answer.about.partition], result, first_row, written)
             unfinished = {each: stream for each, stream in unfinished.items() if not stream.finished}
 
-    def _send_next(self, stream: PartitionStream, first_row: int, written: Written) -> None:
+    def _send_next(
+        self,
+        stream: PartitionStream,
+        streams: dict[TopicPartition, PartitionStream],
+        first_row: int,
+        written: Written,
+    ) -> None:
         """The stream's next batch, unless one is under way; later, where its leader cannot be reached."""
         if stream.under_way is not None or stream.finished:
             return
@@ -251,15 +257,15 @@ class Writer:
         if leader is None:
             self._again(stream, f"{stream.partition} has no leader", first_row)
             return
+        batch.broker_id = leader.broker_id
         try:
             channel = self._leaders.channel(leader.broker_id)
             newest = PRODUCE_NEWEST if self._transaction is not None else None
             channel.send(self._request(batch), batch, newest=newest, answered=self._acks != 0)
         except ClientError as error:
             self._leaders.drop(leader.broker_id)
-            self._again(stream, str(error), first_row)
+            self._lost(leader.broker_id, streams, str(error), first_row)
             return
-        batch.broker_id = leader.broker_id
         if self._acks == 0:
             while channel.has_outgoing:
                 for event in self._leaders.wait(1.0):
@@ -308,6 +314,7 @@ class Writer:
     def _lost(
         self, broker_id: int, streams: dict[TopicPartition, PartitionStream], problem: str, first_row: int
     ) -> None:
+        """Whatever was under way to a broker will not be answered."""
         for stream in streams.values():
             if stream.under_way is not None and stream.under_way.broker_id == broker_id:
                 self._again(stream, problem, first_row)
