@@ -29,7 +29,7 @@ from penstock.testing.simulation import cluster_story
 from penstock.testing.simulation.cluster_story import REPLICAS, TOPIC, ClusterStory
 from penstock.testing.simulation.cluster_world import Machine
 from penstock.testing.simulation.coordinator_checkers import CoordinatorWatch
-from penstock.testing.simulation.coordinator_clients import Committer, CoordinatorClients, Deleter
+from penstock.testing.simulation.coordinator_clients import ENDLESS_S, Committer, CoordinatorClients, Deleter
 from penstock.testing.simulation.coordinator_groups import SESSION_MS, Member, SimulatedGroup
 from penstock.testing.simulation.coordinator_workers import NEW, OLD, CommittedReader, TransactionalWriter
 from penstock.testing.simulation.program import play_on_loop
@@ -50,7 +50,7 @@ MISFORTUNES = (
 )  # fmt: skip
 INTERNAL_TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE)
 INTERNAL_PARTITIONS = 2
-UNDECIDED_S = 40.0  # in which transactions have timed out that were left open
+UNDECIDED_S = 25.0  # in which transactions have timed out that were left open
 PROPERTIES = {
     **cluster_story.PROPERTIES,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
@@ -65,6 +65,8 @@ PROPERTIES = {
 
 class CoordinatorStory(ClusterStory):
     properties = PROPERTIES
+    # In which groups settle; some members may wait for somebody who lost his power.
+    settles_s = ENDLESS_S + 30.0
 
     def __init__(
         self,
@@ -203,7 +205,7 @@ class CoordinatorStory(ClusterStory):
     async def groups_settle(self) -> None:
         try:
             for group in self.groups:
-                await self.world.until(group.is_settled, "groups settle")
+                await self.world.until(group.is_settled, "groups settle", self.settles_s)
         except Violation as violation:
             members = {group.name: [member.owned for member in group.members] for group in self.groups}
             raise Violation("GroupsSettle", f"{members}") from violation
