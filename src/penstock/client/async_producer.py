@@ -180,6 +180,11 @@ class AsyncProducer(ProducerBase[K, V]):
             self._waiting.remove(record)
             record.delivery.fail(error)
 
+    def _give_up_waiting(self, why: str) -> None:
+        while self._waiting:
+            record = self._waiting.popleft()
+            record.delivery.fail(NotDelivered(f"{record.topic}, record with key {record.key!r:.60}: {why}"))
+
     def _in_background(self, function: Callable[..., None], *arguments: Any) -> None:
         def done(future: asyncio.Future[Any]) -> None:
             self._opening = None
@@ -228,9 +233,7 @@ class AsyncProducer(ProducerBase[K, V]):
                 await self._in_thread(self._purge)
         finally:
             self._ended("the producer is closed: make a new one")
-        while self._waiting:
-            record = self._waiting.popleft()
-            record.delivery.fail(NotDelivered(f"{record.topic}, record with key {record.key!r:.60}: not sent yet"))
+        self._give_up_waiting("not sent yet when the producer was closed")
         self._raise_failures()
 
     # Transactions.
@@ -267,6 +270,7 @@ class AsyncTransaction:
             await self._producer.drain()
             await self._producer._in_thread(self._transactions.commit)
             return
+        self._producer._give_up_waiting("its transaction was aborted")
         try:
             await self._producer._in_thread(self._transactions.abort)
         except ClientError as failure:

@@ -28,7 +28,7 @@ from confluent_kafka import TopicPartition as Place
 from penstock.client.dead_letters import DeadLetter, DeadLetterOffice
 from penstock.client.decoding import Decoding
 from penstock.client.errors import BadSetting, ClientError, Closed, UnknownTopic, WrongThread
-from penstock.client.librdkafka import Trouble, checked, client_error, create, dies_with_fork
+from penstock.client.librdkafka import Trouble, checked, client_error, create, watch
 from penstock.client.producer_base import K, Timestamp, V, milliseconds
 from penstock.client.reading import Reading, from_places, to_places
 from penstock.client.record import Batch, Record
@@ -111,7 +111,7 @@ class Consumer(Generic[K, V]):
             self._trouble,
         )
         self._reading = Reading(self._client, lambda topic: self._partition_count(topic) is not None)
-        dies_with_fork(self)
+        watch(self)
         if topics or pattern is not None:
             try:
                 self.subscribe(*topics, pattern=pattern)
@@ -467,6 +467,9 @@ class Consumer(Generic[K, V]):
     def _check_open(self) -> None:
         if self._closed is not None:
             raise Closed(self._closed)
+
+    def _at_exit(self) -> None:
+        """Nothing is lost with a consumer: what it did not commit is read again."""
 
     def _forked(self) -> None:
         self._closed = "a consumer does not survive a fork: make one in the new process"

@@ -7,6 +7,7 @@ becomes one of `errors`, with what to do about it.
 
 from __future__ import annotations
 
+import atexit
 import difflib
 import logging
 import os
@@ -118,21 +119,29 @@ def create(make: Callable[[dict[str, Any]], Any], bootstrap: str, settings: Mapp
         raise errors.BadSetting(text) from error
 
 
-class Forkable(Protocol):
+class Client(Protocol):
     def _forked(self) -> None: ...
+    def _at_exit(self) -> None: ...
 
 
-_clients: weakref.WeakSet[Forkable] = weakref.WeakSet()
+_clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
-def dies_with_fork(client: Forkable) -> None:
-    """librdkafka's threads do not survive a fork; in the child, `client` hears that it is of no use there."""
+def watch(client: Client) -> None:
+    """`client` hears when it is in the child of a fork, where librdkafka's threads are not, and when Python ends."""
     _clients.add(client)
 
 
 def _after_fork() -> None:
     for client in list(_clients):
         client._forked()
+    _clients.clear()
+
+
+def _at_exit() -> None:
+    for client in list(_clients):
+        client._at_exit()
 
 
 os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)

@@ -22,6 +22,7 @@ from penstock.client.delivery import Delivery
 from penstock.client.errors import Closed, NotDelivered, TimedOut
 from penstock.client.producer_base import (
     ANY_PARTITION,
+    MAX_PARTITION,
     POLL,
     Headers,
     K,
@@ -82,7 +83,7 @@ class Producer(ProducerBase[K, V]):
             turn = next(self._turns[topic])
         except KeyError:
             turn = next(self._open(topic))
-        if turn >= POLL:
+        if turn > MAX_PARTITION:
             turn -= POLL
             self._between_sends()
         if partition is None:

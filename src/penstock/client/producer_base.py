@@ -30,7 +30,7 @@ from penstock.client.errors import (
     QueueFull,
     Unserializable,
 )
-from penstock.client.librdkafka import Trouble, checked, client_error, create, dies_with_fork
+from penstock.client.librdkafka import Trouble, checked, client_error, create, watch
 from penstock.client.partitioners import Partitioner, SpreadName
 from penstock.client.producer_transaction import Transactions
 from penstock.serializers.base import Context, HeaderPairs, Serde, Serializer
@@ -56,7 +56,9 @@ Timestamp = int | datetime.datetime
 Encode = Callable[[Any], bytes | None]
 
 ANY_PARTITION = -1
+# Added to a turn, it says to poll as well; no topic has so many partitions that a plain turn is above MAX_PARTITION.
 POLL = 1 << 24
+MAX_PARTITION = POLL >> 1
 _OWN = frozenset({"on_delivery", "delivery.report.only.error", "bootstrap.servers", "partitioner"})
 _REFRESH_SECONDS = 300.0
 _REFRESH_WAIT_SECONDS = 1.0
@@ -68,6 +70,7 @@ _FAILURES_KEPT = 1000
 # Polling takes about as long as sending does, so it is done once for so many records.
 _SENDS_A_POLL = 32
 _PURGE_SECONDS = 10.0
+_EXIT_SECONDS = 10.0
 # By us: an abort or a close, whose callers know.
 _GIVEN_UP = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
 
@@ -141,7 +144,7 @@ class ProducerBase(Generic[K, V]):
         self._failed: dict[Delivery, ClientError] = {}
         self._failed_count = 0
         self._closed: str | None = None
-        dies_with_fork(self)
+        watch(self)
 
     def __len__(self) -> int:
         """Records that wait for their acknowledgement, or whose outcome nobody has polled for yet."""
@@ -199,7 +202,7 @@ class ProducerBase(Generic[K, V]):
         while True:
             count, error = self._ask_partitions(topic, self._max_block)
             if error is None:
-                return self._remember(topic, count)
+                return self._turns.get(topic) or self._remember(topic, count)
             if time.monotonic() > patience or error.code() not in _NOT_THERE_YET:
                 raise client_error(error, f"topic {topic!r}")
             time.sleep(_TOPIC_RETRY_SECONDS)
@@ -215,7 +218,7 @@ class ProducerBase(Generic[K, V]):
         return len(metadata.partitions), metadata.error
 
     def _remember(self, topic: str, count: int) -> Iterator[int]:
-        """Where records without a key go, one after the other; each that is above POLL says to poll, too."""
+        """Where records without a key go, one after the other; each that is above MAX_PARTITION says to poll, too."""
         self._partitions[topic] = count
         turns = [ANY_PARTITION] if self._sticky else list(range(count))
         turns *= -(-_SENDS_A_POLL // len(turns))
@@ -288,12 +291,13 @@ class ProducerBase(Generic[K, V]):
         self._client.purge()
         self._client.flush(_PURGE_SECONDS)
 
-    def __del__(self) -> None:
-        client = getattr(self, "_client", None)
-        if client is not None and self._closed is None and len(client):
-            import warnings
-
-            warnings.warn(f"a producer was dropped with {len(client)} records on their way", ResourceWarning, 2)
+    def _at_exit(self) -> None:
+        """Nobody closed it: a last try, and a word."""
+        if self._closed is None and len(self._client):
+            left = self._client.flush(_EXIT_SECONDS)
+            log.error(
+                "a producer was not closed; of its last records %d are not acknowledged", left + self._failed_count
+            )
 
 
 def milliseconds(timestamp: Timestamp) -> int:

@@ -54,12 +54,12 @@ class Transactions:
         self._step("send_offsets_to_transaction", offsets, group)
 
     def commit(self) -> None:
+        self.open = False
         try:
             self._step("commit_transaction")
         except TransactionAborted:
             self.abort()
             raise
-        self.open = False
 
     def abort(self) -> None:
         """Give up all of it; records not sent yet are not sent."""

@@ -147,8 +147,10 @@ class Batch(Sequence[Record[K, V]]):
                 None if self._keys is None else self._keys[index],
                 None if self._values is None else self._values[index],
             )
-        (record,) = self[index : index + 1 or None]
-        return record
+        message = self._messages[index]
+        key = message.key() if self._keys is None else self._keys[index]
+        value = message.value() if self._values is None else self._values[index]
+        return Record((key, value, message))
 
     def __repr__(self) -> str:
         return f"Batch({list(self)!r})"
