@@ -108,7 +108,7 @@ def test_a_hanging_transaction_is_found_and_aborted(
     hang(node, topic, 1)
     cli("produce", topic, "-p", "1", stdin=b"after\n")
     committed = ["consume", topic, "-p", "1", "--from-beginning", "--read-committed"]
-    assert cli(*committed, "--timeout", "1").out == "before\n"
+    assert cli(*committed, "-e").out == "before\n"
 
     found = cli("transactions", "find-hanging", "--topic", topic)
     assert [line.split()[:5] for line in found.out.splitlines()[1:]] == [[topic, "1", str(UNKNOWN_PRODUCER), "3", "0"]]
