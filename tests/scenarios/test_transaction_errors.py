@@ -24,6 +24,11 @@ from penstock.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from penstock.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
 from penstock.protocol.messages.list_transactions import ListTransactionsRequest
+from penstock.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 from wire import Wire, batch, end_offset, only_partition, produce_request
 
 NONE = ErrorCode.NONE
@@ -41,9 +46,11 @@ OUT_OF_ORDER_SEQUENCE_NUMBER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 PRODUCER_FENCED = ErrorCode.PRODUCER_FENCED
 TOPIC_AUTHORIZATION_FAILED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 TRANSACTION_ABORTABLE = ErrorCode.TRANSACTION_ABORTABLE
+TRANSACTION_COORDINATOR_FENCED = ErrorCode.TRANSACTION_COORDINATOR_FENCED
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 TRANSACTIONAL_ID_NOT_FOUND = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 UNKNOWN_MEMBER_ID = ErrorCode.UNKNOWN_MEMBER_ID
+UNKNOWN_SERVER_ERROR = ErrorCode.UNKNOWN_SERVER_ERROR
 UNKNOWN_TOPIC_OR_PARTITION = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 UNSTABLE_OFFSET_COMMIT = ErrorCode.UNSTABLE_OFFSET_COMMIT
 
@@ -272,6 +279,35 @@ class TestEnding:
         assert error(wire, producer.end(committed=True), 5) == INVALID_TXN_STATE
         answer = wire.ask(producer.end(committed=False), 5)
         assert (answer.error_code, answer.producer_epoch) == (NONE, producer.epoch + 1)
+
+
+class TestMarkers:
+    """Of brokers, and of administrators that end what hangs."""
+
+    def test_what_cannot_be_written(self, wire: Wire, producer: Producer, topic: str) -> None:
+        def outcome(
+            place: str, index: int, *, producer_id: int = producer.id, epoch: int, coordinator: int
+        ) -> ErrorCode:
+            marker = WritableTxnMarker(
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                coordinator_epoch=coordinator,
+                transaction_result=False,
+                topics=[WritableTxnMarkerTopic(name=place, partition_indexes=[index])],
+            )
+            (answer,) = wire.ask(WriteTxnMarkersRequest(markers=[marker])).markers
+            ((found,),) = (each.partitions for each in answer.topics)
+            return ErrorCode(found.error_code)
+
+        assert outcome(topic, 9, epoch=5, coordinator=5) == UNKNOWN_TOPIC_OR_PARTITION
+        assert outcome(topic + "-missing", 0, epoch=5, coordinator=5) == UNKNOWN_TOPIC_OR_PARTITION
+        assert outcome(topic, 0, producer_id=-1, epoch=5, coordinator=5) == UNKNOWN_SERVER_ERROR
+        assert outcome(topic, 0, epoch=-1, coordinator=5) == UNKNOWN_SERVER_ERROR
+        assert end_offset(wire, topic) == 0
+        assert outcome(topic, 0, epoch=5, coordinator=5) == NONE
+        assert outcome(topic, 0, epoch=5, coordinator=4) == TRANSACTION_COORDINATOR_FENCED
+        assert outcome(topic, 0, epoch=4, coordinator=5) == INVALID_PRODUCER_EPOCH
+        assert end_offset(wire, topic) == 1
 
 
 class TestZombies:

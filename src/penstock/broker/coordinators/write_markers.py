@@ -70,6 +70,8 @@ def _write(node: Node, topic_partition: TopicPartition, marker: Marker, written:
     replica = node.replicas.get(*topic_partition)
     if replica is None:
         written(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    elif marker.producer_id < 0 or marker.producer_epoch < 0:
+        written(ErrorCode.UNKNOWN_SERVER_ERROR)  # the end of nobody's transaction; Kafka has no better word for it
     elif topic_partition.topic == CONSUMER_OFFSETS:
         partition = node.coordinators.groups.partitions.get(topic_partition.partition)
         if partition is None:
