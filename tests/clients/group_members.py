@@ -18,8 +18,6 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import aiokafka
 import confluent_kafka
 import kafka
-from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from drivers import DEADLINE_S
 
 T = TypeVar("T")
@@ -227,7 +225,6 @@ class AioKafka(aiokafka.ConsumerRebalanceListener):
             heartbeat_interval_ms=timing.heartbeat_ms,
             request_timeout_ms=timing.request_ms,
             metadata_max_age_ms=timing.metadata_ms,
-            partition_assignment_strategy=(RangePartitionAssignor, RoundRobinPartitionAssignor),  # as the others have
         )
         consumer.subscribe([self._topic], listener=self)
         # Returns when the group has let it in, for which others may have to be polled: so nobody waits for it here.
