@@ -166,6 +166,9 @@ def test_assigned_by_hand(bootstrap: str, new_topic: NewTopic) -> None:
     topic = new_topic(partitions=3)
     for partition in range(3):
         fill(bootstrap, topic, 5, partition, start=100 * partition)
+    with Consumer(bootstrap, topic, start="latest") as consumer:
+        fill(bootstrap, topic, 1, 2, start=300)
+        assert read(consumer, 1) == [300]
     with Consumer(bootstrap) as consumer:
         consumer.assign({TopicPartition(topic, 1): 3, TopicPartition(topic, 2): "latest"})
         assert read(consumer, 2) == [103, 104]

@@ -158,25 +158,29 @@ class Consumer(Generic[K, V]):
                 self._client.subscribe(list(topics), **hooks)
 
     def assign(self, partitions: Mapping[TopicPartition, Offset | None] | Iterable[TopicPartition]) -> None:
-        """Read these partitions and no others, from the offsets given, else as a start is chosen. No group shares."""
+        """Read these partitions and no others, from the offsets given, else as a start is chosen. No group shares.
+
+        The latest offset is that of now: a record written after this call is read.
+        """
         with self._use():
             wanted = partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions)
-            named: dict[Offset | None, int] = {
-                "earliest": confluent_kafka.OFFSET_BEGINNING,
-                "latest": confluent_kafka.OFFSET_END,
-                None: confluent_kafka.OFFSET_STORED if self.group else self._logical_start(),
-            }
             self._reading.forget(set(self.assignment()))
-            offsets = {TopicPartition(*place): named.get(offset, offset) for place, offset in wanted.items()}
+            offsets = {TopicPartition(*place): self._first(TopicPartition(*place), at) for place, at in wanted.items()}
             with self._asking("assign"):
-                self._client.assign(to_places(offsets))  # type: ignore[arg-type]
+                self._client.assign(to_places(offsets))
 
     def assignment(self) -> list[TopicPartition]:
         with self._use():
             return from_places(self._client.assignment())
 
-    def _logical_start(self) -> int:
-        return confluent_kafka.OFFSET_END if self._start == "latest" else confluent_kafka.OFFSET_BEGINNING
+    def _first(self, place: TopicPartition, offset: Offset | None) -> int:
+        if isinstance(offset, int):
+            return offset
+        if offset is None and self.group is not None:
+            return confluent_kafka.OFFSET_STORED
+        if "latest" in (offset, self._start if offset is None else None):
+            return self._bounds(place)[1]
+        return confluent_kafka.OFFSET_BEGINNING
 
     # Reading.
 
