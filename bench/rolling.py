@@ -57,6 +57,7 @@ class Feed(threading.Thread):
             due = max(due + INTERVAL_S, time.perf_counter() - 1.0)
             for partition in range(PARTITIONS):
                 self._producer.produce(TOPIC, b"x" * 100, partition=partition, on_delivery=self._report)
+            self._producer.poll(0)
             while (left := due - time.perf_counter()) > 0:
                 self._producer.poll(left)
         self._producer.flush(SETTLED_S)
@@ -80,6 +81,8 @@ class Seen:
     positions: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
     committed: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
     rebalances: int = 0
+    members: set[int] = field(default_factory=set)
+    """Those that have been given partitions."""
     refused: list[str] = field(default_factory=list)
 
 
@@ -116,6 +119,7 @@ class Member(threading.Thread):
 
     def _assigned(self, *_: object) -> None:
         self._seen.rebalances += 1
+        self._seen.members.add(id(self))
 
     def _commit(self) -> None:
         """On the main loop, as programs do: a commit that takes long holds up what is read."""
@@ -130,9 +134,14 @@ class Member(threading.Thread):
     def stop(self) -> None:
         self._stopping.set()
 
-    def committed(self) -> list[int]:
-        found = self._consumer.committed([TopicPartition(TOPIC, index) for index in range(PARTITIONS)], SETTLED_S)
+
+def stored_offsets(bootstrap: str, group: str) -> list[int]:
+    asking = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
+    try:
+        found = asking.committed([TopicPartition(TOPIC, index) for index in range(PARTITIONS)], SETTLED_S)
         return [each.offset for each in found]
+    finally:
+        asking.close()
 
 
 @dataclass
@@ -189,6 +198,7 @@ def rolling_restart(cluster: RunningCluster, name: str) -> Result:
         member.start()
     restarts = []
     try:
+        wait_for(lambda: len(seen.members) == MEMBERS, "everybody joins")
         wait_settled(feed, seen)
         seen.rebalances = 0
         for broker in cluster.brokers:
@@ -199,7 +209,7 @@ def rolling_restart(cluster: RunningCluster, name: str) -> Result:
                 cluster.wait_for_isr(topic)
             wait_settled(feed, seen)
             restarts.append(Restart(broker.node_id, time.perf_counter() - began, longest_pauses(seen, began)))
-        committed, stored = list(seen.committed), members[0].committed()
+        committed, stored = list(seen.committed), stored_offsets(cluster.bootstrap, group)
         lost = [index for index in range(PARTITIONS) if stored[index] < committed[index]]
         if lost:
             raise RuntimeError(f"commits were lost: {committed} were acknowledged, {stored} are there")
