@@ -23,7 +23,13 @@ INTERNAL_PARTITIONS = 4
 SESSION_MS = 4000
 TIMING = {"session_ms": SESSION_MS, "heartbeat_ms": 300, "request_ms": 6000}
 PROGRESS_SECONDS = 120.0
-MOVED = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
+MOVED = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError._TIMED_OUT,
+)
+ASKING = {"socket.timeout.ms": 5000, "log_level": 0}
 
 # Members that die are missed after four seconds; nobody waits for others to join.
 PROPERTIES = {
@@ -54,7 +60,7 @@ class GroupScene:
 
     def __post_init__(self) -> None:
         self._next_kind = itertools.cycle(self.kinds)
-        self._asking = Consumer({"bootstrap.servers": self.cluster.bootstrap, "group.id": self.group, "log_level": 0})
+        self._asking = Consumer({"bootstrap.servers": self.cluster.bootstrap, "group.id": self.group, **ASKING})
 
     def join(self, count: int = 1) -> None:
         for _ in range(count):
@@ -138,7 +144,7 @@ def committed(consumer: Consumer, asked: list[TopicPartition], timeout: float = 
     deadline = time.monotonic() + timeout
     while True:
         try:
-            return list(consumer.committed(asked, timeout))
+            return list(consumer.committed(asked, 10))
         except KafkaException as error:
             if error.args[0].code() not in MOVED or time.monotonic() > deadline:
                 raise

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import Consumer, IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from chaos.group_faults import INTERNAL_PARTITIONS, PROGRESS_SECONDS, SESSION_MS, committed
+from chaos.group_faults import ASKING, INTERNAL_PARTITIONS, PROGRESS_SECONDS, SESSION_MS, committed
 from chaos.programs import Event, Program
 from chaos.workload import Writer
 from penstock.broker.coordinators.hashing import partition_for
@@ -44,7 +44,7 @@ class TransactionScene:
     reasons: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self._asking = Consumer({"bootstrap.servers": self.cluster.bootstrap, "group.id": self.group, "log_level": 0})
+        self._asking = Consumer({"bootstrap.servers": self.cluster.bootstrap, "group.id": self.group, **ASKING})
 
     def transactional_id(self, number: int) -> str:
         return f"{self.group}-{number}"
