@@ -76,7 +76,7 @@ def test_back_pressure(bootstrap: str, new_topic: NewTopic) -> None:
             await producer.flush()
             assert [delivery.result().offset for delivery in deliveries] == list(range(2000))
         stuck = AsyncProducer(
-            bootstrap, max_block=0.2, linger_ms=60_000, settings={"queue.buffering.max.messages": 10}
+            bootstrap, max_block=2, linger_ms=60_000, settings={"queue.buffering.max.messages": 10}
         )  # fmt: skip
         for _ in range(20):
             unknown = stuck.send(topic, b"")
@@ -94,7 +94,7 @@ def test_failures_are_told(bootstrap: str, new_topic: NewTopic) -> None:
     topic = new_topic(max_message_bytes="1000")
 
     async def main() -> None:
-        producer = AsyncProducer(bootstrap, value=String(), max_block=0.5)
+        producer = AsyncProducer(bootstrap, value=String(), max_block=2)
         with pytest.raises(UnknownTopic, match="no-such-topic"):
             await producer.send("no-such-topic", "")
         with pytest.raises(Unserializable, match="7 is not for String"):
@@ -109,12 +109,12 @@ def test_failures_are_told(bootstrap: str, new_topic: NewTopic) -> None:
             await producer.close()
         with pytest.raises(Closed):
             producer.send(topic, "")
-        nowhere = AsyncProducer("127.0.0.1:1", max_block=0.5)
+        nowhere = AsyncProducer("127.0.0.1:1", max_block=2)
         with pytest.raises(Unreachable):
             await nowhere.send("t", b"")
         await nowhere.close()
         with pytest.raises(Unreachable):
-            await AsyncConsumer("127.0.0.1:1", "t", timeout=0.5).start()
+            await AsyncConsumer("127.0.0.1:1", "t", timeout=2).start()
         consumer = AsyncConsumer(bootstrap, topic)
         with pytest.raises(ClientError, match="async with"):
             await consumer.commit()

@@ -73,7 +73,7 @@ def test_a_dead_letter_topic_that_does_not_exist(bootstrap: str, new_topic: NewT
     topic = new_topic()
     with Producer(bootstrap) as producer:
         producer.send(topic, b"{")
-    with Producer(bootstrap, max_block=0.3) as own:
+    with Producer(bootstrap, max_block=2) as own:
         letters = DeadLetter("no-such-topic", own)
         consumer = Consumer(bootstrap, topic, value=Json(), on_error=letters)
         with pytest.raises(UnknownTopic, match="no-such-topic"):
