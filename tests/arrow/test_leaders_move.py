@@ -128,3 +128,63 @@ def test_scanning_past_a_killed_leader(cluster: RunningCluster, topic: str) -> N
         leader.start()
     cluster.wait_for_isr(topic)
     assert sorted(values(read_table(cluster.bootstrap, topic, value="int64"))) == list(range(3500))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+def test_many_killed_stopped_and_paused_leaders(
+    cluster: RunningCluster, topic: str, unique_topic: Callable[[str], str]
+) -> None:
+    """One writes, one writes in transactions and aborts every other one, one follows; brokers come and go."""
+    stop, complete = threading.Event(), threading.Event()
+    follower: list[int] = []
+    counts = {"plain": 0, "committed": 0}
+
+    def write() -> None:
+        with Writer(cluster.bootstrap, batch_bytes=500, **PATIENCE) as writer:
+            while not stop.is_set():
+                writer.write(topic, numbered(counts["plain"], 200))
+                counts["plain"] += 200
+
+    def transact() -> None:
+        with (
+            Transaction(cluster.bootstrap, unique_topic("tx"), request_timeout=5.0) as transaction,
+            Writer(cluster.bootstrap, batch_bytes=500, **PATIENCE, transaction=transaction) as writer,
+        ):
+            while not stop.is_set():
+                writer.write(topic, numbered(10**9 + counts["committed"], 100))
+                transaction.commit()
+                counts["committed"] += 100
+                writer.write(topic, numbered(2 * 10**9, 100))
+                transaction.abort()
+
+    def follow() -> None:
+        with scan(cluster.bootstrap, topic, value="int64", follow=True, batch_bytes=5000, **PATIENCE) as scanned:
+            for batch in scanned:
+                follower.extend(values(batch))
+                if complete.is_set() and len(follower) >= sum(counts.values()):
+                    return
+
+    working = [Background(write), Background(transact)]
+    following = Background(follow)
+    try:
+        for number in range(12):
+            seen = len(follower)
+            leader = cluster.leader_of(topic, number % PARTITIONS)
+            harm = ("kill", "stop", "pause")[number % 3]
+            getattr(leader, harm)()
+            cluster.wait_until(lambda: len(follower) > seen + 2000, "progress", 120.0)  # noqa: B023
+            leader.resume() if harm == "pause" else leader.start()
+            cluster.wait_for_isr(topic)
+    finally:
+        stop.set()
+        for each in working:
+            each.join()
+    counts["plain"] += 1
+    complete.set()
+    with Writer(cluster.bootstrap) as writer:  # the last record, which the follower waits for
+        writer.write(topic, numbered(counts["plain"] - 1, 1))
+    following.join()
+    expected = [*range(counts["plain"]), *range(10**9, 10**9 + counts["committed"])]
+    assert sorted(follower) == expected
+    assert sorted(values(read_table(cluster.bootstrap, topic, value="int64"))) == expected

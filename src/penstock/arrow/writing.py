@@ -211,7 +211,7 @@ class Writer:
             self._transaction.add(partitions)
             return self._transaction.identity
         if self._identity is None and self._idempotent:
-            self._identity = take_identity(self._leaders.cluster)
+            self._identity = take_identity(self._leaders.cluster, self._timeout)
         return self._identity
 
     # -- sending

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from penstock.client.channel import Answer, Channel
 from penstock.client.cluster import MOVING, Cluster
@@ -23,6 +23,8 @@ from penstock.client.connection import DEFAULT_TIMEOUT_SECONDS
 from penstock.client.errors import ClientError, TimedOut, UnknownTopic, Unreachable, raise_for
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import ZERO_UUID, TopicPartition, Uuid
+
+Result = TypeVar("Result")
 
 # Answers to a leader's request that fresh metadata and another try may cure.
 STALE = MOVING | {
@@ -94,7 +96,7 @@ class Leaders:
         deadline = time.monotonic() + PROPAGATION_SECONDS
         while True:
             try:
-                self._ask(names)
+                first_contact(self.cluster, lambda: self._ask(names))
                 return
             except UnknownTopic:
                 if time.monotonic() > deadline:
@@ -186,6 +188,16 @@ class Leaders:
                     led.leaders[found.partition_index] = (
                         Leader(found.leader_id, found.leader_epoch) if found.leader_id >= 0 else None
                     )
+
+
+def first_contact(cluster: Cluster, attempt: Callable[[], Result]) -> Result:
+    """A broker may die just now, so each address has its turn; that none answers is not worth more waiting."""
+    for _ in cluster.bootstrap[1:]:
+        try:
+            return attempt()
+        except (Unreachable, TimedOut):
+            cluster.bootstrap.append(cluster.bootstrap.pop(0))
+    return attempt()
 
 
 def _busy(channel: Channel) -> bool:

@@ -26,6 +26,7 @@ from penstock.client.admin.topics import by_topic
 from penstock.client.cluster import MOVING, Cluster, CoordinatorType
 from penstock.client.connection import DEFAULT_TIMEOUT_SECONDS
 from penstock.client.errors import ClientError, TimedOut, Unreachable, raise_for
+from penstock.client.leaders import first_contact
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
 from penstock.protocol.declaration import Message
@@ -74,7 +75,7 @@ class ProducerIdentity:
         self.sequences[partition] = (self.sequence(partition) + records) & MAX_SEQUENCE
 
 
-def take_identity(cluster: Cluster) -> ProducerIdentity:
+def take_identity(cluster: Cluster, timeout: float) -> ProducerIdentity:
     """Of an idempotent producer without transactions: nobody else's, and as short-lived as we are."""
 
     def attempt() -> ProducerIdentity:
@@ -83,7 +84,33 @@ def take_identity(cluster: Cluster) -> ProducerIdentity:
         raise_for(answer.error_code, None, "cannot get a producer id")
         return ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
-    return cluster.patiently(attempt)
+    return _persistently(cluster, timeout, attempt)
+
+
+def _persistently(cluster: Cluster, timeout: float, attempt: Callable[[], Result]) -> Result:
+    """All of these requests may be repeated: past elections, and past brokers that die."""
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            return attempt()
+        except (KafkaError, ClientError) as error:
+            passing = (
+                error.code in _PASSING if isinstance(error, KafkaError) else isinstance(error, Unreachable | TimedOut)
+            )
+            if not passing or time.monotonic() > deadline:
+                raise
+        time.sleep(_RETRY_SECONDS)
+        _know_more_brokers(cluster)
+
+
+def _know_more_brokers(cluster: Cluster) -> None:
+    """The one we came through may be the one that died."""
+    known = cluster.bootstrap
+    try:
+        found = [(broker.host, broker.port) for broker in cluster.metadata([]).brokers]
+        known.extend(address for address in found if address not in known)
+    except ClientError:
+        known.append(known.pop(0))
 
 
 class Transaction:
@@ -106,7 +133,7 @@ class Transaction:
         self._failed = False
         self._open = identity is not None
         try:
-            self._cluster.metadata([])  # whoever is unreachable from the beginning is not waited for
+            first_contact(self._cluster, lambda: self._cluster.metadata([]))
             self.identity = identity or self._take_identity()
         except BaseException:
             self._cluster.close()
@@ -163,7 +190,7 @@ class Transaction:
                     partition = TopicPartition(topic.name, result.partition_index)
                     raise_for(result.partition_error_code, None, f"{self._about}: cannot add {partition}")
 
-        self._persistently(attempt)
+        _persistently(self._cluster, self._timeout, attempt)
         self._open = True
         self._partitions.update(new)
 
@@ -196,7 +223,7 @@ class Transaction:
             answer = self._coordinator(request, EndTxnResponse, END_NEWEST)
             raise_for(answer.error_code, None, f"{self._about}: cannot {'commit' if committed else 'abort'}")
 
-        self._persistently(attempt)
+        _persistently(self._cluster, self._timeout, attempt)
         self._open = False
         self._partitions.clear()
 
@@ -208,37 +235,11 @@ class Transaction:
             raise_for(answer.error_code, None, f"{self._about}: cannot get a producer id")
             return ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
-        return self._persistently(attempt)
+        return _persistently(self._cluster, self._timeout, attempt)
 
     def _coordinator(self, message: Message, response: type[Response], newest: int) -> Response:
         (broker_id,) = self._cluster.coordinators(CoordinatorType.TRANSACTION, [self.transactional_id])
         return self._cluster.request_broker(broker_id, message, response, newest=newest)
-
-    def _persistently(self, attempt: Callable[[], Result]) -> Result:
-        """All of these requests may be repeated: past elections, and past brokers that die."""
-        deadline = time.monotonic() + self._timeout
-        while True:
-            try:
-                return attempt()
-            except (KafkaError, ClientError) as error:
-                passing = (
-                    error.code in _PASSING
-                    if isinstance(error, KafkaError)
-                    else isinstance(error, Unreachable | TimedOut)
-                )
-                if not passing or time.monotonic() > deadline:
-                    raise
-            time.sleep(_RETRY_SECONDS)
-            self._know_more_brokers()
-
-    def _know_more_brokers(self) -> None:
-        """The one we came through may be the one that died."""
-        known = self._cluster.bootstrap
-        try:
-            found = [(broker.host, broker.port) for broker in self._cluster.metadata([]).brokers]
-            known.extend(address for address in found if address not in known)
-        except ClientError:
-            known.append(known.pop(0))
 
     def _fenced(self, error: BaseException | None) -> bool:
         """Then the transaction is not ours to abort: who fenced us has done it."""
