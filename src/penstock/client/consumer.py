@@ -92,6 +92,7 @@ class Consumer(Generic[K, V]):
         strategy = str(given.get("partition.assignment.strategy", ""))
         self._incremental = "cooperative" in strategy or given.get("group.protocol") == "consumer"
         self._trouble = Trouble(bootstrap)
+        self._closing = False
         self._closed: str | None = None
         self._lock = threading.RLock()
         self._letters = DeadLetterOffice(on_error, bootstrap, given) if isinstance(on_error, DeadLetter) else None
@@ -414,7 +415,7 @@ class Consumer(Generic[K, V]):
                 (client.incremental_assign if self._incremental else client.assign)(places)
 
     def _on_revoke(self, client: Any, places: list[Place]) -> None:
-        if self.auto_commit and self._closed is None and self._reading.has_done():
+        if self.auto_commit and not self._closing and self._reading.has_done():
             self._store()
         if self._hooks[1] is not None:
             self._hooks[1](from_places(places))
@@ -463,10 +464,13 @@ class Consumer(Generic[K, V]):
                 else:
                     self._settle()
             finally:
-                self._closed = "the consumer is closed: make a new one"
-                self._client.close()
-                if self._letters is not None:
-                    self._letters.close()
+                self._closing = True
+                try:
+                    self._client.close()  # hooks that this calls may still use the consumer
+                finally:
+                    self._closed = "the consumer is closed: make a new one"
+                    if self._letters is not None:
+                        self._letters.close()
 
     def _check_open(self) -> None:
         if self._closed is not None:
@@ -480,8 +484,7 @@ class Consumer(Generic[K, V]):
 
     @contextmanager
     def _use(self) -> Iterator[None]:
-        if self._closed is not None and not self._lock._is_owned():  # type: ignore[attr-defined]
-            raise Closed(self._closed)  # hooks that closing calls may still use it
+        self._check_open()
         if not self._lock.acquire(blocking=False):
             raise WrongThread("another thread is using this consumer: give each thread its own, in the same group")
         try:

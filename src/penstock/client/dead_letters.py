@@ -91,7 +91,7 @@ class DeadLetterOffice:
         kind, timestamp = message.timestamp()
         return self._producer.send(
             self._topic,
-            message.value(),  # type: ignore[arg-type]  # a null stays one
+            message.value(),
             key=message.key(),
             timestamp=timestamp if kind else None,
             headers=headers,

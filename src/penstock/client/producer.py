@@ -54,7 +54,7 @@ class Producer(ProducerBase[K, V]):
     def send(
         self,
         topic: str,
-        value: V,
+        value: V | None,
         key: K | None = None,
         partition: int | None = None,
         timestamp: Timestamp | None = None,

@@ -50,7 +50,7 @@ class Serde(Generic[T]):
     as_is: ClassVar[bool] = False
     """Whether values are the bytes themselves and need no call at all."""
 
-    def serialize(self, value: T | None, context: Context, /) -> bytes | None:
+    def serialize(self, value: T, context: Context, /) -> bytes | None:
         return None if value is None else self.encode(value)
 
     def deserialize(self, data: bytes | None, context: Context, /) -> T:
