@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import datetime
 from typing import Any
 
@@ -70,3 +72,16 @@ def test_a_reader_knows_its_types(bootstrap: str, ten_rows: str) -> None:
         scan(bootstrap, ten_rows, value=len).reader()
     reader = scan(bootstrap, ten_rows, value=(len, pa.int32()), columns=["value"]).reader()
     assert reader.read_all()["value"].to_pylist() == [8] * 20
+
+
+def test_a_missing_package_is_named() -> None:
+    program = "import sys; sys.modules['numba'] = None; import penstock.arrow"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert "penstock.arrow needs the package numba: pip install 'penstock[arrow]'" in result.stderr
+
+
+def test_importing_penstock_loads_none_of_it() -> None:
+    program = (
+        "import sys, penstock, penstock.client.admin; sys.exit('numba' in sys.modules or 'pyarrow' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 0

@@ -11,6 +11,16 @@ are one line away. Needs the packages of `penstock[arrow]`.
 
 from __future__ import annotations
 
+from importlib import import_module
+
+from penstock.serializers.base import missing
+
+try:
+    import_module("numba")
+    import_module("pyarrow")
+except ModuleNotFoundError as error:
+    raise missing(error.name or "numba", "arrow", "penstock.arrow") from error
+
 from penstock.arrow.columns import DEFAULT_COLUMNS, HEADERS_TYPE, TYPES
 from penstock.arrow.errors import (
     ArrowError,
