@@ -44,6 +44,9 @@ _NO_GROUP = "penstock-without-group"
 _OWN = frozenset(
     {"enable.auto.offset.store", "bootstrap.servers", "group.id", "enable.auto.commit", "auto.offset.reset"}
 )
+# How long librdkafka waits before it fetches again when it has enough. Its own second is for ever to a fast reader: it
+# empties the queue in a tenth of that and then starves.
+_FULL_BACKOFF_MS = 10
 _TOPIC_PATIENCE_SECONDS = 3.0
 _RETRY_SECONDS = 0.05
 
@@ -107,6 +110,7 @@ class Consumer(Generic[K, V]):
                 "enable.auto.commit": self.auto_commit,
                 "enable.auto.offset.store": False,
                 "auto.offset.reset": start,
+                "fetch.queue.backoff.ms": _FULL_BACKOFF_MS,
                 **given,
             },
             self._trouble,
