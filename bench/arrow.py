@@ -27,9 +27,10 @@ from rich.table import Table
 
 from bench.subjects import keep_bytecode, penstock
 from penstock.arrow import read_table, write_table
-from penstock.arrow.batching import PartitionStream, Rows
+from penstock.arrow.batching import PartitionStream
 from penstock.arrow.columns import Columns
 from penstock.arrow.encoding import byte_column, no_headers
+from penstock.arrow.rows import Rows
 from penstock.model import ids
 from penstock.records.batch import iterate_headers
 from penstock.records.columnar import decode_batches

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.arrow.batching import PartitionStream, Rows
+from penstock.arrow.batching import PartitionStream
 from penstock.arrow.columns import TYPES, Columns
 from penstock.arrow.encoding import byte_column, header_columns
+from penstock.arrow.rows import Rows
 from penstock.client.partitioners import murmur2
 from penstock.client.transaction import ProducerIdentity
 from penstock.model.errors import KafkaError

@@ -8,11 +8,10 @@ is only a matter of where to start.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
-from penstock.arrow.encoding import ByteColumn, HeaderColumns
+from penstock.arrow.rows import Rows
 from penstock.client.transaction import ProducerIdentity
 from penstock.model.ids import TopicPartition
 from penstock.records.batch import (
@@ -39,15 +38,6 @@ from penstock.records.columnar_encoding import (
     encode_rows,
 )
 from penstock.records.compression import compress
-
-
-class Rows(NamedTuple):
-    """A piece of a table, ready to be encoded."""
-
-    keys: ByteColumn
-    values: ByteColumn
-    headers: HeaderColumns
-    timestamps: Longs
 
 
 @dataclass(slots=True)

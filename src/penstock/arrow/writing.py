@@ -10,30 +10,18 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from penstock.arrow.batching import EncodedBatch, PartitionStream, Rows
+from penstock.arrow.batching import EncodedBatch, PartitionStream
 from penstock.arrow.bounds import OffsetRange
-from penstock.arrow.encoding import (
-    ByteColumn,
-    Serializer,
-    byte_column,
-    column,
-    header_columns,
-    no_headers,
-    nulls,
-    partition_numbers,
-    serialized,
-    serializer_of,
-    timestamps,
-)
+from penstock.arrow.encoding import ByteColumn, column, partition_numbers, serializer_of
 from penstock.arrow.errors import RecordTooLarge, WriteFailed
+from penstock.arrow.rows import ColumnNames, pieces_of, rows_of
 from penstock.client.errors import BadSetting, ClientError
 from penstock.client.leaders import STALE, Leaders
 from penstock.client.transaction import PRODUCE_NEWEST, ProducerIdentity, Transaction, take_identity
@@ -45,14 +33,12 @@ from penstock.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from penstock.records.columnar import Ints, Longs
+from penstock.records.columnar import Ints
 from penstock.records.columnar_encoding import order_by_partition, partition_by_key
 from penstock.records.compression import CODEC_NAMES
 
 BATCH_BYTES = 1_000_000  # below Kafka's default for max.message.bytes
 RECORD_BYTES_MAX = 100 * 1024 * 1024  # of socket.request.max.bytes by default: beyond, brokers hang up
-PIECE_BYTES = 64 * 1024 * 1024
-PIECE_ROWS_MAX = 1_000_000
 REQUEST_SECONDS = 10.0
 TIMEOUT_SECONDS = 120.0
 _ACKS = {0: 0, "0": 0, 1: 1, "1": 1, -1: -1, "-1": -1, "all": -1}
@@ -72,19 +58,6 @@ class Written:
         if base_offset >= 0:
             known = self.offsets.get(partition)
             self.offsets[partition] = OffsetRange(known.first if known else base_offset, base_offset + rows)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ColumnNames:
-    """Which column is what. None: keys and headers are taken from columns of that name, if there are any."""
-
-    key: str | None
-    value: str | None
-    headers: str | None
-    partition: str | None
-    timestamp: str | None
-    key_serializer: Serializer | None
-    value_serializer: Serializer | None
 
 
 class Writer:
@@ -161,7 +134,7 @@ class Writer:
             self._leaders.find([topic])
         first_row = 0
         try:
-            for piece in _pieces(table):
+            for piece in pieces_of(table):
                 self._write_piece(topic, piece, names, first_row, written)
                 first_row += len(piece)
         except BaseException:
@@ -175,7 +148,7 @@ class Writer:
 
     def _write_piece(self, topic: str, piece: Any, names: ColumnNames, first_row: int, written: Written) -> None:
         partitions = len(self._leaders.topics[topic].leaders)
-        rows = _rows(topic, piece, names, first_row)
+        rows = rows_of(topic, piece, names, first_row)
         chosen = self._choose(piece, names, rows.keys, partitions, first_row)
         bounds, order = np.zeros(partitions + 1, np.int64), np.empty(len(piece), np.int64)
         order_by_partition(chosen, bounds, order)
@@ -337,47 +310,6 @@ class Writer:
     def _rows_of(self, stream: PartitionStream, batch: EncodedBatch, first_row: int) -> str:
         first, last = stream.row_of(batch), stream.row_of(batch, batch.rows - 1)
         return f"{batch.rows} rows for {stream.partition} (among rows {first_row + first} to {first_row + last})"
-
-
-def _pieces(table: Any) -> Iterator[Any]:
-    """Record batches of a size that is worth a round of its own, and no more than memory should hold twice."""
-    if isinstance(table, pa.RecordBatch):
-        table = pa.Table.from_batches([table])
-    elif not isinstance(table, pa.Table):
-        table = pa.table(table)
-    rows = len(table)
-    if not rows:
-        return
-    size = max(1, min(PIECE_ROWS_MAX, PIECE_BYTES * rows // max(table.nbytes, 1)))
-    for start in range(0, rows, size):
-        yield from table.slice(start, size).combine_chunks().to_batches()
-
-
-def _rows(topic: str, piece: Any, names: ColumnNames, first_row: int) -> Rows:
-    count = len(piece)
-    value_name = "value" if names.value is None else names.value
-    key_name = names.key or ("key" if "key" in piece.schema.names else None)
-    headers_name = names.headers or ("headers" if "headers" in piece.schema.names else None)
-    values = _bytes(topic, piece, value_name, "value", names.value_serializer, first_row)
-    keys = nulls(count) if key_name is None else _bytes(topic, piece, key_name, "key", names.key_serializer, first_row)
-    if headers_name is None:
-        headers = no_headers(count)
-    else:
-        headers = header_columns(column(piece, headers_name, "headers"), headers_name, first_row)
-    now_ms = time.time_ns() // 1_000_000
-    times: Longs
-    if names.timestamp is None:
-        times = np.full(count, now_ms, np.int64)
-    else:
-        times = timestamps(column(piece, names.timestamp, "timestamp"), names.timestamp, now_ms)
-    return Rows(keys, values, headers, times)
-
-
-def _bytes(topic: str, piece: Any, name: str, what: str, serializer: Serializer | None, first_row: int) -> ByteColumn:
-    array = column(piece, name, what)
-    if serializer is None:
-        return byte_column(array, name)
-    return serialized(array, name, serializer, topic, first_row)
 
 
 def write_table(
