@@ -172,7 +172,9 @@ class Produce:
         checked = validate_produce(batch, header, replica.log.settings, self._now_ms, api_version=self._request.version)
         if header.is_transactional:
             verification = self._begin_verification(replica, header)
-            if verification is not None:
+            if verification is not None and self._is_known(replica, header):
+                replica.log.producers.check_verified(header, verification)
+            elif verification is not None:
                 entry = Unverified(replica, bytearray(batch), header, checked is None, answer, verification)
                 self._unverified.append(entry)
                 self._pending[id(answer)] = answer
@@ -216,6 +218,14 @@ class Produce:
             return None
         return replica.log.producers.begin_verification(
             header, self._now_ms, transaction_version=support.transaction_version
+        )
+
+    def _is_known(self, replica: Replica, header: BatchHeader) -> bool:
+        """Whether the coordinator is this broker, and sees the partition in the transaction already."""
+        transactional_id = self._message.transactional_id
+        assert transactional_id is not None
+        return self._node.coordinators.verification.is_known(
+            transactional_id, header.producer_id, header.producer_epoch, replica.topic_partition
         )
 
     def _verify(self) -> None:

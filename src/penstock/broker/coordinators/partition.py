@@ -367,13 +367,17 @@ class CoordinatorPartition(Generic[ShardT]):
     def _owe(self, replies: Sequence[Reply]) -> None:
         if not replies:
             return
-        end = self.end_offset
-        if end <= self.replica.high_watermark:
+        if self.is_committed:
             self._send(replies)
             return
-        self._owed.append(_Owed(end, self._loop.time(), replies))
+        self._owed.append(_Owed(self.end_offset, self._loop.time(), replies))
         if self._owed_timer is None:
             self._owed_timer = self._loop.call_later(self._coordinator.commit_timeout, self._look_for_overdue)
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether everything that the shard believes is: what it says is then true at once."""
+        return self.end_offset <= self.replica.high_watermark
 
     @property
     def end_offset(self) -> int:

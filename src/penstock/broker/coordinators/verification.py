@@ -19,6 +19,7 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 from penstock.transactions.asking import Answer, Asked, Question, Questions
+from penstock.transactions.joining import verify
 from penstock.transactions.routing import refused_add_partitions
 from penstock.transactions.state import Identity
 
@@ -57,6 +58,18 @@ class TransactionVerification:
         self._node = node
         self._loop = node.loop
         self._lines: dict[int, _Line] = {}
+
+    def is_known(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, topic_partition: TopicPartition
+    ) -> bool:
+        """Whether a coordinator on this broker would say at once that the partition is in the transaction."""
+        coordinator = self._node.coordinators.transactions
+        partition = coordinator.partitions.get(coordinator.partition_of(transactional_id))
+        if partition is None or partition.shard is None or not partition.is_committed:
+            return False
+        transaction = partition.shard.get(transactional_id)
+        shown = Identity(producer_id, producer_epoch)
+        return verify(transaction, shown, topic_partition) is ErrorCode.NONE
 
     def ask(
         self,
