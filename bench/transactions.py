@@ -1,12 +1,13 @@
 """`python -m bench.transactions`: what transactions cost producers, on one broker and on three.
 
-The same client (confluent-kafka, acks=all, idempotent, its settings as they come), three ways in turn: records one
-after the other; the same in transactions of a thousand; and, to tell what waiting costs from what transactions cost,
-the same with a wait for all acknowledgements after each thousand.
+The same client, three ways in turn: records one after the other; the same in transactions of a thousand; and, to tell
+what waiting costs from what transactions cost, the same with a wait for all acknowledgements after each thousand. The
+clients are those of `bench/transactional_producers.py`; `--client java` needs a JDK and `--java-classpath`, the path of
+Kafka's client library.
 
-A transaction is three round trips one after the other (partitions join, records, the end), during which its producer
-does nothing else. One producer therefore shows how long a transaction takes, and several at once what brokers and
-machine can do with them.
+A transaction is two or three round trips one after the other (partitions join, with most clients; records; the end),
+during which its producer does nothing else. One producer therefore shows how long a transaction takes, and several at
+once what brokers and machine can do with them.
 """
 
 from __future__ import annotations
@@ -17,128 +18,79 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import count
 from statistics import median
-from typing import Any
+from typing import NamedTuple
 
-from confluent_kafka import Producer
 from rich.console import Console
 from rich.table import Table
 
 from bench.processes import Job
 from bench.subjects import keep_bytecode, penstock
+from bench.transactional_producers import CLIENTS, JAVA, TIMEOUT_S, TOPIC, WAYS, ProducerSettings, produce
 from penstock.client.admin import Admin
 from penstock.testing.clusters import start_cluster
 
-TOPIC = "bench-transactions"
 TARGET = 0.8
-TIMEOUT_S = 60.0
-WARMUP = 5
 START_S = 1.5
+START_JAVA_S = 9.0  # its source is compiled first, and then what it does most
+PEER = "peer"
 _NUMBERS = count(1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProducerSettings:
-    bootstrap: str
-    way: str
-    transactional_id: str
-    starts_at: float
-    """By `time.time`, for all producers at once."""
-    seconds: float
-    records: int
-    value_size: int
-    partitions: int
+class Load(NamedTuple):
+    brokers: str
+    client: str
+    producers: int
 
 
-Write = Callable[[Producer, ProducerSettings, bytes], None]
+Samples = dict[str, list[float]]
+"""Records a second, by way; those of one round have the same place."""
 
 
-def _records(producer: Producer, settings: ProducerSettings, value: bytes) -> None:
-    for number in range(settings.records):
-        while True:
-            try:
-                producer.produce(TOPIC, value, partition=number % settings.partitions)
-                break
-            except BufferError:
-                producer.poll(0.002)
-    producer.poll(0)
-
-
-def _flushed(producer: Producer, settings: ProducerSettings, value: bytes) -> None:
-    _records(producer, settings, value)
-    producer.flush(TIMEOUT_S)
-
-
-def _transaction(producer: Producer, settings: ProducerSettings, value: bytes) -> None:
-    producer.begin_transaction()
-    _records(producer, settings, value)
-    producer.commit_transaction(TIMEOUT_S)
-
-
-WAYS: dict[str, Write] = {"plain": _records, "flushed": _flushed, "transactions": _transaction}
-
-
-def produce(settings: ProducerSettings) -> float:
-    """Records a second, all of them acknowledged or committed."""
-    write = WAYS[settings.way]
-    properties: dict[str, Any] = {"bootstrap.servers": settings.bootstrap, "enable.idempotence": True, "acks": "all"}
-    if write is _transaction:
-        properties["transactional.id"] = settings.transactional_id
-    producer = Producer(properties)
-    if write is _transaction:
-        producer.init_transactions(TIMEOUT_S)
-    value = b"v" * settings.value_size
-    for _ in range(WARMUP):
-        write(producer, settings, value)
-    producer.flush(TIMEOUT_S)
-    time.sleep(max(0.0, settings.starts_at - time.time()))
-    began, written = time.perf_counter(), 0
-    while time.perf_counter() - began < settings.seconds:
-        write(producer, settings, value)
-        written += settings.records
-    producer.flush(TIMEOUT_S)
-    return written / (time.perf_counter() - began)
-
-
-def sample(way: str, bootstrap: str, producers: int, arguments: argparse.Namespace) -> float:
-    starts_at = time.time() + START_S
+def sample(way: str, bootstrap: str, load: Load, arguments: argparse.Namespace) -> float:
+    starts_at = time.time() + (START_JAVA_S if load.client == JAVA else START_S)
     jobs = [
         Job(
             "bench.transactions",
             asdict(
                 ProducerSettings(
+                    client=load.client,
                     bootstrap=bootstrap,
                     way=way,
-                    transactional_id=f"bench-{next(_NUMBERS)}",
+                    transactional_id=f"bench-{os.getpid()}-{next(_NUMBERS)}",
                     starts_at=starts_at,
                     seconds=arguments.seconds,
                     records=arguments.records,
                     value_size=arguments.value_size,
                     partitions=arguments.partitions,
+                    java_classpath=arguments.java_classpath,
                 )
             ),
         )
-        for _ in range(producers)
+        for _ in range(load.producers)
     ]
     return sum(float(job.result()["records_a_second"]) for job in jobs)
 
 
-def measure(bootstrap: str, brokers: int, arguments: argparse.Namespace) -> dict[int, dict[str, list[float]]]:
-    """By number of producers and by way."""
+def measure(bootstrap: str, brokers: str, arguments: argparse.Namespace) -> dict[Load, Samples]:
+    replicas = 1 if brokers == PEER else min(3, int(brokers))
     with Admin(bootstrap, timeout=TIMEOUT_S) as admin:
-        admin.topics.create(TOPIC, partitions=arguments.partitions, replication_factor=min(3, brokers))
-    counts = arguments.producers or (1, 4)
-    samples: dict[int, dict[str, list[float]]] = {producers: {way: [] for way in WAYS} for producers in counts}
-    sample("transactions", bootstrap, 1, arguments)  # the internal topics are made
+        admin.topics.create(TOPIC, partitions=arguments.partitions, replication_factor=replicas)
+    loads = [
+        Load(brokers, client, producers)
+        for client in arguments.client or ("confluent-kafka",)
+        for producers in arguments.producers or (1, 4)
+    ]
+    results: dict[Load, Samples] = {load: {way: [] for way in WAYS} for load in loads}
+    sample("transactions", bootstrap, loads[0], arguments)  # the internal topics are made
     for _ in range(arguments.rounds):
-        for producers, by_way in samples.items():
-            for way, values in by_way.items():
-                values.append(sample(way, bootstrap, producers, arguments))
-    return samples
+        for load, samples in results.items():
+            for way, values in samples.items():
+                values.append(sample(way, bootstrap, load, arguments))
+    return results
 
 
 def main() -> None:
@@ -146,11 +98,11 @@ def main() -> None:
         print(json.dumps({"records_a_second": produce(ProducerSettings(**json.loads(sys.argv[1])))}))
         return
     arguments = _arguments()
-    results: dict[int, dict[int, dict[str, list[float]]]] = {}
+    results: dict[Load, Samples] = {}
     with tempfile.TemporaryDirectory(prefix="penstock-transactions-", dir=arguments.directory) as directory:
         keep_bytecode(os.path.join(directory, "bytecode"))
         if arguments.peer:
-            results[0] = measure(arguments.peer, 1, arguments)
+            results |= measure(arguments.peer, PEER, arguments)
         for brokers in arguments.brokers or (1, 3):
             with ExitStack() as stack:
                 if brokers == 1:
@@ -158,37 +110,37 @@ def main() -> None:
                 else:
                     cluster = start_cluster(os.path.join(directory, f"cluster-{brokers}"), brokers=brokers)
                     bootstrap = stack.enter_context(cluster).bootstrap
-                results[brokers] = measure(bootstrap, brokers, arguments)
+                results |= measure(bootstrap, str(brokers), arguments)
     _print(results, arguments)
     if arguments.json:
         with open(arguments.json, "w") as file:
-            json.dump(results, file, indent=2)
+            json.dump([{**load._asdict(), **samples} for load, samples in results.items()], file, indent=2)
 
 
-def _print(results: dict[int, dict[int, dict[str, list[float]]]], arguments: argparse.Namespace) -> None:
+def _print(results: dict[Load, Samples], arguments: argparse.Namespace) -> None:
     table = Table(
         title=f"transactions of {arguments.records:,} records of {arguments.value_size} B, "
         f"{arguments.partitions} partitions, medians of {arguments.rounds}",
         title_justify="left",
     )
-    headings = ("brokers", "producers", "plain", "flushed", "transactions", "to plain", f"≥ {TARGET}", "to flushed")
+    headings = ("brokers", "client", "producers", *WAYS, "to plain", f"≥ {TARGET}", "to flushed")
     for heading in headings:
         table.add_column(heading, justify="right")
-    for brokers, by_count in results.items():
-        for producers, samples in by_count.items():
-            plain, flushed = (_ratios(samples, way) for way in ("plain", "flushed"))
-            table.add_row(
-                str(brokers) if brokers else "peer",
-                str(producers),
-                *(f"{median(values):,.0f}/s" for values in samples.values()),
-                _span(plain),
-                "met" if median(plain) >= TARGET else "missed",
-                _span(flushed),
-            )
-    Console(width=130).print(table)
+    for load, samples in results.items():
+        plain, flushed = (_ratios(samples, way) for way in ("plain", "flushed"))
+        table.add_row(
+            load.brokers,
+            load.client,
+            str(load.producers),
+            *(f"{median(values):,.0f}/s" for values in samples.values()),
+            _span(plain),
+            "met" if median(plain) >= TARGET else "missed",
+            _span(flushed),
+        )
+    Console(width=140).print(table)
 
 
-def _ratios(samples: dict[str, list[float]], way: str) -> list[float]:
+def _ratios(samples: Samples, way: str) -> list[float]:
     return [ours / other for ours, other in zip(samples["transactions"], samples[way], strict=True)]
 
 
@@ -204,6 +156,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--value-size", type=int, default=100, metavar="BYTES", help="(default: 100)")
     parser.add_argument("--partitions", type=int, default=3, metavar="N", help="written to (default: 3)")
     parser.add_argument("--producers", type=int, action="append", metavar="N", help="at once (default: 1 and 4)")
+    parser.add_argument(
+        "--client", action="append", choices=(*CLIENTS, JAVA), help="any number (default: confluent-kafka)"
+    )
+    parser.add_argument("--java-classpath", default="", metavar="PATH", help="of Kafka's client library")
     parser.add_argument("--peer", metavar="HOST:PORT", help="an Apache Kafka that runs, to compare with")
     parser.add_argument("--brokers", type=int, action="append", metavar="N", help="(default: 1 and 3)")
     parser.add_argument("--json", metavar="FILE", help="write all samples there too")
