@@ -122,6 +122,48 @@ def test_a_sync_that_fails_stops_the_node_and_acknowledges_nothing(operation: st
     run(story)
 
 
+def test_what_is_recovered_after_a_failed_sync_reaches_the_disk() -> None:
+    """The system takes pages for clean whose sync has failed: without writing them anew no sync would write them."""
+
+    async def story(world: BrokerWorld) -> None:
+        async with world.client() as client:
+            await client.create_topic("t", {"flush.messages": "1"})
+            world.disk.fail("sync", f"{DATA}/t-0/*.log", times=1)
+            with pytest.raises(Lost):
+                await client.produce("t", batch(world, "doubtful"))
+        world.crash()
+        await world.start()
+        async with world.client() as client:
+            assert (await client.produce("t", batch(world, "safe"))).base_offset == 1
+            assert await values(client, "t") == [b"doubtful", b"safe"]
+        world.power_loss()
+        await world.start()
+        async with world.client() as client:
+            assert await values(client, "t") == [b"doubtful", b"safe"]
+
+    run(story)
+
+
+def test_metadata_recovered_after_a_failed_sync_reaches_the_disk() -> None:
+    async def story(world: BrokerWorld) -> None:
+        async with world.client() as client:
+            world.disk.fail("sync", f"{DATA}/__cluster_metadata-0/*.log", times=1)
+            with suppress(Lost):
+                await client.create_topic("t")
+            await asyncio.sleep(1)
+        world.crash()
+        await world.start()
+        async with world.client() as client:
+            assert await client.create_topic("t2") is ErrorCode.NONE
+            assert (await client.produce("t2", batch(world, "a"))).error_code == ErrorCode.NONE
+        world.power_loss()
+        await world.start()
+        async with world.client() as client:
+            assert (await client.produce("t2", batch(world, "b"))).error_code == ErrorCode.NONE
+
+    run(story)
+
+
 def test_a_metadata_sync_that_fails_stops_the_node() -> None:
     async def story(world: BrokerWorld) -> None:
         async with world.client() as client:

@@ -98,6 +98,7 @@ class MetadataStore:
                 segment_ms=self._settings.metadata_log_segment_ms,
                 retention_ms=-1,
                 retention_bytes=-1,
+                flush_messages=1,
             ),
             clean_shutdown=False,
             recovery_point=start,

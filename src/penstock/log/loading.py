@@ -53,6 +53,8 @@ from penstock.replication.producers import ProducerStates
 
 logger = logging.getLogger("penstock.log")
 
+REWRITE_BYTES = 1024 * 1024
+
 
 class Loaded(NamedTuple):
     segments: list[Segment]
@@ -75,13 +77,16 @@ def load(
     log_start_offset: int,
     index_interval: int,
     gaps_are_normal: bool,
+    rewrites: bool,
     now_ms: int,
 ) -> Loaded:
     """Everything but `producers`, which is brought to the end of the log, is returned.
 
-    `gaps_are_normal` if offsets may be missing, as in a compacted topic.
+    `gaps_are_normal` if offsets may be missing, as in a compacted topic. `rewrites` if a sync must be believed: after
+    one that failed the system takes what it has in memory for written, and no later sync writes it. So what is
+    recovered is written once more where it stands.
     """
-    return _Loading(files, directory, producers, index_interval, gaps_are_normal, now_ms).load(
+    return _Loading(files, directory, producers, index_interval, gaps_are_normal, rewrites, now_ms).load(
         clean_shutdown, recovery_point, log_start_offset
     )
 
@@ -94,6 +99,7 @@ class _Loading:
         producers: ProducerStates,
         index_interval: int,
         gaps_are_normal: bool,
+        rewrites: bool,
         now_ms: int,
     ) -> None:
         self.files = files
@@ -101,6 +107,7 @@ class _Loading:
         self.producers = producers
         self.index_interval = index_interval
         self.gaps_are_normal = gaps_are_normal
+        self.rewrites = rewrites
         self.now_ms = now_ms
         self.epochs = LeaderEpochs()
         self.segments: list[Segment] = []
@@ -290,6 +297,7 @@ class _Loading:
         for number, segment in enumerate(self.segments[first:], first):
             if number > first:
                 position, next_offset = start_of_recovery(self.files, segment, segment.base_offset)
+            begin = position
             file = self.files.open(segment.path)
             try:
                 scanned, position = self._scan(number, file, position, next_offset, recovery_point)
@@ -299,6 +307,9 @@ class _Loading:
                     file.truncate(scanned.end)
                     file.sync()
                     segment.size = scanned.end
+                if self.rewrites:
+                    for at in range(begin, segment.size, REWRITE_BYTES):
+                        file.pwrite(file.pread(min(REWRITE_BYTES, segment.size - at), at), at)
             finally:
                 file.close()
             segment.trusted_from = position

@@ -95,6 +95,7 @@ class Log(StoredLog):
             log_start_offset=log_start_offset,
             index_interval=self._settings.index_interval_bytes,
             gaps_are_normal="compact" in self._settings.cleanup_policy,
+            rewrites=self._settings.flush_messages == 1,
             now_ms=now_ms,
         )
         self.epochs = loaded.epochs

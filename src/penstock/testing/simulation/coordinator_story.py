@@ -173,23 +173,21 @@ class CoordinatorStory(ClusterStory):
         self.mend_disk(machine)
 
     async def break_disk(self, machine: Machine) -> None:
-        """Something of a topic cannot be written, or synced; whoever looks after the machine starts it again. After a
-        sync that has failed the system may believe that what it has in memory is on the disk, and it is not: then the
-        whole machine is started again."""
+        """Something of a topic cannot be written, or synced; then somebody starts the broker again."""
         self.events["broken disks"] += 1
         topic = self.chance.choice((TOPIC, *INTERNAL_TOPICS))
         operation = self.chance.choice(("write", "sync")) if self.flushes else "write"
         machine.disk.fail(operation, f"*/{topic}-*/*", times=1)
         await self.suffer()
-        self.mend_disk(machine, reboots=operation == "sync")
+        self.mend_disk(machine)
 
-    def mend_disk(self, machine: Machine, *, reboots: bool = False) -> None:
+    def mend_disk(self, machine: Machine) -> None:
         machine.disk.heal()
         failed = [failure for failure in self.world.failures if failure.startswith(machine.name)]
         for failure in failed:
             self.world.failures.remove(failure)
         if failed or (machine.node is not None and any(replica.is_offline for replica in machine.node.replicas)):
-            (self.faults.lose_power if reboots else self.faults.crash)(machine)
+            self.faults.crash(machine)
             machine.start()
 
     # -- mending ----------------------------------------------------------------------------------------------------
