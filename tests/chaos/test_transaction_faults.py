@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import random
 import time
-from collections import Counter
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from chaos.group_faults import INTERNAL_PARTITIONS, PROPERTIES
-from chaos.transaction_faults import FAULTS, PROTOCOLS, TransactionScene, is_all_decided
+from chaos.transaction_faults import FAULTS, PROTOCOLS, Output, TransactionScene, is_all_decided
 from chaos.workload import Writer
 from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS
 from penstock.testing.clusters import RunningCluster, start_cluster
@@ -41,51 +39,24 @@ def campaign(cluster: RunningCluster, protocol: str, sizes: list[int], faults: l
             scene.progress()
             FAULTS[fault](scene)
             scene.whole()
+            scene.check_output()
             print(f"{size} workers, {fault}: {time.monotonic() - began:.1f} s, {dict(scene.counts)}")
         writer.stop()
         assert not writer.failures
         scene.catch_up()
         scene.resize(0)
+        print(scene.reasons.most_common())
+        topics = {TARGET: PARTITIONS, CONSUMER_OFFSETS: INTERNAL_PARTITIONS}
+        cluster.wait_until(lambda: is_all_decided(cluster.bootstrap, topics), "the end of all transactions")
     finally:
         writer.abandon()
         scene.end()
-    print(scene.reasons.most_common())
-    topics = {TARGET: PARTITIONS, CONSUMER_OFFSETS: INTERNAL_PARTITIONS}
-    cluster.wait_until(lambda: is_all_decided(cluster.bootstrap, topics), "the end of all transactions")
-    found = Counter(read_committed(cluster.bootstrap, TARGET))
-    twice = [number for number, count in found.items() if count > 1]
-    assert not twice, f"{len(twice)} were written more than once: {sorted(twice)[:5]}"
-    missing = writer.acknowledged.keys() - found.keys()
-    assert not missing, f"{len(missing)} are missing: {sorted(missing)[:5]}"
-    assert len(found) == writer.sent
-
-
-def read_committed(bootstrap: str, topic: str) -> list[int]:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "reader",
-            "auto.offset.reset": "error",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "log_level": 0,
-        }
-    )
-    found: list[int] = []
-    at_end: set[int] = set()
+    output = Output(cluster.bootstrap, TARGET, PARTITIONS)
     try:
-        consumer.assign([TopicPartition(topic, index, 0) for index in range(PARTITIONS)])
-        deadline = time.monotonic() + 60
-        while len(at_end) < PARTITIONS:
-            assert time.monotonic() < deadline, f"of {PARTITIONS} partitions only {at_end} were read to their ends"
-            for message in consumer.consume(1000, 0.2):
-                if message.error() is None:
-                    found.append(int(message.value().split(b":", 1)[0]))
-                else:
-                    at_end.add(message.partition())
+        output.read_to_end()
     finally:
-        consumer.close()
-    return found
+        output.close()
+    assert output.found.keys() == set(range(writer.sent))
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ import itertools
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, IsolationLevel, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from chaos.group_faults import ASKING, INTERNAL_PARTITIONS, PROGRESS_SECONDS, SESSION_MS, committed
@@ -45,6 +45,7 @@ class TransactionScene:
 
     def __post_init__(self) -> None:
         self._asking = Consumer({"bootstrap.servers": self.cluster.bootstrap, "group.id": self.group, **ASKING})
+        self.output = Output(self.cluster.bootstrap, self.target, self.writer.partitions)
 
     def transactional_id(self, number: int) -> str:
         return f"{self.group}-{number}"
@@ -111,6 +112,12 @@ class TransactionScene:
             f"{dict(ends)} is not processed",
         )
 
+    def check_output(self) -> None:
+        """What was acknowledged to the writer until now has been processed, each record once."""
+        sent = set(self.writer.acknowledged.copy())
+        self.catch_up()
+        self.output.read_all(sent)
+
     def whole(self) -> None:
         for topic in (self.source, self.target, CONSUMER_OFFSETS, TRANSACTION_STATE):
             self.cluster.wait_for_isr(topic)
@@ -129,6 +136,54 @@ class TransactionScene:
         for worker in itertools.chain(self.workers.values(), self.zombies):
             worker.kill()
         self._asking.close()
+        self.output.close()
+
+
+class Output:
+    """What readers of committed data see of the target, from its beginning: numbers, as the writer gave them."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "output",
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "topic.metadata.refresh.interval.ms": 1000,
+                "log_level": 0,
+            }
+        )
+        self._partitions = partitions
+        self._consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
+        self._at_end: set[int] = set()
+        self.found: Counter[int] = Counter()
+
+    def read_all(self, wanted: Set[int]) -> None:
+        """Until these are there, and nothing more than once."""
+        deadline = time.monotonic() + PROGRESS_SECONDS
+        while missing := wanted - self.found.keys():
+            assert time.monotonic() < deadline, f"{len(missing)} are missing: {sorted(missing)[:5]}"
+            self._read()
+
+    def read_to_end(self) -> None:
+        """Of a topic that had this end before the reader was there: it is told of one once."""
+        deadline = time.monotonic() + PROGRESS_SECONDS
+        while len(self._at_end) < self._partitions:
+            assert time.monotonic() < deadline, f"of {self._partitions} partitions {self._at_end} were read to the end"
+            self._read()
+
+    def _read(self) -> None:
+        for message in self._consumer.consume(1000, 0.1):
+            if message.error() is None:
+                number = int(message.value().split(b":", 1)[0])
+                self.found[number] += 1
+                assert self.found[number] == 1, f"{number} was written more than once"
+            elif message.error().code() == KafkaError._PARTITION_EOF:
+                self._at_end.add(message.partition())
+
+    def close(self) -> None:
+        self._consumer.close()
 
 
 def is_all_decided(bootstrap: str, topics: dict[str, int]) -> bool:

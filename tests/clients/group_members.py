@@ -168,7 +168,11 @@ class KafkaPython(kafka.ConsumerRebalanceListener):
             self._polling = self._thread.submit(self._consumer.poll, timeout_ms=1000)
         if not wait([self._polling], timeout=0.05).done:
             return []
-        found, self._polling = self._polling.result(), None
+        polled, self._polling = self._polling, None
+        try:
+            found = polled.result()
+        except kafka.errors.RetriableError:  # of no broker just now, for one
+            return []
         read = [Read(each.partition, each.offset, each.value) for records in found.values() for each in records]
         self._read_up_to |= {each.partition: each.offset + 1 for each in read}
         return read
@@ -204,7 +208,11 @@ class KafkaPython(kafka.ConsumerRebalanceListener):
 
 
 class AioKafka(aiokafka.ConsumerRebalanceListener):
-    """On an event loop of its own, in a thread: heartbeats go on while the test looks elsewhere."""
+    """On an event loop of its own, in a thread: heartbeats go on while the test looks elsewhere.
+
+    With the one assignor it has by default: it sends a JoinGroup for each, and with two of them every round of joining
+    begins the next one, so that no group of several ever settles, on Apache Kafka neither.
+    """
 
     def __init__(self, bootstrap: str, group: str, topic: str, timing: Timing = TIMING) -> None:
         self.given: list[Given] = []
