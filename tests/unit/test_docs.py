@@ -69,7 +69,7 @@ class Cluster:
 
     def run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            command, capture_output=True, text=True, timeout=60, check=False, cwd=self.directory, env=self.environment
+            command, capture_output=True, text=True, timeout=180, check=False, cwd=self.directory, env=self.environment
         )
 
     def stop(self) -> None:
@@ -99,6 +99,7 @@ def run_console(block: str, cluster: Cluster) -> None:
         check_output(expected, result.stdout, command)
 
 
+@pytest.mark.timeout(600)  # some pages start many processes, one after the other
 @pytest.mark.parametrize("page", PAGES)
 def test_examples_run_as_printed(page: str, cluster: Cluster) -> None:
     blocks = BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))
