@@ -73,6 +73,7 @@ class Connection(asyncio.BufferedProtocol):
         self.transport: asyncio.Transport | None = None
         self.peer_host = ""
         self.local_host = ""
+        self.client_software = ""  # name and version, as ApiVersions told
         self.is_closed = False
         self.last_active = 0.0
         self._handle = listener.handle

@@ -35,6 +35,7 @@ def handle(node: Node, request: Request, message: ApiVersionsRequest) -> ApiVers
         _software(message.client_software_name) and _software(message.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    request.connection.client_software = f"{message.client_software_name} {message.client_software_version}"
     return respond(node, request.router, request.version)
 
 

@@ -5,8 +5,9 @@ open transaction can change, 8 asks for many groups, 9 names the member that ask
 turned into the form of version 8, and the answer back.
 
 librdkafka (2.16) forgets partitions whose offsets it asked for when a group is refused with NOT_COORDINATOR or
-COORDINATOR_NOT_AVAILABLE: it never reads them until the next rebalance. On COORDINATOR_LOAD_IN_PROGRESS every client
-asks again, and hears from its heartbeats where. So that is what it is told, as long as it may help.
+COORDINATOR_NOT_AVAILABLE: it never reads them until the next rebalance. On COORDINATOR_LOAD_IN_PROGRESS it asks again,
+and hears from its heartbeats where. So that is what it is told, as long as it may help. All others look for the
+coordinator at once when they are told the truth, and would lose time if they were not.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ VERSIONS = (1, 10)
 TOP_LEVEL_ERROR_SINCE = 2
 GROUPS_SINCE = 8
 TOPIC_IDS_SINCE = 10
+
+LIBRDKAFKA = "rdkafka"  # whatever is built upon it says so in its version
 
 
 def handle(node: Node, request: Request, message: OffsetFetchRequest) -> None:
@@ -90,8 +93,9 @@ def _fetch(
         gathering.one_more()
 
     def refusal(code: ErrorCode) -> OffsetFetchResponse:
-        if code is ErrorCode.COORDINATOR_NOT_AVAILABLE or (
-            code is ErrorCode.NOT_COORDINATOR and node.coordinators.groups.has_just_resigned(group.group_id)
+        if LIBRDKAFKA in request.connection.client_software and (
+            code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+            or (code is ErrorCode.NOT_COORDINATOR and node.coordinators.groups.has_just_resigned(group.group_id))
         ):
             code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id=group.group_id, error_code=code)])

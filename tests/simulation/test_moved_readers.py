@@ -1,0 +1,194 @@
+"""What clients that still ask the broker of before are told: readers of a partition, and who asks for offsets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from penstock.broker.coordinators.coordinator import RESIGNED_SECONDS
+from penstock.model.errors import ErrorCode
+from penstock.protocol.messages import offset_commit, offset_fetch
+from penstock.protocol.messages.api_versions import ApiVersionsRequest
+from penstock.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from penstock.protocol.messages.elect_leaders import ElectLeadersRequest
+from penstock.protocol.messages.fetch import FetchResponse, PartitionData
+from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
+from penstock.testing import requests
+from penstock.testing.simulated_loop import SimulatedLoop, simulate
+from penstock.testing.simulation.client import Client, Lost
+from penstock.testing.simulation.cluster_world import ClusterWorld, Machine
+from penstock.testing.simulation.story import quietly
+
+TOPIC, GROUP, OFFSETS = "t", "g", "__consumer_offsets"
+FULL, INCREMENTAL = -1, 0  # session epochs: without a session, and the first of one
+
+PASSING = (
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+)
+
+
+def tell(story: Callable[[SimulatedLoop], Coroutine[Any, Any, None]], seed: int = 1) -> None:
+    quietly()
+    simulate(story, seed)
+
+
+async def cluster(loop: SimulatedLoop) -> ClusterWorld:
+    """Three brokers and a topic of one partition."""
+    properties = {"offsets.topic.num.partitions": "1"}
+    world = ClusterWorld(loop, 1, controllers=1, brokers=3, properties=properties)
+    await world.start_all()
+    topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=3)
+    async with world.client("broker-1") as client:
+        (result,) = (await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))).topics
+    assert result.error_code == ErrorCode.NONE
+    await world.settled()
+    return world
+
+
+async def leader(world: ClusterWorld, topic: str) -> Machine:
+    partition = (await world.settled()).topics.partition(topic, 0)
+    assert partition is not None
+    return world.machines[f"broker-{partition.leader}"]
+
+
+def topic_id(world: ClusterWorld) -> bytes:
+    found = world.brokers[0].image.topics.id_of(TOPIC)
+    assert found is not None
+    return found
+
+
+async def read(world: ClusterWorld, machine: Machine, version: int, session_epoch: int) -> list[FetchResponse]:
+    """One request after the other, in the epoch of the beginning, until the broker is gone or there is an error."""
+    answers: list[FetchResponse] = []
+    topic = TOPIC if version < 13 else topic_id(world)
+    request = requests.fetch_request(topic, max_wait_ms=50, min_bytes=1, session_epoch=session_epoch)
+    request.topics[0].partitions[0].current_leader_epoch = 0
+    try:
+        async with world.client(machine.name) as client:
+            while not answers or not error_of(answers[-1]):
+                answers.append(await client.ask(request, version))
+                await asyncio.sleep(0.005)
+    except Lost:
+        pass
+    return answers
+
+
+def partition_of(answer: FetchResponse) -> PartitionData:
+    ((partition,),) = (topic.partitions for topic in answer.responses)
+    return partition
+
+
+def error_of(answer: FetchResponse) -> int:
+    return partition_of(answer).error_code
+
+
+def test_a_leader_that_leaves_serves_readers_and_tells_each_once_who_leads() -> None:
+    async def story(loop: SimulatedLoop) -> None:
+        world = await cluster(loop)
+        leaving = await leader(world, TOPIC)
+        async with world.client(leaving.name) as client:
+            data = requests.batch("a", timestamp=leaving.clock.now_ms())
+            answer = requests.only_partition(await client.ask(requests.produce_request(TOPIC, data, acks=-1), 12))
+            assert answer.error_code == ErrorCode.NONE
+        readers = [asyncio.ensure_future(read(world, leaving, 16, FULL)) for _ in range(2)]
+        await asyncio.sleep(0.1)
+        await leaving.stop()
+        successor = await leader(world, TOPIC)
+        for reader in readers:
+            answers = await reader
+            assert all(error_of(answer) == ErrorCode.NONE for answer in answers)
+            assert all(requests.records(partition_of(answer).records) for answer in answers)
+            told = [hint.leader_id for each in answers if (hint := partition_of(each).current_leader) is not None]
+            assert told == [successor.node_id]
+            assert [node.node_id for each in answers for node in each.node_endpoints] == [successor.node_id]
+
+    tell(story)
+
+
+@pytest.mark.parametrize(("version", "session_epoch"), [(12, FULL), (16, INCREMENTAL)])
+def test_who_does_not_look_for_hints_is_refused(version: int, session_epoch: int) -> None:
+    async def story(loop: SimulatedLoop) -> None:
+        world = await cluster(loop)
+        leaving = await leader(world, TOPIC)
+        reader = asyncio.ensure_future(read(world, leaving, version, session_epoch))
+        await asyncio.sleep(0.1)
+        await leaving.stop()
+        assert error_of((await reader)[-1]) == ErrorCode.FENCED_LEADER_EPOCH
+
+    tell(story)
+
+
+async def patiently(client: Client, question: Any, version: int, error: Callable[[Any], int]) -> Any:
+    for _ in range(200):
+        answer = await client.ask(question, version)
+        if error(answer) not in PASSING:
+            return answer
+        await asyncio.sleep(0.1)
+    raise AssertionError(answer)
+
+
+async def moved(world: ClusterWorld) -> tuple[Machine, Machine]:
+    """A group's offset is committed, and then its coordinator is another: that of before, and that of now."""
+    async with world.client("broker-1") as client:
+        found = FindCoordinatorRequest(coordinator_keys=[GROUP])
+        await patiently(client, found, 4, lambda answer: answer.coordinators[0].error_code)
+    preferred = await leader(world, OFFSETS)
+    async with world.client(preferred.name) as client:
+        committed = offset_commit.OffsetCommitRequestPartition(partition_index=0, committed_offset=7)
+        topic = offset_commit.OffsetCommitRequestTopic(name=TOPIC, partitions=[committed])
+        request = offset_commit.OffsetCommitRequest(group_id=GROUP, topics=[topic])
+        await patiently(client, request, 8, lambda answer: answer.topics[0].partitions[0].error_code)
+    await preferred.stop()
+    before = await leader(world, OFFSETS)
+    preferred.start()
+
+    def is_whole() -> bool:
+        partition = before.image.topics.partition(OFFSETS, 0)
+        return partition is not None and len(partition.isr) == 3
+
+    await world.until(is_whole, "all replicas in sync")
+    async with world.client(before.name) as client:
+        await client.ask(ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=10_000))
+    now = await leader(world, OFFSETS)
+    assert now is preferred
+    return before, now
+
+
+async def ask_offset(client: Client) -> tuple[int, int | None]:
+    topic = offset_fetch.OffsetFetchRequestTopics(name=TOPIC, partition_indexes=[0])
+    group = offset_fetch.OffsetFetchRequestGroup(group_id=GROUP, topics=[topic])
+    (answer,) = (await client.ask(offset_fetch.OffsetFetchRequest(groups=[group]), 9)).groups
+    offset = answer.topics[0].partitions[0].committed_offset if answer.topics else None
+    return answer.error_code, offset
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "told"),
+    [
+        ("confluent-kafka-python", "2.16.1-rdkafka-2.16.0", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        ("librdkafka", "2.16.0", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        ("apache-kafka-java", "4.3.0", ErrorCode.NOT_COORDINATOR),
+        (None, "", ErrorCode.NOT_COORDINATOR),
+    ],
+)
+def test_only_librdkafka_is_put_off_when_the_coordinator_has_moved(
+    name: str | None, version: str, told: ErrorCode
+) -> None:
+    async def story(loop: SimulatedLoop) -> None:
+        world = await cluster(loop)
+        before, now = await moved(world)
+        async with world.client(before.name) as client:
+            if name is not None:
+                await client.ask(ApiVersionsRequest(client_software_name=name, client_software_version=version), 3)
+            assert await ask_offset(client) == (told, None)
+            await asyncio.sleep(RESIGNED_SECONDS)
+            assert await ask_offset(client) == (ErrorCode.NOT_COORDINATOR, None)
+        async with world.client(now.name) as client:
+            assert await ask_offset(client) == (ErrorCode.NONE, 7)
+
+    tell(story)
