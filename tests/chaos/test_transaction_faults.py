@@ -52,11 +52,8 @@ def campaign(cluster: RunningCluster, protocol: str, sizes: list[int], faults: l
         writer.abandon()
         scene.end()
     output = Output(cluster.bootstrap, TARGET, PARTITIONS)
-    try:
-        output.read_to_end()
-    finally:
-        output.close()
-    assert output.found.keys() == set(range(writer.sent))
+    output.read_all()
+    assert output.found == set(range(writer.sent))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from chaos.group_faults import ASKING, INTERNAL_PARTITIONS, PROGRESS_SECONDS, SESSION_MS, committed
@@ -136,54 +136,51 @@ class TransactionScene:
         for worker in itertools.chain(self.workers.values(), self.zombies):
             worker.kill()
         self._asking.close()
-        self.output.close()
 
 
 class Output:
-    """What readers of committed data see of the target, from its beginning: numbers, as the writer gave them."""
+    """What readers of committed data see of the target, from its beginning: numbers, as the writer gave them.
+
+    Each time with a new client: a librdkafka (2.16) that learns of another leader while a broker goes away may wait for
+    itself forever.
+    """
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": "output",
-                "auto.offset.reset": "error",
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-                "topic.metadata.refresh.interval.ms": 1000,
-                "log_level": 0,
-            }
-        )
-        self._partitions = partitions
-        self._consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
-        self._at_end: set[int] = set()
-        self.found: Counter[int] = Counter()
+        self._settings = {
+            "bootstrap.servers": bootstrap,
+            "group.id": "output",
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "log_level": 0,
+        }
+        self._topic = topic
+        self._positions = dict.fromkeys(range(partitions), 0)
+        self.found: set[int] = set()
 
-    def read_all(self, wanted: Set[int]) -> None:
-        """Until these are there, and nothing more than once."""
+    def read_all(self, wanted: Set[int] = frozenset()) -> None:
+        """To the ends, and until these are there; nothing more than once."""
+        consumer = Consumer(self._settings)
+        at_end: set[int] = set()
         deadline = time.monotonic() + PROGRESS_SECONDS
-        while missing := wanted - self.found.keys():
-            assert time.monotonic() < deadline, f"{len(missing)} are missing: {sorted(missing)[:5]}"
-            self._read()
+        try:
+            consumer.assign([TopicPartition(self._topic, *place) for place in self._positions.items()])
+            while len(at_end) < len(self._positions) or not wanted <= self.found:
+                missing = sorted(wanted - self.found)
+                assert time.monotonic() < deadline, f"{len(missing)} are missing: {missing[:5]}; {at_end} were read"
+                for message in consumer.consume(1000, 0.1):
+                    if message.error() is None:
+                        self._see(message)
+                    elif message.error().code() == KafkaError._PARTITION_EOF:
+                        at_end.add(message.partition())
+        finally:
+            consumer.close()
 
-    def read_to_end(self) -> None:
-        """Of a topic that had this end before the reader was there: it is told of one once."""
-        deadline = time.monotonic() + PROGRESS_SECONDS
-        while len(self._at_end) < self._partitions:
-            assert time.monotonic() < deadline, f"of {self._partitions} partitions {self._at_end} were read to the end"
-            self._read()
-
-    def _read(self) -> None:
-        for message in self._consumer.consume(1000, 0.1):
-            if message.error() is None:
-                number = int(message.value().split(b":", 1)[0])
-                self.found[number] += 1
-                assert self.found[number] == 1, f"{number} was written more than once"
-            elif message.error().code() == KafkaError._PARTITION_EOF:
-                self._at_end.add(message.partition())
-
-    def close(self) -> None:
-        self._consumer.close()
+    def _see(self, message: Message) -> None:
+        number = int(message.value().split(b":", 1)[0])
+        assert number not in self.found, f"{number} was written more than once"
+        self.found.add(number)
+        self._positions[message.partition()] = message.offset() + 1
 
 
 def is_all_decided(bootstrap: str, topics: dict[str, int]) -> bool:
