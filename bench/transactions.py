@@ -90,6 +90,8 @@ def measure(bootstrap: str, brokers: str, arguments: argparse.Namespace) -> dict
         for load, samples in results.items():
             for way, values in samples.items():
                 values.append(sample(way, bootstrap, load, arguments))
+    with Admin(bootstrap, timeout=TIMEOUT_S) as admin:
+        admin.topics.delete(TOPIC)
     return results
 
 
