@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from chaos.faults import PROPERTIES as CLUSTER_PROPERTIES
 from chaos.group_ledger import Ledger
-from chaos.programs import Program
+from chaos.programs import KILLED, Program
 from chaos.workload import Writer
 from penstock.broker.coordinators.hashing import partition_for
 from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS
@@ -79,7 +79,8 @@ class GroupScene:
         going, self.members = self.members[count:], self.members[:count]
         for member in going:
             status = member.leave()
-            assert status == 0, f"a member ended with {status}"
+            assert status in (0, KILLED), f"a member ended with {status}"
+            self.ledger.counts["hung"] += status == KILLED
 
     def coordinator(self) -> RunningNode:
         return self.cluster.leader_of(CONSUMER_OFFSETS, partition_for(self.group, INTERNAL_PARTITIONS))

@@ -18,6 +18,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 _PATHS = os.pathsep.join((os.path.dirname(_HERE), os.path.join(os.path.dirname(_HERE), "clients")))
 
 Event = Mapping[str, Any]
+KILLED = -signal.SIGKILL
 
 
 class Program:
@@ -58,11 +59,19 @@ class Program:
         self.process.send_signal(signal.SIGCONT)
         self.is_paused = False
 
-    def leave(self, timeout: float = 90) -> int:
-        """Let it finish what it does, and its status; everything it had to tell has been heard on return."""
+    def leave(self, timeout: float = 60) -> int:
+        """Let it finish what it does, and its status; everything it had to tell has been heard on return.
+
+        One that hangs is killed: a librdkafka (2.16) whose broker goes away while it asks for the end of an epoch may
+        wait for itself forever (librdkafka#5476).
+        """
         assert self.process.stdin is not None
         self.process.stdin.close()
-        return self._end(timeout)
+        try:
+            return self._end(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return KILLED
 
     def _end(self, timeout: float) -> int:
         status = self.process.wait(timeout)

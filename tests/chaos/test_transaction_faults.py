@@ -52,7 +52,7 @@ def campaign(cluster: RunningCluster, protocol: str, sizes: list[int], faults: l
         writer.abandon()
         scene.end()
     output = Output(cluster.bootstrap, TARGET, PARTITIONS)
-    output.read_all()
+    output.read_to_end()
     assert output.found == set(range(writer.sent))
 
 

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, Topic
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from chaos.group_faults import ASKING, INTERNAL_PARTITIONS, PROGRESS_SECONDS, SESSION_MS, committed
-from chaos.programs import Event, Program
+from chaos.programs import KILLED, Event, Program
 from chaos.workload import Writer
 from penstock.broker.coordinators.hashing import partition_for
 from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -73,7 +73,7 @@ class TransactionScene:
             if number not in self.workers:
                 self.start_worker(number)
         for number in [number for number in self.workers if number >= count]:
-            self.workers.pop(number).leave()
+            self.counts["hung"] += self.workers.pop(number).leave() == KILLED
 
     def tend(self) -> None:
         """Whoever ended by itself is followed by another."""
@@ -141,8 +141,7 @@ class TransactionScene:
 class Output:
     """What readers of committed data see of the target, from its beginning: numbers, as the writer gave them.
 
-    Each time with a new client: a librdkafka (2.16) that learns of another leader while a broker goes away may wait for
-    itself forever.
+    Each time with a new client, and while no broker goes away: see `Program.leave`.
     """
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
@@ -158,16 +157,22 @@ class Output:
         self._positions = dict.fromkeys(range(partitions), 0)
         self.found: set[int] = set()
 
-    def read_all(self, wanted: Set[int] = frozenset()) -> None:
-        """To the ends, and until these are there; nothing more than once."""
+    def read_all(self, wanted: Set[int]) -> None:
+        """Until these are there; nothing more than once."""
+        self._read(lambda _: wanted <= self.found, lambda: f"missing are {sorted(wanted - self.found)[:5]}")
+
+    def read_to_end(self) -> None:
+        """When nobody writes any more: one that is written to all the time may have no end for its reader."""
+        self._read(lambda at_end: len(at_end) == len(self._positions), lambda: "there is no end")
+
+    def _read(self, is_enough: Callable[[set[int]], bool], what: Callable[[], str]) -> None:
         consumer = Consumer(self._settings)
         at_end: set[int] = set()
         deadline = time.monotonic() + PROGRESS_SECONDS
         try:
             consumer.assign([TopicPartition(self._topic, *place) for place in self._positions.items()])
-            while len(at_end) < len(self._positions) or not wanted <= self.found:
-                missing = sorted(wanted - self.found)
-                assert time.monotonic() < deadline, f"{len(missing)} are missing: {missing[:5]}; {at_end} were read"
+            while not is_enough(at_end):
+                assert time.monotonic() < deadline, what()
                 for message in consumer.consume(1000, 0.1):
                     if message.error() is None:
                         self._see(message)
