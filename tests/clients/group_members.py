@@ -10,6 +10,7 @@ import asyncio
 import gc
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -153,8 +154,18 @@ class KafkaPython(kafka.ConsumerRebalanceListener):
             metadata_max_age_ms=timing.metadata_ms,
             reconnect_backoff_max_ms=500,  # and not 30 s, as it has by default
         )
-        self._consumer.partitions_for_topic(topic)  # else it may join before it knows of any, and assign none
+        self._learn_partitions()
         self._consumer.subscribe([topic], listener=self)
+
+    def _learn_partitions(self) -> None:
+        """Else it may join before it knows of any, and assign none. It gives up at once if a broker is away."""
+        for _ in range(int(DEADLINE_S / 0.2)):
+            try:
+                self._consumer.partitions_for_topic(self._topic)
+                return
+            except kafka.errors.RetriableError:
+                time.sleep(0.2)
+        self._consumer.partitions_for_topic(self._topic)
 
     def on_partitions_revoked(self, revoked: Any) -> None:
         self._read_up_to.clear()
