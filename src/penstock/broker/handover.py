@@ -14,8 +14,6 @@ A producer learns from an error that a partition has another leader, and then wa
 A client that has several requests under way is not told: a librdkafka that hears of another leader then may wait for a
 whole second before it connects to it. Most are calm again soon after their requests are no longer held.
 
-Readers are served as a follower serves them, and told who leads (`apis/fetch`).
-
 Only requests for a single partition are held: those of librdkafka always are. What names several is served as before,
 and refused, with hints, once one of them has moved.
 """
@@ -81,7 +79,6 @@ class Handover:
         self._last_taken = 0.0
         self._on_connection: Counter[Connection] = Counter()  # how many are held
         self._calm: Counter[Connection] = Counter()
-        self._told: set[tuple[Connection, TopicPartition]] = set()
 
     async def prepare(self) -> None:
         """Hold what comes from now on; returns when the in-sync replicas have what came before, or after a while."""
@@ -125,12 +122,6 @@ class Handover:
         self._loop.call_later(HOLD_S, self._go_on, partition)
         self._go_on(partition)
         return True
-
-    def is_news(self, connection: Connection, partition: TopicPartition) -> bool:
-        """Whether a reader has not been told yet that the partition has another leader."""
-        before = len(self._told)
-        self._told.add((connection, partition))
-        return len(self._told) > before
 
     def committed(self) -> None:
         """The metadata changed."""

@@ -4,9 +4,7 @@ Versions 4-18: 7 adds sessions, 9 fencing by leader epoch, 11 reading from follo
 ids, 15 the epoch of a follower, 16 the current leader in errors.
 
 Followers are served elsewhere (`follower_fetch.py`); this is for consumers, who read below the high watermark. Where
-racks are taken into account, the leader sends a consumer to a replica in its own rack (KIP-392). One that hands over
-what it leads goes on serving consumers as a follower does, and tells them who leads now: an error costs librdkafka half
-a second.
+racks are taken into account, the leader sends a consumer to a replica in its own rack (KIP-392).
 
 The reply holds at least one whole batch from the first partition that has data, whatever the limits say, so that a
 consumer with a small buffer still makes progress. A partition in error answers the request at once. Otherwise the
@@ -72,8 +70,8 @@ class Fetch:
     """One fetch request, from its arrival to its answer."""
 
     __slots__ = (
-        "_answer", "_bytes_missing", "_committed", "_context", "_deadline", "_has_hints", "_is_debugging", "_is_done",
-        "_is_reading", "_may_read_followers", "_message", "_node", "_request", "_waits_with",
+        "_answer", "_bytes_missing", "_committed", "_context", "_deadline", "_is_debugging", "_is_done", "_is_reading",
+        "_may_read_followers", "_message", "_node", "_request", "_waits_with",
     )  # fmt: skip
 
     def __init__(self, node: Node, request: Request, message: FetchRequest, context: FetchContext) -> None:
@@ -85,7 +83,6 @@ class Fetch:
         self._is_debugging = message.replica_id == DEBUGGING_CONSUMER
         self._may_read_followers = self._is_debugging or request.version >= FOLLOWERS_SINCE
         self._bytes_missing = 0
-        self._has_hints = False
         self._is_done = False
         self._is_reading = False
         self._deadline: asyncio.TimerHandle | None = None
@@ -182,25 +179,12 @@ class Fetch:
         if not self._request.may(Operation.READ, replica.resource):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if self._may_read_followers:
-            if self._is_handed_over(replica):
-                self._has_hints |= self._node.handover.is_news(self._request.connection, replica.topic_partition)
-            else:
-                replica.check_epoch(asked.current_leader_epoch)
+            replica.check_epoch(asked.current_leader_epoch)
             if replica.leader is None and asked.fetch_offset > replica.log.log_end_offset:
                 raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)  # not yet, and not here: the leader knows
         else:
             replica.leader_of(asked.current_leader_epoch)
         return replica
-
-    def _is_handed_over(self, replica: Replica) -> bool:
-        """Whether another broker leads it since this one prepares to leave. Clients with sessions, as Java's, do not
-        look at hints without an error, and move as fast with one."""
-        return (
-            self._node.handover.is_on
-            and replica.leader is None
-            and self._context.session is None
-            and self._request.version >= LEADER_HINTS_SINCE
-        )
 
     def _lost_topic_error(self, wanted: SessionPartition) -> KafkaError:
         """A topic id that is not here: never was, is elsewhere, was recreated under its name, or is gone."""
@@ -223,7 +207,7 @@ class Fetch:
 
     def _is_enough(self, results: list[PartitionData]) -> bool:
         message = self._message
-        if message.max_wait_ms <= 0 or not results or self._has_hints:
+        if message.max_wait_ms <= 0 or not results:
             return True
         found = 0
         for data in results:
@@ -322,7 +306,7 @@ class Fetch:
                 by_topic[wanted.topic] = topic
                 response.responses.append(topic)
             topic.partitions.append(data)
-            if (data.error_code or self._has_hints) and self._request.version >= LEADER_HINTS_SINCE:
+            if data.error_code and self._request.version >= LEADER_HINTS_SINCE:
                 self._add_hint(response, wanted, data)
         if session is not None:
             session.rotate(with_data)
@@ -332,9 +316,8 @@ class Fetch:
         name = wanted.topic if isinstance(wanted.topic, str) else wanted.name
         if name is None:
             return
-        code = data.error_code or ErrorCode.NOT_LEADER_OR_FOLLOWER
-        found = hint(self._node, self._request.connection, name, data.partition_index, code)
-        if found is None or found.leader_id == self._node.settings.node_id:
+        found = hint(self._node, self._request.connection, name, data.partition_index, data.error_code)
+        if found is None:
             return
         data.current_leader = LeaderIdAndEpoch(leader_id=found.leader_id, leader_epoch=found.leader_epoch)
         if all(endpoint.node_id != found.leader_id for endpoint in response.node_endpoints):

@@ -1,4 +1,4 @@
-"""What clients that still ask the broker of before are told: readers of a partition, and who asks for offsets."""
+"""Who asks for offsets where the coordinator was before: what clients are told."""
 
 from __future__ import annotations
 
@@ -14,16 +14,13 @@ from penstock.protocol.messages import offset_commit, offset_fetch
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
 from penstock.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from penstock.protocol.messages.elect_leaders import ElectLeadersRequest
-from penstock.protocol.messages.fetch import FetchResponse, PartitionData
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
-from penstock.testing import requests
 from penstock.testing.simulated_loop import SimulatedLoop, simulate
-from penstock.testing.simulation.client import Client, Lost
+from penstock.testing.simulation.client import Client
 from penstock.testing.simulation.cluster_world import ClusterWorld, Machine
 from penstock.testing.simulation.story import quietly
 
 TOPIC, GROUP, OFFSETS = "t", "g", "__consumer_offsets"
-FULL, INCREMENTAL = -1, 0  # session epochs: without a session, and the first of one
 
 PASSING = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -54,73 +51,6 @@ async def leader(world: ClusterWorld, topic: str) -> Machine:
     partition = (await world.settled()).topics.partition(topic, 0)
     assert partition is not None
     return world.machines[f"broker-{partition.leader}"]
-
-
-def topic_id(world: ClusterWorld) -> bytes:
-    found = world.brokers[0].image.topics.id_of(TOPIC)
-    assert found is not None
-    return found
-
-
-async def read(world: ClusterWorld, machine: Machine, version: int, session_epoch: int) -> list[FetchResponse]:
-    """One request after the other, in the epoch of the beginning, until the broker is gone or there is an error."""
-    answers: list[FetchResponse] = []
-    topic = TOPIC if version < 13 else topic_id(world)
-    request = requests.fetch_request(topic, max_wait_ms=50, min_bytes=1, session_epoch=session_epoch)
-    request.topics[0].partitions[0].current_leader_epoch = 0
-    try:
-        async with world.client(machine.name) as client:
-            while not answers or not error_of(answers[-1]):
-                answers.append(await client.ask(request, version))
-                await asyncio.sleep(0.005)
-    except Lost:
-        pass
-    return answers
-
-
-def partition_of(answer: FetchResponse) -> PartitionData:
-    ((partition,),) = (topic.partitions for topic in answer.responses)
-    return partition
-
-
-def error_of(answer: FetchResponse) -> int:
-    return partition_of(answer).error_code
-
-
-def test_a_leader_that_leaves_serves_readers_and_tells_each_once_who_leads() -> None:
-    async def story(loop: SimulatedLoop) -> None:
-        world = await cluster(loop)
-        leaving = await leader(world, TOPIC)
-        async with world.client(leaving.name) as client:
-            data = requests.batch("a", timestamp=leaving.clock.now_ms())
-            answer = requests.only_partition(await client.ask(requests.produce_request(TOPIC, data, acks=-1), 12))
-            assert answer.error_code == ErrorCode.NONE
-        readers = [asyncio.ensure_future(read(world, leaving, 16, FULL)) for _ in range(2)]
-        await asyncio.sleep(0.1)
-        await leaving.stop()
-        successor = await leader(world, TOPIC)
-        for reader in readers:
-            answers = await reader
-            assert all(error_of(answer) == ErrorCode.NONE for answer in answers)
-            assert all(requests.records(partition_of(answer).records) for answer in answers)
-            told = [hint.leader_id for each in answers if (hint := partition_of(each).current_leader) is not None]
-            assert told == [successor.node_id]
-            assert [node.node_id for each in answers for node in each.node_endpoints] == [successor.node_id]
-
-    tell(story)
-
-
-@pytest.mark.parametrize(("version", "session_epoch"), [(12, FULL), (16, INCREMENTAL)])
-def test_who_does_not_look_for_hints_is_refused(version: int, session_epoch: int) -> None:
-    async def story(loop: SimulatedLoop) -> None:
-        world = await cluster(loop)
-        leaving = await leader(world, TOPIC)
-        reader = asyncio.ensure_future(read(world, leaving, version, session_epoch))
-        await asyncio.sleep(0.1)
-        await leaving.stop()
-        assert error_of((await reader)[-1]) == ErrorCode.FENCED_LEADER_EPOCH
-
-    tell(story)
 
 
 async def patiently(client: Client, question: Any, version: int, error: Callable[[Any], int]) -> Any:
