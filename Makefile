@@ -12,7 +12,7 @@
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11 python,$(if $(shell command -v $(name) >/dev/null 2>&1 && $(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo yes),$(name))))
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-WORKERS ?= 2
+WORKERS ?= 3
 SEEDS ?= 100
 
 .PHONY: demo test check bench sim soak docs lock clean

@@ -11,6 +11,7 @@ from penstock.protocol.messages.create_topics import CreatableTopic, CreatableTo
 from penstock.testing.simulated_loop import SimulatedLoop, simulate
 from penstock.testing.simulation.client import Client, Lost
 from penstock.testing.simulation.cluster_world import ClusterWorld
+from wire import batch
 
 TOPIC = "t"
 PROPERTIES = {"replica.lag.time.max.ms": "3000", "broker.session.timeout.ms": "4000"}
@@ -48,6 +49,8 @@ def test_a_leader_that_hears_of_nobody_sends_its_clients_to_look_around() -> Non
         leader = leader_of(world)
         async with world.client(leader, patience=60) as client, world.client(leader, patience=60) as idle:
             cut_off(world, leader)
+            # Followers that had everything stay in sync for as long as there is nothing new.
+            assert (await client.produce(TOPIC, batch("new", timestamp=world.machines[leader].clock.now_ms()), acks=1)).error_code == 0
             await hung_up(idle)
             await hung_up(client)
         async with world.client(leader, patience=60) as client:  # it takes them back, and may be all there is

@@ -110,7 +110,7 @@ def test_a_leader_checks_what_a_follower_did_not_like() -> None:
         await is_repaired(topic, leader, 0)
         await topic.in_sync(1, 2, 3)
         assert files_of(topic, leader) == files_of(topic, follower) == files_of(topic, topic.followers[1])
-        assert follower.node is not None and follower.node.assignment.fetchers.damaged_answers == 2
+        assert follower.node is not None and follower.node.assignment.fetchers.damaged_answers > 0
         assert await topic.values() == VALUES
 
     simulate(story)
