@@ -50,7 +50,8 @@ def test_a_leader_that_hears_of_nobody_sends_its_clients_to_look_around() -> Non
         async with world.client(leader, patience=60) as client, world.client(leader, patience=60) as idle:
             cut_off(world, leader)
             # Followers that had everything stay in sync for as long as there is nothing new.
-            assert (await client.produce(TOPIC, batch("new", timestamp=world.machines[leader].clock.now_ms()), acks=1)).error_code == 0
+            new = batch("new", timestamp=world.machines[leader].clock.now_ms())
+            assert (await client.produce(TOPIC, new, acks=1)).error_code == ErrorCode.NONE
             await hung_up(idle)
             await hung_up(client)
         async with world.client(leader, patience=60) as client:  # it takes them back, and may be all there is
