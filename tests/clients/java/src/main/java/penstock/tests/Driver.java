@@ -38,6 +38,7 @@ public final class Driver {
         Map<String, Operation> operations = new HashMap<>();
         try (Admin admin = Admin.create(Map.of("bootstrap.servers", bootstrap, "retry.backoff.ms", 20L))) {
             new Records(bootstrap).register(operations);
+            new Serializers(bootstrap).register(operations);
             new Topics(admin).register(operations);
             new Inspection(admin).register(operations);
             new Groups(admin).register(operations);
