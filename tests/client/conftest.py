@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
+from client_world import NewTopic
 from penstock import Admin
 from penstock.testing.nodes import RunningNode, start_node
-
-DEADLINE_S = 60.0
-NewTopic = Callable[..., str]
 
 
 @pytest.fixture(scope="session")
@@ -38,10 +34,3 @@ def new_topic(bootstrap: str, unique_topic: Callable[[str], str]) -> Iterator[Ne
             return name
 
         yield create
-
-
-def until(condition: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from conftest import NewTopic
+from client_world import NewTopic
 from penstock import AsyncConsumer, AsyncProducer, Consumer, DeadLetter, Json, Producer, Sent, String, TopicPartition
 from penstock.client.errors import (
     ClientError,

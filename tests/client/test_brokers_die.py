@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from conftest import DEADLINE_S, until
+from client_world import DEADLINE_S, until
 from penstock import Consumer, Delivery, Producer, String
 from penstock.client.errors import ClientError
 from penstock.testing.clusters import RunningCluster, start_cluster

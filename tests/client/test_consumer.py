@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from conftest import NewTopic, until
+from client_world import NewTopic, until
 from penstock import Consumer, Json, Producer, Record, String, TopicPartition
 from penstock.client.errors import (
     BadSetting,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from conftest import NewTopic
+from client_world import NewTopic
 from penstock import Consumer, DeadLetter, Int64, Json, Producer, TopicPartition
 from penstock.client import dead_letters
 from penstock.client.errors import RecordTooLarge, UnknownTopic

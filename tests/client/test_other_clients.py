@@ -14,7 +14,7 @@ import fastavro
 import pytest
 from confluent_kafka import serialization
 
-from conftest import NewTopic
+from client_world import NewTopic
 from penstock import Avro, Consumer, Float32, Float64, Int32, Int64, Json, Producer, String, Uuid
 from penstock.client.partitioners import partition_of
 

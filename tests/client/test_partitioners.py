@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import NewTopic
+from client_world import NewTopic
 from penstock.client.partitioners import murmur2, partition_of
 
 # Kafka's own, as signed 32 bits.

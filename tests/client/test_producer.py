@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import NewTopic
+from client_world import NewTopic
 from penstock import Bytes, Consumer, Json, Producer, Sent, String
 from penstock.client.errors import (
     BadSetting,

@@ -201,6 +201,7 @@ def test_read_process_write(node: RunningNode, client: KafkaJs) -> None:
     group.end()
 
 
+@pytest.mark.soak
 def test_coordinators_are_killed(tmp_path: Path) -> None:
     """On three brokers a group and its transactions go on with other coordinators."""
     if reason := why_not_installed():
