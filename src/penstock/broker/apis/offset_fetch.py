@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from penstock.broker.coordinators.asking import Gathering, caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.request import Request
+from penstock.groups.offset_fetch import single_group
 from penstock.model.decision import Caller
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import ZERO_UUID
@@ -171,22 +172,4 @@ def _as_before_groups(
             for topic in asked.topics or ()
         ]
         return OffsetFetchResponse(topics=topics)
-    return OffsetFetchResponse(
-        error_code=result.error_code,
-        topics=[
-            OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetFetchResponsePartition(
-                        partition_index=each.partition_index,
-                        committed_offset=each.committed_offset,
-                        committed_leader_epoch=each.committed_leader_epoch,
-                        metadata=each.metadata,
-                        error_code=each.error_code,
-                    )
-                    for each in topic.partitions
-                ],
-            )
-            for topic in result.topics
-        ],
-    )
+    return single_group(result, version)
