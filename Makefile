@@ -12,30 +12,33 @@
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11 python,$(if $(shell command -v $(name) >/dev/null 2>&1 && $(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo yes),$(name))))
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+SPARK := .venv/.spark
 WORKERS ?= 3
 SEEDS ?= 100
+PINNED := --quiet --generate-hashes --all-build-deps --allow-unsafe --strip-extras --no-header --no-annotate \
+	--no-emit-options --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
 .PHONY: demo test check bench sim soak docs lock clean
 
 demo: $(INSTALLED)
 	@$(BIN)/penstock demo $(ARGS)
 
-test: $(INSTALLED)
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak" $(ARGS)
+test: $(SPARK)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not soak" $(ARGS)
 
-check: $(INSTALLED)
+check: $(SPARK)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(INSTALLED)
+bench: $(SPARK)
 	@$(BIN)/python -m bench $(ARGS)
 
 sim: $(INSTALLED)
 	@$(BIN)/python -m penstock.testing.sim --seeds $(SEEDS) $(ARGS)
 
-soak: $(INSTALLED)
+soak: $(SPARK)
 	$(BIN)/python -m pytest -m soak $(ARGS)
 	HYPOTHESIS_PROFILE=exploring $(BIN)/python -m pytest tests/properties $(ARGS)
 
@@ -52,16 +55,24 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
+# Spark is half a gigabyte, and brokers do not need it.
+$(SPARK): $(INSTALLED) requirements-spark.lock
+	@echo "installing Spark into .venv ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-spark.lock
+	@touch $@
+
 # Pins that are there stay; ARGS="--upgrade" renews them.
 lock: $(INSTALLED)
 	$(PYTHON) -m venv .venv/lock
 	.venv/lock/bin/python -m pip install --quiet --disable-pip-version-check pip-tools
-	cp requirements.lock .venv/lock/requirements.lock
-	.venv/lock/bin/pip-compile --quiet --generate-hashes --extra dev --all-build-deps --allow-unsafe --strip-extras \
-		--no-header --no-annotate --no-emit-options --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
-		$(ARGS) --output-file .venv/lock/requirements.lock pyproject.toml > /dev/null
+	cat requirements.lock requirements-spark.lock > .venv/lock/all.lock
+	.venv/lock/bin/pip-compile $(PINNED) $(ARGS) --extra dev --extra spark --output-file .venv/lock/all.lock pyproject.toml > /dev/null
+	cp .venv/lock/all.lock .venv/lock/dev.lock
+	.venv/lock/bin/pip-compile $(PINNED) --extra dev --output-file .venv/lock/dev.lock pyproject.toml > /dev/null
 	(echo '# Every package of `make`, pinned: names, versions and hashes, and no addresses. Made by `make lock`.'; \
-		cat .venv/lock/requirements.lock) > requirements.lock
+		cat .venv/lock/dev.lock) > requirements.lock
+	(echo '# What Spark needs beside requirements.lock, pinned in the same way. Made by `make lock`.'; \
+		grep -vxFf .venv/lock/dev.lock .venv/lock/all.lock) > requirements-spark.lock
 
 clean:
 	rm -rf .venv

@@ -1,0 +1,1 @@
+"""Topics in Spark: a source, an exactly-once sink, and a session that needs nothing but PyPI."""

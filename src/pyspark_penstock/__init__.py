@@ -1,0 +1,1 @@
+"""Where Spark looks for the format "penstock" when nobody registered it."""
