@@ -4,6 +4,10 @@ A broker that dies is fenced in a fraction of a second here, and its partitions 
 learn of both in one Metadata response, and librdkafka (2.10 and later) then stumbles: it takes the broker that is gone
 apart while it moves the broker's partitions to their new leaders, loses their new place, and asks again a second
 later. In Kafka a dead broker stays listed for the whole of its session. So it does here: listed, leading nothing.
+
+A broker that is about to leave lists itself as well, until it closes its connections. Were it to answer without
+itself, librdkafka would take apart the connection it asked through, and with it, should it have no other, all it knows
+of the cluster; what then waits for a group's coordinator (`send_offsets_to_transaction`) waits for ever.
 """
 
 from __future__ import annotations
@@ -15,8 +19,7 @@ from penstock.metadata.image import MetadataImage
 
 
 class DepartedBrokers:
-    def __init__(self, node_id: int, now: Callable[[], float], listed_s: float) -> None:
-        self._node_id = node_id
+    def __init__(self, now: Callable[[], float], listed_s: float) -> None:
         self._now = now
         self._listed_s = listed_s
         self._until: dict[int, float] = {}
@@ -27,7 +30,7 @@ class DepartedBrokers:
             before, after = delta.image.brokers.get(broker_id), image.brokers.get(broker_id)
             if after is None or not after.fenced:
                 self._until.pop(broker_id, None)
-            elif before is not None and not before.fenced and broker_id != self._node_id:
+            elif before is not None and not before.fenced:
                 self._until[broker_id] = self._now() + self._listed_s
 
     def lately(self, broker_id: int) -> bool:

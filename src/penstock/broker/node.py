@@ -114,7 +114,7 @@ class Node:
         self.lifecycle = BrokerLifecycle(self)
         self.handover = Handover(self)
         self.topics_being_created: set[str] = set()
-        self.departed = DepartedBrokers(settings.node_id, loop.time, settings.broker_session_timeout_ms / 1000)
+        self.departed = DepartedBrokers(loop.time, settings.broker_session_timeout_ms / 1000)
         self.unadvertised_listeners = frozenset(
             endpoint.name
             for endpoint in settings.broker_endpoints
