@@ -1,0 +1,1 @@
+"""Data pipelines as files: topics to topics, to tables and back, on Spark."""
