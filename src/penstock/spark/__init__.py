@@ -1,13 +1,32 @@
 """Topics in Spark: a source, an exactly-once sink, and a session that needs nothing but PyPI.
 
-from penstock.spark import session
+    from penstock.spark import session
 
-spark = session("orders")
-spark.readStream.format("penstock").option("subscribe", "orders").load()
+    spark = session("orders")
+    spark.readStream.format("penstock").option("subscribe", "orders").load()
+
+What is heavy is imported when it is used: executors come through here, too.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from penstock.spark.session import session
 
-__all__ = ["session"]
+if TYPE_CHECKING:
+    from penstock.spark.pipelines import queries
+    from penstock.spark.progress import watch
+    from penstock.spark.query_progress import QueryProgress
+
+__all__ = ["QueryProgress", "queries", "session", "watch"]
+
+_HOMES = {"QueryProgress": "query_progress", "queries": "pipelines", "watch": "progress"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
