@@ -129,6 +129,7 @@ class Assignment:
             registered=self._registration_epoch,
             propose=self.proposals.propose,
             repair=self._node.repairs.want,
+            counts=self._node.metrics.replication,
         )
 
     def _registration_epoch(self, broker_id: int) -> int | None:

@@ -25,6 +25,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
+from penstock.broker.metrics.latency import Latency, now_ns
 from penstock.io.files import Buffer
 
 if TYPE_CHECKING:
@@ -49,10 +50,12 @@ _read_api_key = struct.Struct(">h").unpack_from
 class Reply:
     """The place in the queue of a request that is not answered yet."""
 
-    __slots__ = ("_connection", "on_lost", "parts")
+    __slots__ = ("_connection", "latency", "on_lost", "parts", "since")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self.latency, connection.latency = connection.latency, None
+        self.since = connection.since
         self.parts: list[Buffer] | None = None
         self.on_lost: Callable[[], None] | None = None  # called when the client is gone before its answer
 
@@ -76,6 +79,10 @@ class Connection(asyncio.BufferedProtocol):
         self.client_software = ""  # name and version, as ApiVersions told
         self.is_closed = False
         self.last_active = 0.0
+        # Of the request being handled: since when, and where that is counted. Whoever answers it, or parks it, takes
+        # this away with him.
+        self.latency: Latency | None = None
+        self.since = 0
         self._handle = listener.handle
         self._handle_run = listener.handle_run
         self._frame_max = listener.request_bytes_max
@@ -271,6 +278,12 @@ class Connection(asyncio.BufferedProtocol):
             self._out += parts
             for part in parts:
                 self._out_size += len(part)
+            latency = self.latency
+            if latency is not None:
+                self.latency = None
+                elapsed = now_ns() - self.since
+                latency.counts[elapsed.bit_length()] += 1
+                latency.total_ns += elapsed
 
     def _queue(self, parts: list[Buffer]) -> None:
         self._out += parts
@@ -294,9 +307,11 @@ class Connection(asyncio.BufferedProtocol):
             self._muted_by = None
         parked = self._parked
         while parked and (parts := parked[0].parts) is not None:
-            parked.popleft()
+            answered = parked.popleft()
             self.listener.limits.parked -= 1
             self._queue(parts)
+            if answered.latency is not None:
+                answered.latency.add(now_ns() - answered.since)
         self._check_held()
         if self._processing:
             return
@@ -317,6 +332,11 @@ class Connection(asyncio.BufferedProtocol):
             transport.write(b"".join(out))
         else:
             transport.writelines(out)
+
+    @property
+    def waiting(self) -> list[str]:
+        """The requests that are not answered yet, by the names they are counted under."""
+        return [reply.latency.name for reply in self._parked if reply.latency is not None]
 
     # -- ends -----------------------------------------------------------------------------------------------------
 

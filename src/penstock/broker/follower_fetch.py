@@ -343,10 +343,12 @@ class FollowerFetch:
         session = self._session
         response = FetchResponse(session_id=session.id)
         by_topic: dict[str | bytes, FetchableTopicResponse] = {}
+        counts = self._node.metrics.replication
         for position, data in results:
             position.told(data)
             if data.records:
                 session.unconfirmed[position] = None
+                counts.bytes_out += len(data.records)
             topic = by_topic.get(position.topic)
             if topic is None:
                 if isinstance(position.topic, str):

@@ -27,6 +27,7 @@ from penstock.broker.formatting import NodeIdentity, format_or_load, needs_clust
 from penstock.broker.handover import Handover
 from penstock.broker.lifecycle import BrokerLifecycle
 from penstock.broker.listeners import Listeners
+from penstock.broker.metrics.counters import Counters
 from penstock.broker.peers import PeerFailed, Peers
 from penstock.broker.producer_ids import ProducerIds
 from penstock.broker.quorum import MetadataQuorum
@@ -87,6 +88,7 @@ class Node:
             settings.connection_overrides,
             settings.penstock_max_parked_requests,
         )
+        self.metrics = Counters()
         self.wakeups = Wakeups()
         self.listeners = Listeners(self)
         self.identity: NodeIdentity

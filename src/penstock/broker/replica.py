@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.io.clock import Clock
@@ -79,6 +79,18 @@ class Wakeups:
                 waiting.wake()
 
 
+class ReplicationCounts:
+    """What all replicas of a broker count together."""
+
+    __slots__ = ("bytes_in", "bytes_out", "isr_expands", "isr_shrinks")
+
+    def __init__(self) -> None:
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.isr_expands = 0
+        self.isr_shrinks = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """What all replicas of a broker have in common."""
@@ -95,13 +107,15 @@ class Surroundings:
     """Ask the controller for other in-sync replicas."""
     repair: Callable[[Replica], None]
     """Batches are damaged; said on any thread."""
+    counts: ReplicationCounts = field(default_factory=ReplicationCounts)
 
 
 class Replica:
     __slots__ = (
-        "_elapsed_ms", "_flush_after", "_flusher", "_surroundings", "_wakeups", "appends_plainly", "follower",
-        "is_offline", "last_flush", "leader", "log", "partition", "resource", "topic_id", "topic_partition",
-        "waiting_deletes", "waiting_fetches", "watchers",
+        "_elapsed_ms", "_flush_after", "_flusher", "_isr", "_led_from", "_led_messages", "_surroundings", "_wakeups",
+        "appends_plainly", "bytes_in", "bytes_out", "follower", "is_offline", "last_flush", "leader", "log",
+        "messages_out", "partition", "resource", "topic_id", "topic_partition", "waiting_deletes", "waiting_fetches",
+        "watchers",
     )  # fmt: skip
 
     def __init__(
@@ -127,6 +141,13 @@ class Replica:
         self.waiting_fetches: dict[WaitingFetch, None] = {}
         self.waiting_deletes: list[tuple[int, Callable[[], None]]] = []
         self.watchers: dict[Watcher, None] = {}
+        # Since the start of this process: what was appended to this replica as leader, and what consumers were sent.
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.messages_out = 0
+        self._led_messages = 0
+        self._led_from = 0
+        self._isr: frozenset[int] = frozenset()
         self._surroundings = surroundings
         self._elapsed_ms = surroundings.elapsed_ms
         self._wakeups = surroundings.wakeups
@@ -157,6 +178,8 @@ class Replica:
     def _begin_to_lead(self, partition: Partition, now_ms: int) -> None:
         log = self.log
         former = self.leader
+        if former is None:
+            self._led_from = log.log_end_offset
         log.assign_epoch(partition.leader_epoch, log.log_end_offset)
         counts_flushed = log.settings.flush_messages == 1
         self.leader = leader = LeaderState(
@@ -184,6 +207,7 @@ class Replica:
     def follow(self, partition: Partition) -> bool:
         """The metadata says that another broker leads, or nobody; true if that is a new leader or epoch."""
         self.partition = partition
+        self._isr = frozenset(partition.isr)
         follower, leader = self.follower, self.leader
         if leader is None and (follower.leader_id, follower.leader_epoch) == (
             partition.leader,
@@ -200,6 +224,7 @@ class Replica:
         leader, self.leader = self.leader, None
         self._note_plainness()
         if leader is not None:
+            self._led_messages += self.log.log_end_offset - self._led_from
             for waiter in leader.take_all():
                 waiter(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._tell_deletes()
@@ -214,6 +239,11 @@ class Replica:
     @property
     def high_watermark(self) -> int:
         return self.leader.high_watermark if self.leader is not None else self.follower.high_watermark
+
+    @property
+    def messages_in(self) -> int:
+        """Appended to this replica as leader, since the start of this process: what its log grew by meanwhile."""
+        return self._led_messages + (0 if self.leader is None else self.log.log_end_offset - self._led_from)
 
     @property
     def leader_epoch(self) -> int:
@@ -256,6 +286,7 @@ class Replica:
         )
         if not appended.duplicate:
             size = header.length + LENGTH_OVERHEAD
+            self.bytes_in += size
             if leader.appended(appended.last_offset + 1, 0 if leader.commits_at_once else self._elapsed_ms()):
                 self._high_watermark_moved(size)
             if self.watchers:
@@ -275,6 +306,7 @@ class Replica:
         first = log.append_run(batches, leader.leader_epoch, now_ms)
         if first is not None:
             size = log.active_segment.size - before
+            self.bytes_in += size
             if leader.appended(log.log_end_offset, self._elapsed_ms()):
                 self._high_watermark_moved(size)
             for watcher in self.watchers:
@@ -330,6 +362,7 @@ class Replica:
             if first.base_offset < log.log_end_offset <= first.last_offset:
                 log.truncate_fully_and_start_at(first.base_offset)
         log.append_as_follower(view, self._surroundings.clock.now_ms(), max_leader_epoch=leader_epoch)
+        self._surroundings.counts.bytes_in += len(view)
         if 0 < self._flush_after <= log.log_end_offset - 1 - log.recovery_point:
             self._flusher.request(self)  # with 0 it is flushed before the next fetch anyway
 
@@ -443,12 +476,20 @@ class Replica:
         leader = self.leader
         assert leader is not None
         self._note_plainness()
+        self._count_isr(leader.isr)
         for watcher in self.watchers:
             watcher.in_sync_changed(leader.isr)
         if moved:
             self._high_watermark_moved(MUCH)
         for waiter in leader.take_unsafe():
             waiter(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
+    def _count_isr(self, isr: frozenset[int]) -> None:
+        """Every change is counted once, by the leader it leaves: its own wish, the controller's, or an election."""
+        before, self._isr = self._isr, isr
+        if before:
+            self._surroundings.counts.isr_shrinks += bool(before - isr)
+            self._surroundings.counts.isr_expands += bool(isr - before)
 
     def _high_watermark_moved(self, size: int) -> None:
         leader = self.leader
@@ -497,6 +538,12 @@ class Replica:
             self._wakeups.add(waiting)
 
     # -- reading ----------------------------------------------------------------------------------------------------
+
+    def sent(self, size: int, messages: int) -> None:
+        """To a consumer. Messages are counted by offsets, those that compaction took away among them."""
+        self.bytes_out += size
+        if messages > 0:
+            self.messages_out += messages
 
     def read(
         self, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool, cached_only: bool

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.broker.apis import api_versions, fetch_plain, init_producer_id, produce_plain, produce_run
 from penstock.broker.connection import Connection
+from penstock.broker.metrics.latency import Latency, now_ns
 from penstock.broker.request import Request
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import API, ApiKey
@@ -51,6 +52,10 @@ class Router:
         """`forwards`: whether those who ask here are clients, whose business with the controller is passed on to it."""
         self._node = node
         self.forwards = forwards
+        latencies = node.metrics.requests
+        self._produce = latencies.of("Produce")
+        self._fetch = latencies.of("FetchConsumer")
+        self._latencies: dict[int, Latency] = {}
         self.routes: dict[int, Route] = {}
         for module in modules:
             key: ApiKey = module.API_KEY
@@ -61,6 +66,8 @@ class Router:
             spec = API[key]
             advertised_min = min(low, spec.advertised_min_version)
             self.routes[int(key)] = Route(key, low, high, advertised_min, spec.request, module.handle)
+            is_of_consumers = forwards and key is ApiKey.FETCH
+            self._latencies[int(key)] = self._fetch if is_of_consumers else latencies.of(spec.name)
 
     def handle_run(self, connection: Connection, view: memoryview, position: int, received: int) -> int:
         """Handle several requests at once, if those from `position` on are of that kind; where they end."""
@@ -69,18 +76,16 @@ class Router:
     def handle(self, connection: Connection, view: memoryview, start: int, end: int) -> None:
         frame = view[start:end]
         api_key, version, correlation_id = _read_start(frame)
-        if (
-            api_key == 0
-            and 3 <= version <= 13
-            and produce_plain.handle(self._node, connection, frame, version, correlation_id)
-        ):
-            return
-        if (
-            api_key == 1
-            and 12 <= version <= 18
-            and fetch_plain.handle(self._node, connection, frame, version, correlation_id)
-        ):
-            return
+        if api_key == 0 and 3 <= version <= 13:
+            connection.latency = self._produce
+            connection.since = now_ns()
+            if produce_plain.handle(self._node, connection, frame, version, correlation_id):
+                return
+        if api_key == 1 and 12 <= version <= 18:
+            connection.latency = self._fetch
+            connection.since = now_ns()
+            if fetch_plain.handle(self._node, connection, frame, version, correlation_id):
+                return
         self.handle_message(connection, view, start, end)
 
     def handle_message(self, connection: Connection, view: memoryview, start: int, end: int) -> None:
@@ -88,6 +93,8 @@ class Router:
         frame = view[start:end]
         api_key, version, correlation_id = _read_start(frame)
         route = self.routes.get(api_key)
+        connection.latency = self._latencies.get(api_key)
+        connection.since = now_ns()
         if route is None or not route.min_version <= version <= route.max_version:
             self._refuse(connection, api_key, version, correlation_id)
             return
@@ -117,6 +124,8 @@ class Router:
             response = route.handle(self._node, request, message)
             if response is not None:
                 connection.send(request.parts(response))
+            elif connection.latency is not None:  # neither answered nor parked: nobody waits for an answer
+                connection.latency.add(now_ns() - connection.since)
         except Exception:
             # A defect of ours, never the client's fault; it must not take other clients' connections with it.
             logger.exception("%s v%d from %s failed", route.api_key.name, version, connection.peer_host)

@@ -33,6 +33,8 @@ class ConnectionLimits:
     parked: int = 0
     open_total: int = 0
     open_by_address: Counter[str] = field(default_factory=Counter)
+    opened_ever: int = 0
+    refused_ever: int = 0
 
     @property
     def may_park(self) -> bool:
@@ -48,6 +50,7 @@ class ConnectionLimits:
 
     def opened(self, host: str) -> None:
         self.open_total += 1
+        self.opened_ever += 1
         self.open_by_address[host] += 1
 
     def closed(self, host: str) -> None:
@@ -134,6 +137,7 @@ class Listener:
     def connection_opened(self, connection: Connection) -> None:
         refusal = self.limits.refusal(connection.peer_host)
         if refusal is not None:
+            self.limits.refused_ever += 1
             logger.warning("refusing a connection from %s: %s", connection.peer_host, refusal)
             connection.abort()
             return

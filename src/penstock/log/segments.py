@@ -36,6 +36,8 @@ class Slice(NamedTuple):
     """Whole batches; empty at the end of the log."""
     first_offset: int
     """Base offset of the first batch, which may be below the offset asked for."""
+    next_offset: int = -1
+    """Where the next read would go on; -1 where that is not known without looking at the batches."""
 
 
 class TimestampedOffset(NamedTuple):
@@ -160,7 +162,7 @@ class Segments:
                 data, size, limit_offset = memoryview(data)[:good], good, -1
         if limit_offset >= 0 and type(access) is LoopAccess:
             self._remember(limit_offset, segment, position + size)
-        return Slice(data, int.from_bytes(data[:8], "big"))
+        return Slice(data, int.from_bytes(data[:8], "big"), limit_offset)
 
     def _read_bytes(self, segment: Segment, size: int, position: int, access: Access) -> Buffer:
         file = segment.file

@@ -58,6 +58,7 @@ logger = logging.getLogger("penstock.fetch")
 def handle(node: Node, request: Request, message: FetchRequest) -> FetchResponse | None:
     broker_id, broker_epoch = follower_fetch.follower_of(request, message)
     if broker_id >= 0:
+        request.connection.latency = node.metrics.requests.follower_fetch
         return follower_fetch.handle(node, request, message, broker_id, broker_epoch)
     try:
         context = node.fetch_sessions.open(message, request.version, node.clock.now_ms())
@@ -71,7 +72,7 @@ class Fetch:
 
     __slots__ = (
         "_answer", "_bytes_missing", "_committed", "_context", "_deadline", "_is_debugging", "_is_done", "_is_reading",
-        "_may_read_followers", "_message", "_node", "_request", "_waits_with",
+        "_may_read_followers", "_message", "_node", "_request", "_sent", "_waits_with",
     )  # fmt: skip
 
     def __init__(self, node: Node, request: Request, message: FetchRequest, context: FetchContext) -> None:
@@ -87,6 +88,7 @@ class Fetch:
         self._is_reading = False
         self._deadline: asyncio.TimerHandle | None = None
         self._waits_with: list[Replica] = []
+        self._sent: list[tuple[Replica, int, int]] = []  # what was read last: bytes and messages
 
     def start(self) -> FetchResponse | None:
         results = self._read(cached_only=True)
@@ -107,6 +109,7 @@ class Fetch:
         left = min(self._message.max_bytes, self._node.settings.fetch_max_bytes)
         results = []
         found_data = False
+        self._sent = []
         for wanted in self._context.partitions:
             data = self._read_partition(wanted, left, at_least_one=not found_data, cached_only=cached_only)
             if data is None:
@@ -152,6 +155,9 @@ class Fetch:
             if found is None:
                 return None
             data.records = found.data
+            if found.data:
+                messages = found.next_offset - max(offset, found.first_offset)
+                self._sent.append((replica, len(found.data), messages))
             if self._committed:
                 data.aborted_transactions = [
                     AbortedTransaction(producer_id=transaction.producer_id, first_offset=transaction.first_offset)
@@ -285,6 +291,8 @@ class Fetch:
     # -- the answer -----------------------------------------------------------------------------------------------
 
     def _response(self, results: list[PartitionData]) -> FetchResponse:
+        for replica, size, messages in self._sent:
+            replica.sent(size, messages)
         context = self._context
         response = FetchResponse(session_id=context.session_id)
         session = context.session

@@ -13,6 +13,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from penstock.broker.connection import Connection
+from penstock.broker.replica import Replica
 from penstock.io.files import Buffer
 from penstock.model.errors import KafkaError
 from penstock.security.authorizer import Operation, topic_resource
@@ -66,6 +67,7 @@ def handle(node: Node, connection: Connection, frame: memoryview, version: int, 
         parts: list[Buffer] = []
         pending = b""  # what precedes the next records
         found = 0
+        sent: list[tuple[Replica, int, int]] = []
         names = set()
         for _ in range(topics - 1):
             if version >= TOPIC_IDS_SINCE:
@@ -112,6 +114,7 @@ def handle(node: Node, connection: Connection, frame: memoryview, version: int, 
                 if size:
                     found += size
                     left -= size
+                    sent.append((replica, size, read.next_offset - max(offset, read.first_offset)))
                     parts.append(pending)
                     parts.append(data)
                     pending = b""
@@ -128,6 +131,8 @@ def handle(node: Node, connection: Connection, frame: memoryview, version: int, 
     length = sum(map(len, parts)) + 16
     parts[0] = _reply_start(length, correlation_id, 0, 0, 0, 0, topics) + parts[0]
     connection.send(parts)
+    for replica, size, messages in sent:
+        replica.sent(size, messages)
     return True
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.apis.produce_plain import FLEXIBLE_SINCE, LOG_START_SINCE, may_append, records_span
 from penstock.broker.connection import Connection
+from penstock.broker.metrics.latency import now_ns
 from penstock.model.errors import KafkaError
 from penstock.records.batch import BatchHeader, read_header, set_base_offset
 from penstock.records.validation import validate_produce
@@ -30,6 +31,7 @@ _frame_start = struct.Struct(">iii").unpack_from  # length; API key (0) and vers
 def handle(node: Node, connection: Connection, view: memoryview, position: int, received: int) -> int:
     """Handle the requests from `position` on for as long as they continue what the connection sent last; where they
     end. That is `position` itself if they are none, or only one."""
+    since = now_ns()
     target = connection.produce_target
     if target is None or not may_append(node, target.replica):
         return position
@@ -83,5 +85,7 @@ def handle(node: Node, connection: Connection, view: memoryview, position: int, 
         else:
             replies.append(pack_reply(reply_length, correlation_id, middle, offset, -1, last))
         offset += header.last_offset_delta + 1
+    connection.latency = None  # of an earlier request that was not handled in the end
     connection.send([b"".join(replies)])
+    node.metrics.requests.produce.add(now_ns() - since, len(replies))
     return position

@@ -1,0 +1,15 @@
+"""What a node counts as it happens, where no other object would keep the number."""
+
+from __future__ import annotations
+
+from penstock.broker.metrics.latency import Latencies, Latency
+from penstock.broker.replica import ReplicationCounts
+
+
+class Counters:
+    def __init__(self) -> None:
+        self.requests = Latencies()
+        self.replication = ReplicationCounts()
+        self.loop_lag = Latency("loop")
+        self.scrapes = 0
+        self.series_left_out = 0
