@@ -100,12 +100,13 @@ def subscription(
     return version.to_bytes(2, "big") + encode(message, version)
 
 
-def assignment(parts: dict[str, list[int]]) -> bytes:
+def assignment(parts: dict[str, list[int]], notes: str | None = None) -> bytes:
     message = ConsumerProtocolAssignment(
         assigned_partitions=[
             ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=partitions)
             for topic, partitions in parts.items()
-        ]
+        ],
+        user_data=None if notes is None else notes.encode(),
     )
     return b"\x00\x01" + encode(message, 1)
 
@@ -350,6 +351,7 @@ class World:
         member: str | None = None,
         generation: str | None = None,
         protocol: str | None = None,
+        notes: str | None = None,
         **assigned: str,
     ) -> Decision:
         known = self.client(client)
@@ -360,7 +362,9 @@ class World:
             group_instance_id=known.instance_id,
             protocol_name=protocol,
             assignments=[
-                SyncGroupRequestAssignment(member_id=self.client(name).member_id, assignment=assignment(parts(text)))
+                SyncGroupRequestAssignment(
+                    member_id=self.client(name).member_id, assignment=assignment(parts(text), notes)
+                )
                 for name, text in assigned.items()
             ],
         )

@@ -45,6 +45,10 @@ from penstock.model.ids import Uuid
 from penstock.protocol.codec import MalformedMessage
 from penstock.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 
+# Assignors whose notes, should an assignment carry any, are also in the members' subscriptions: librdkafka hands out
+# those of its cooperative-sticky with each assignment. (Kafka takes them for a custom assignor's, and refuses.)
+_SELF_CONTAINED = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
+
 
 class Migration:
     def __init__(self, state: GroupState, rebalance: Rebalance) -> None:
@@ -154,7 +158,7 @@ class Migration:
         if not member.assignment:
             return []
         assignment = read_assignment(member.assignment)
-        if assignment.user_data:
+        if assignment.user_data and classic.protocol not in _SELF_CONTAINED:
             raise _no_upgrade(
                 classic,
                 "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default "
