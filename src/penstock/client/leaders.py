@@ -113,8 +113,16 @@ class Leaders:
             bootstrap.append(bootstrap.pop(0))
             return str(error)
 
+    def forget(self, topics: Iterable[str]) -> None:
+        """Look no more at these topics: they were deleted, or another has taken the name."""
+        for name in topics:
+            led = self.topics.pop(name, None)
+            if led is not None:
+                self.names.pop(led.topic_id, None)
+
     def leader_of(self, partition: TopicPartition) -> Leader | None:
-        return self.topics[partition.topic].leaders.get(partition.partition)
+        led = self.topics.get(partition.topic)
+        return led.leaders.get(partition.partition) if led else None
 
     def channel(self, broker_id: int) -> Channel:
         """The open channel to a broker, or a new one; Unreachable or TimedOut if there is none to be had."""

@@ -1,7 +1,8 @@
 """`format("penstock")`: topics as Spark sees them, in batch and in streams.
 
 Spark makes an instance on the driver, pickles it, and asks it for readers and writers in processes of its own: so it
-holds the options and nothing else.
+holds the options and nothing else. What is wrong with them is said when it is asked for a schema, which is when the
+query is written down, before anything runs.
 """
 
 from __future__ import annotations
@@ -9,14 +10,34 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from penstock.spark.source_errors import BadOption
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
 NAME = "penstock"
-SCHEMA = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
-HEADERS = ", headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+COLUMNS: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
+}
 
 
 class PenstockDataSource(DataSource):
@@ -28,17 +49,37 @@ class PenstockDataSource(DataSource):
 
     # -- reading
 
-    def schema(self) -> str:
-        return SCHEMA + (HEADERS if self.options.get("includeHeaders", "false").lower() == "true" else "")
+    def schema(self) -> StructType:
+        from penstock.spark.options import source_options
+
+        options = source_options(self.options)
+        return StructType(
+            [StructField(name, kind) for name, kind in COLUMNS.items() if name != "headers" or options.include_headers]
+        )
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        from penstock.spark.options import batch_options
         from penstock.spark.reader import BatchReader
 
-        return BatchReader(dict(self.options), schema.fieldNames())
+        return BatchReader(batch_options(self.options), _columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        from penstock.spark.options import stream_options
         from penstock.spark.reader import StreamReader
 
-        return StreamReader(dict(self.options), schema.fieldNames())
+        return StreamReader(stream_options(self.options), _columns(schema))
 
     # -- writing
+
+
+def _columns(schema: StructType) -> list[str]:
+    """A schema of the user's may leave columns out, which is worth it, and name them in any order; nothing else."""
+    for found in schema.fields:
+        kind = COLUMNS.get(found.name)
+        if kind is None:
+            raise BadOption(f"there is no column {found.name!r} in a topic; there are {', '.join(COLUMNS)}")
+        if found.dataType != kind:
+            raise BadOption(
+                f"column {found.name!r} is of type {kind.simpleString()}, not {found.dataType.simpleString()}"
+            )
+    return schema.fieldNames()

@@ -1,112 +1,116 @@
-"""What Spark asks of a source: the plan of a read, in the driver's processes, and the rows, in the executors'."""
+"""What Spark asks of a source of topics: the plan of a batch, and of a stream, batch after batch.
+
+Spark makes readers where it likes, pickles them into tasks, and keeps one in a process of its own for the planning of a
+stream. So a reader holds options until it is asked something; then the planning one opens connections. Nobody tells it
+that the query has stopped: its process is ended, and there is nothing in it to lose.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 
-from penstock.arrow.bounds import ISOLATION_LEVELS, OffsetRange, choose_partitions, resolve_ranges
-from penstock.arrow.scanning import scan
-from penstock.client.leaders import Leaders
-from penstock.model.ids import TopicPartition
-
-Offsets = dict[str, dict[str, int]]
-
-
-@dataclass
-class OffsetRangePartition(InputPartition):
-    topic: str
-    partition: int
-    first: int
-    end: int
+from penstock.spark.fetching import PiecePartition, input_partitions, record_batches
+from penstock.spark.filters import Selection, push
+from penstock.spark.log_bounds import resolved, starting_offsets
+from penstock.spark.offsets import SparkOffset, check_order, from_spark, to_spark
+from penstock.spark.options import SourceOptions
+from penstock.spark.planning import Piece
+from penstock.spark.stream_planner import StreamPlanner
+from penstock.spark.topic_logs import TopicLogs
 
 
-class _Reading:
-    def __init__(self, options: dict[str, str], columns: list[str]) -> None:
-        self._options = {name.lower(): value for name, value in options.items()}
+class BatchReader(DataSourceReader):
+    def __init__(self, options: SourceOptions, columns: list[str]) -> None:
+        self._options = options
         self._columns = columns
+        self._selection = Selection()
 
     @property
-    def _bootstrap(self) -> str:
-        return self._options["kafka.bootstrap.servers"]
+    def pushFilters(self) -> Any:  # noqa: N802
+        """A method in disguise. Spark refuses a reader that has one where the session has pushdown turned off, which it
+        is unless told otherwise; filtering is right without it, too, so this one passes for not being there."""
+        pushing = partial(self._push)
+        pushing.__func__ = DataSourceReader.pushFilters  # type: ignore[attr-defined]
+        return pushing
 
-    @property
-    def _isolation(self) -> str:
-        return self._options.get("kafka.isolation.level", "read_uncommitted")
+    def _push(self, filters: list[Filter]) -> Iterable[Filter]:
+        self._selection, remaining = push(filters)
+        return remaining
 
-    def _ranges(self, start: str = "earliest") -> dict[TopicPartition, OffsetRange]:
-        topics = [name.strip() for name in self._options["subscribe"].split(",")]
-        with Leaders(self._bootstrap) as leaders:
-            leaders.find(topics)
-            return resolve_ranges(
-                leaders,
-                choose_partitions(leaders, topics, None),
-                start,
-                "latest",
-                isolation=ISOLATION_LEVELS[self._isolation],
-                skip_lost=False,
-                timeout=60.0,
-            )
-
-    def _read(self, partition: OffsetRangePartition) -> Iterator[Any]:
-        with scan(
-            self._bootstrap,
-            partition.topic,
-            start=partition.first,
-            end=partition.end,
-            partitions=[partition.partition],
-            columns=self._columns,
-            isolation=self._isolation,
-        ) as batches:
-            yield from batches
-
-
-class BatchReader(_Reading, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
-        return [OffsetRangePartition(*where, *bounds) for where, bounds in self._ranges().items()]
+        with TopicLogs(self._options) as logs:
+            logs.look()
+            pieces = self._pieces(logs)
+            return input_partitions(pieces, self._options, logs.topic_ids)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return self._read(partition) if isinstance(partition, OffsetRangePartition) else iter(())
+        if not isinstance(partition, PiecePartition):
+            return iter(())  # what Spark makes of no partitions at all
+        return record_batches(self._options, self._columns, partition)
+
+    def _pieces(self, logs: TopicLogs) -> list[Piece]:
+        options, selection = self._options, self._selection
+        earliest, latest = logs.begins(), logs.ends()
+        first = starting_offsets(options, logs, earliest, latest)
+        end = resolved(options.end, logs, earliest, latest, fail=options.fail_on_data_loss)
+        end = {partition: end.get(partition, latest[partition]) for partition in first}
+        check_order(first, end, options.start.option, options.end.option)
+        wanted = [Piece(each, first[each], end[each]) for each in sorted(first) if selection.takes(each)]
+        if selection.from_time is not None:
+            found = logs.at_time([piece.partition for piece in wanted], selection.from_time)
+            return [selection.narrow(piece, found.get(piece.partition, piece.end)) for piece in wanted]
+        return [selection.narrow(piece, None) for piece in wanted]
 
 
-class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, options: dict[str, str], columns: list[str]) -> None:
-        super().__init__(options, columns)
-        self._target: Offsets | None = None
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: SourceOptions, columns: list[str]) -> None:
+        self._options = options
+        self._columns = columns
+        self._planner: StreamPlanner | None = None
 
-    def initialOffset(self) -> Offsets:  # noqa: N802
-        return _offsets(
-            {each: b.first for each, b in self._ranges(self._options.get("startingoffsets", "latest")).items()}
-        )
+    def _planning(self) -> StreamPlanner:
+        if self._planner is None:
+            self._planner = StreamPlanner(self._options)
+        return self._planner
 
-    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
-        return self._target or _offsets({each: bounds.end for each, bounds in self._ranges().items()})
+    def initialOffset(self) -> SparkOffset:  # noqa: N802
+        return to_spark(self._planning().initial())
+
+    def latestOffset(self, start: SparkOffset, limit: ReadLimit) -> SparkOffset:  # noqa: N802
+        begin = from_spark(start)
+        end = self._planning().latest(begin, everything=isinstance(limit, ReadAllAvailable))
+        return start if end == begin else to_spark(end)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        return ReadAllAvailable()
+        limits = self._options.limits
+        if limits.offsets_max is not None:
+            return ReadMaxRows(limits.offsets_max)
+        return ReadAllAvailable() if limits.offsets_min is None else ReadMinRows(limits.offsets_min)
+
+    def reportLatestOffset(self) -> SparkOffset | None:  # noqa: N802
+        return to_spark(self._planning().known) or None
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = self.latestOffset({}, ReadAllAvailable())
+        self._planning().stop_at_present()
 
-    def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
-        return [
-            OffsetRangePartition(topic, int(index), start.get(topic, {}).get(index, 0), last)
-            for topic, ends in end.items()
-            for index, last in ends.items()
-            if last > start.get(topic, {}).get(index, 0)
-        ]
+    def partitions(self, start: SparkOffset, end: SparkOffset) -> Sequence[InputPartition]:
+        return self._planning().pieces(from_spark(start), from_spark(end))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, OffsetRangePartition)
-        return self._read(partition)
+        assert isinstance(partition, PiecePartition)
+        return record_batches(self._options, self._columns, partition)
 
-
-def _offsets(by_partition: dict[TopicPartition, int]) -> Offsets:
-    made: Offsets = {}
-    for (topic, index), offset in sorted(by_partition.items()):
-        made.setdefault(topic, {})[str(index)] = offset
-    return made
+    def stop(self) -> None:
+        if self._planner is not None:
+            self._planner.close()

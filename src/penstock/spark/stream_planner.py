@@ -1,0 +1,156 @@
+"""The plan of a stream: where it begins, how far each batch goes, and what its tasks read."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+
+from pyspark.sql.datasource import InputPartition
+
+from penstock.client.errors import ClientError
+from penstock.model.errors import KafkaError
+from penstock.spark.fetching import input_partitions
+from penstock.spark.group_progress import GroupProgress
+from penstock.spark.log_bounds import starting_offsets
+from penstock.spark.log_watch import LogWatch
+from penstock.spark.offsets import Offsets
+from penstock.spark.options import SourceOptions
+from penstock.spark.planning import Admission, plan
+from penstock.spark.source_errors import ForeignCheckpoint, lost, report_losses
+from penstock.spark.topic_logs import TopicLogs
+
+_log = logging.getLogger(__name__)
+
+_IDLE_GAP_SECONDS = 0.05
+_IDLE_WAIT_SECONDS = 0.1
+_CATCH_UP_SECONDS = 2.0
+_COMMIT_SECONDS = 2.0
+_COMMIT_AGAIN_SECONDS = 10.0
+
+
+class StreamPlanner:
+    """Where a stream begins, and how far each batch goes."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._logs = TopicLogs(options)
+        self._watch = LogWatch(self._logs.leaders, options.kafka.isolation)
+        self._group = SourceGroup(options)
+        self._admission = Admission(options.limits)
+        self._target: Offsets | None = None
+        self._idle_at: Offsets | None = None  # what the last call, which had nothing new, was asked about
+        self._idle_since = 0.0
+        self.known: Offsets = {}  # where the partitions ended at the last look
+
+    def close(self) -> None:
+        self._logs.leaders.close()
+        self._group.close()
+
+    def initial(self) -> Offsets:
+        logs = self._logs
+        logs.look()
+        return starting_offsets(self._options, logs, logs.begins(), logs.ends())
+
+    def stop_at_present(self) -> None:
+        """Read what there is now, and no more."""
+        self._logs.look()
+        self._target = self._logs.ends()
+
+    def latest(self, start: Offsets, *, everything: bool) -> Offsets:
+        """The end of the next batch, or `start` if there is none to make.
+
+        Spark asks with the end of the batch before: so that one is done, and the group is told. When it asks the same
+        again at once, the query is idle, and the answer may take until something comes. Only then: had another batch
+        run in between, for a timer or for another source, this call would hold up the next.
+        """
+        self._check_origin(start)
+        self._group.reached(start)
+        if self._target is not None:
+            self.known = self._target
+            return self._admitted(start, everything, minimum=False)
+        idle = self._idle_at == start and time.monotonic() - self._idle_since < _IDLE_GAP_SECONDS
+        partitions = self._logs.partitions
+        self._logs.look_if_old()
+        if not idle or partitions != self._logs.partitions or self._watch.wait(self.known, _IDLE_WAIT_SECONDS):
+            self.known = self._ends(start)
+        end = self._admitted(start, everything)
+        self._idle_at, self._idle_since = (dict(start), time.monotonic()) if end == start else (None, 0.0)
+        return end
+
+    def _admitted(self, start: Offsets, everything: bool, *, minimum: bool = True) -> Offsets:
+        if everything and self._options.limits.offsets_max is None and self._options.limits.offsets_min is None:
+            return dict(self.known)
+        begins = {**self._begins_of_new(start, self.known), **start}
+        if everything:
+            return dict(self.known)
+        return self._admission.admit(begins, self.known, time.monotonic(), minimum=minimum)
+
+    def pieces(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
+        self._logs.look_if_old()
+        self._check_origin(start)
+        planned = plan(start, end, self._begins_of_new(start, end))
+        fail = self._options.fail_on_data_loss
+        report_losses(planned.losses, fail=fail)
+        gone = [piece for piece in planned.pieces if piece.partition.topic not in self._logs.topic_ids]
+        report_losses([lost(*piece, "the topic was deleted") for piece in gone], fail=fail)
+        here = [piece for piece in planned.pieces if piece not in gone]
+        return input_partitions(here, self._options, self._logs.topic_ids)
+
+    def _begins_of_new(self, start: Offsets, end: Offsets) -> Offsets:
+        """Partitions that were added since are read from their beginning."""
+        if start.keys() >= end.keys():
+            return {}
+        begins = self._logs.begins()
+        return {partition: begins.get(partition, 0) for partition in end if partition not in start}
+
+    def _ends(self, start: Offsets) -> Offsets:
+        """Where the partitions end. One that ends before what was read has lost records, unless its new leader is
+        only catching up, or the query has begun to heed transactions."""
+        deadline = time.monotonic() + _CATCH_UP_SECONDS
+        while True:
+            ends = self._logs.ends()
+            behind = [each for each, end in ends.items() if end < start.get(each, 0)]
+            recreated = [each for each in behind if each.topic in self._logs.recreated]
+            if behind:
+                log_ends = self._logs.log_ends()
+                unread = [each for each in behind if log_ends.get(each, 0) >= start[each] and each not in recreated]
+                ends |= {each: start[each] for each in unread}
+                behind = [each for each in behind if each not in unread]
+            if not behind or recreated or time.monotonic() > deadline:
+                return ends
+            time.sleep(self._options.offset_retry_interval)
+
+    def _check_origin(self, start: Offsets) -> None:
+        subscription = self._options.subscription
+        foreign = sorted({each.topic for each in start if not subscription.takes_topic(each.topic)})
+        if foreign and self._options.fail_on_data_loss:
+            raise ForeignCheckpoint(
+                f"the checkpoint holds offsets of topic {foreign[0]!r}, which {subscription.option}={subscription} "
+                f"does not read: if it is another query's, give this one a checkpointLocation of its own; if the topic "
+                f'is to be left out from here on, option("failOnDataLoss", "false")'
+            )
+
+
+class SourceGroup:
+    """The group that the user named, told how far the query is. That it cannot be told does not stop the query."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._group = options.kafka.group_id
+        self._progress = GroupProgress(options.kafka.bootstrap, timeout=_COMMIT_SECONDS)
+        self._reached: Offsets = {}
+        self._not_before = 0.0
+
+    def reached(self, offsets: Offsets) -> None:
+        """Told once, not again and again while the query is idle."""
+        if self._group is None or offsets == self._reached or time.monotonic() < self._not_before:
+            return
+        try:
+            self._progress.commit(self._group, offsets)
+            self._reached = dict(offsets)
+        except (ClientError, KafkaError) as error:
+            _log.warning("progress is not committed to group %r: %s", self._group, error)
+            self._not_before = time.monotonic() + _COMMIT_AGAIN_SECONDS
+
+    def close(self) -> None:
+        self._progress.close()
