@@ -55,7 +55,7 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# Spark is half a gigabyte, and brokers do not need it.
+# Spark and what pipelines use beside it are half a gigabyte, and brokers do not need it.
 $(SPARK): $(INSTALLED) requirements-spark.lock
 	@echo "installing Spark into .venv ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-spark.lock
