@@ -16,6 +16,7 @@ from penstock.settings.groups import GroupSettings
 from penstock.settings.logs import LogSettings
 from penstock.settings.network import NetworkSettings
 from penstock.settings.node import BROKER_SETTINGS
+from penstock.settings.observability import ObservabilitySettings
 from penstock.settings.quorum import QuorumSettings
 from penstock.settings.replication import ReplicationSettings
 from penstock.settings.topic import TOPIC_SETTINGS
@@ -31,6 +32,7 @@ NODE_SECTIONS = (
     ("Replication", ReplicationSettings),
     ("Consumer groups", GroupSettings),
     ("Transactions", TransactionSettings),
+    ("Metrics and the node's own log", ObservabilitySettings),
 )
 SCOPES = {
     Scope.READ_ONLY: "at start",

@@ -28,6 +28,7 @@ from penstock.broker.handover import Handover
 from penstock.broker.lifecycle import BrokerLifecycle
 from penstock.broker.listeners import Listeners
 from penstock.broker.metrics.counters import Counters
+from penstock.broker.metrics.endpoint import MetricsEndpoint
 from penstock.broker.peers import PeerFailed, Peers
 from penstock.broker.producer_ids import ProducerIds
 from penstock.broker.quorum import MetadataQuorum
@@ -117,6 +118,7 @@ class Node:
         self.handover = Handover(self)
         self.topics_being_created: set[str] = set()
         self.departed = DepartedBrokers(loop.time, settings.broker_session_timeout_ms / 1000)
+        self.metrics_endpoint = MetricsEndpoint(self)
         self.unadvertised_listeners = frozenset(
             endpoint.name
             for endpoint in settings.broker_endpoints
@@ -126,6 +128,11 @@ class Node:
         self._is_serving = False
 
     # -- what handlers ask ------------------------------------------------------------------------------------------
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether clients of this broker can work with it."""
+        return self._is_serving
 
     @property
     def is_alone(self) -> bool:
@@ -222,6 +229,7 @@ class Node:
         self._controller_changed()
         self._apply_dynamic_settings()
         await self.listeners.serve(self.listeners.of_controllers)
+        await self.metrics_endpoint.open()
         if self.settings.is_broker:
             await self._start_broker()
         self._upkeep = self.loop.create_task(self._keep_up())
@@ -345,6 +353,7 @@ class Node:
         self.controller.close()
         for listener in self.listeners.of_controllers:
             await listener.close()
+        await self.metrics_endpoint.close()
         await self.quorum.close()
         self.peers.close()
 
@@ -361,6 +370,7 @@ class Node:
 
     async def abandon(self) -> None:
         """End without touching the disk again."""
+        await self.metrics_endpoint.close()
         for listener in self.listeners.all:
             await listener.close()
         if self._upkeep is not None:

@@ -15,6 +15,7 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 
 from penstock import __version__
+from penstock.broker import own_log
 from penstock.broker.node import Node
 from penstock.io.clock import RealClock, RealRandomness
 from penstock.io.files import FileSystem, RealFileSystem
@@ -32,7 +33,7 @@ def run(settings: NodeSettings) -> None:
     """One node in this process, until SIGTERM or SIGINT; raises KafkaError if it cannot start or has to give up."""
     import uvloop
 
-    configure_logging()
+    own_log.configure(settings.penstock_log_format, settings.node_id)
     tune_memory()
     raise_file_limit()
     files = RealFileSystem()
@@ -88,12 +89,6 @@ async def _serve(settings: NodeSettings, files: FileSystem) -> str | None:
     await node.stop()
     logger.info("stopped")
     return None
-
-
-def configure_logging() -> None:
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", datefmt="%Y-%m-%d %H:%M:%S"
-    )
 
 
 def raise_file_limit() -> None:

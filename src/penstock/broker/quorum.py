@@ -49,7 +49,7 @@ from penstock.protocol.declaration import Message
 from penstock.raft.messages import Request
 from penstock.raft.raft import Raft
 from penstock.raft.ready import Destination, LeaderAndEpoch
-from penstock.raft.roles import Follower, Leader, Prospective
+from penstock.raft.roles import Follower, Leader, Prospective, Role
 from penstock.raft.settings import RaftSettings
 from penstock.raft.voter_history import VoterHistory
 from penstock.raft.voters import ReplicaKey, Voter, VoterEndpoint, VoterSet
@@ -244,6 +244,15 @@ class MetadataQuorum:
         endpoints = role.leader_endpoints if isinstance(role, Follower | Prospective) else ()
         listener = self._settings.quorum_listener
         return next(((each.host, each.port) for each in endpoints if each.listener == listener), None)
+
+    @property
+    def role(self) -> Role:
+        """To look at, not to change."""
+        return self._raft.role
+
+    @property
+    def is_voter(self) -> bool:
+        return self._raft.is_voter
 
     @property
     def voters(self) -> VoterSet:

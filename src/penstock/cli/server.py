@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.settings.node import NodeSettings
 
 NAME = "server"
 SUMMARY = "Run one node from a server.properties."
@@ -60,10 +64,20 @@ def main(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return 130
     except KafkaError as error:
-        return _say(error.message)
+        return _end(settings, error.message)
     except OSError as error:
-        return _say(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
+        return _end(settings, f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
     return 0
+
+
+def _end(settings: NodeSettings, message: str) -> int:
+    """The last words of a node that could not start, or had to give up: a line as all others of its log."""
+    if settings.penstock_log_format != "json":
+        return _say(message)
+    import logging
+
+    logging.getLogger("penstock.node").critical("%s", message)
+    return 1
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -37,7 +37,8 @@ def up(
 
     Prints one line, [bold]ready HOST:PORT,...[/bold], when clients can connect. The first start formats DIR by itself;
     a node that dies is started again. Several brokers have ports that count up from P and controllers of their own,
-    and topics get three replicas (two with two brokers) unless they are created otherwise.
+    and topics get three replicas (two with two brokers) unless they are created otherwise. Metrics for Prometheus are
+    1000 ports above the broker's: http://127.0.0.1:10092/metrics.
 
     Each node has a directory: [bold]DIR/node-1/server.properties[/bold] (add settings to it by Kafka's names; they are
     kept), [bold]server.log[/bold], [bold]pid[/bold] and [bold]data/[/bold]; controllers have theirs in
@@ -59,7 +60,9 @@ def up(
             fail(f"{brokers} ports from {port} on are more than there are")
         ports = list(range(port, port + brokers))
         try:
-            cluster = plan_cluster(data, host=host, ports=ports, controllers=controllers, properties=properties)
+            cluster = plan_cluster(
+                data, host=host, ports=ports, controllers=controllers, properties=properties, metrics=True
+            )
         except BadLayout as error:
             fail(str(error))
         _check_ports(cluster.brokers)

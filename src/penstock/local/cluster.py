@@ -25,6 +25,8 @@ from penstock.settings.properties import parse_properties
 FIRST_CONTROLLER_ID = 10_001
 CONTROLLER_HOST = "127.0.0.1"
 REPLICATION_FACTOR_MAX = 3
+METRICS_LISTENER = "penstock.metrics.listener"
+METRICS_PORT_ABOVE = 1000  # a broker on 9092 has its metrics on 10092
 
 
 class BadLayout(Exception):
@@ -53,11 +55,22 @@ def plan_cluster(
     ports: list[int],
     controllers: int = 3,
     properties: Mapping[str, str] | None = None,
+    metrics: bool = False,
 ) -> LocalCluster:
     """The nodes of a cluster with a broker on each of the ports; nothing is started or written yet.
 
-    The number of controllers is for a new cluster; one that is there keeps what it has.
+    The number of controllers is for a new cluster; one that is there keeps what it has. With `metrics` every node gets
+    a port for them, unless it is told otherwise or has one.
     """
+    planned = _plan(directory, host, ports, controllers, properties)
+    if metrics and METRICS_LISTENER not in (properties or {}):
+        _add_metrics(planned)
+    return planned
+
+
+def _plan(
+    directory: str, host: str, ports: list[int], controllers: int, properties: Mapping[str, str] | None
+) -> LocalCluster:
     brokers = len(ports)
     _check_kind(directory, brokers)
     if brokers == 1:
@@ -100,6 +113,31 @@ def plan_cluster(
             for index, port in enumerate(places)
         ),
     )
+
+
+def _add_metrics(cluster: LocalCluster) -> None:
+    """A port that is easy to guess where it is free, and any other where it is not. What a node has in its file stays,
+    as long as it can be had."""
+    taken = {node.port for node in cluster.nodes}
+    for node in cluster.nodes:
+        host = node.host
+        ours = f"[{host}]:" if ":" in host else f"{host}:"
+        remembered = _properties_of(node.directory).get(METRICS_LISTENER)
+        port = _port_of(remembered or "")
+        if remembered is not None and not (remembered.startswith(ours) and port and not is_free(port, host)):
+            node.properties[METRICS_LISTENER] = remembered
+        else:
+            guess = node.port + METRICS_PORT_ABOVE
+            ports = [guess] if node.is_broker and guess < 65536 else []
+            ports += free_ports(len(taken) + 1, host)
+            port = next(port for port in ports if port not in taken and is_free(port, host))
+            node.properties[METRICS_LISTENER] = f"{ours}{port}"
+        taken.add(port)
+
+
+def _port_of(address: str) -> int:
+    port = address.rpartition(":")[2]
+    return int(port) if port.isdecimal() else 0
 
 
 def replication_defaults(brokers: int) -> dict[str, str]:
@@ -161,8 +199,12 @@ def _known_voters(directory: str) -> int:
 
 
 def _remembered(directory: str, controller: int) -> dict[str, str]:
+    return _properties_of(os.path.join(directory, f"controller-{controller}"))
+
+
+def _properties_of(directory: str) -> dict[str, str]:
     try:
-        with open(os.path.join(directory, f"controller-{controller}", "server.properties"), encoding="utf-8") as file:
+        with open(os.path.join(directory, "server.properties"), encoding="utf-8") as file:
             return parse_properties(file.read())
     except FileNotFoundError:
         return {}

@@ -22,6 +22,7 @@ from penstock.settings.known import known_to_kafka
 from penstock.settings.listeners import refusal
 from penstock.settings.logs import LogSettings
 from penstock.settings.network import NetworkSettings
+from penstock.settings.observability import ObservabilitySettings
 from penstock.settings.properties import parse_properties
 from penstock.settings.quorum import QuorumSettings
 from penstock.settings.replication import ReplicationSettings
@@ -33,7 +34,13 @@ __all__ = ["BROKER_SETTINGS", "NodeSettings", "parse_properties", "topic_default
 
 @dataclass(frozen=True, kw_only=True)
 class NodeSettings(
-    NetworkSettings, LogSettings, QuorumSettings, ReplicationSettings, GroupSettings, TransactionSettings
+    NetworkSettings,
+    LogSettings,
+    QuorumSettings,
+    ReplicationSettings,
+    GroupSettings,
+    TransactionSettings,
+    ObservabilitySettings,
 ):
     """Every setting of a node; a component asks for the base class that has its part."""
 

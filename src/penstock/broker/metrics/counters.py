@@ -12,4 +12,4 @@ class Counters:
         self.replication = ReplicationCounts()
         self.loop_lag = Latency("loop")
         self.scrapes = 0
-        self.series_left_out = 0
+        self.series_left_out = 0  # by the last scrape

@@ -1,0 +1,178 @@
+"""The HTTP endpoint that Prometheus asks: GET /metrics, on the node's own loop.
+
+As little HTTP as that takes: one request a connection, no body, answered and closed. Nobody who connects can cost the
+node more than a little: there are few connections at a time, a head has a size and a time in which it must come, an
+answer that is not read is dropped with its connection, and those who ask at the same time share one collection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final, cast
+
+from penstock.broker.metrics.collecting import collect
+from penstock.broker.metrics.exposition import CONTENT_TYPE
+from penstock.broker.metrics.loop_lag import LoopLag
+from penstock.model.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+logger = logging.getLogger("penstock.metrics")
+
+PATH: Final = "/metrics"
+HEAD_BYTES_MAX: Final = 8192
+CONNECTIONS_MAX: Final = 32
+REQUEST_S: Final = 5.0
+RESPONSE_S: Final = 15.0
+
+_REASONS: Final = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
+
+
+class MetricsEndpoint:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._server: asyncio.Server | None = None
+        self._lag = LoopLag(node.loop, node.metrics.loop_lag)
+        self._collecting: asyncio.Task[bytes] | None = None
+        self.connections: set[HttpConnection] = set()
+        self.port = 0
+
+    async def open(self) -> None:
+        address = self._node.settings.metrics_endpoint
+        if address is None:
+            return
+        host, port = address
+        loop = self._node.loop
+        try:
+            self._server = await loop.create_server(lambda: HttpConnection(self, loop), host or None, port)
+        except OSError as error:
+            where = f"{host or '*'}:{port}"
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"cannot listen on {where} (penstock.metrics.listener): {error.strerror or error}",
+            ) from error
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._lag.start()
+        shown = f"[{host}]" if ":" in host else host or "*"
+        logger.info("metrics at http://%s:%d%s", shown, self.port, PATH)
+
+    async def close(self) -> None:
+        self._lag.close()
+        if self._collecting is not None:
+            self._collecting.cancel()
+        if self._server is not None:
+            self._server.close()
+            for connection in list(self.connections):
+                connection.abort()
+            await self._server.wait_closed()
+            self._server = None
+
+    def collecting(self) -> asyncio.Task[bytes]:
+        """The collection that is under way, or a new one."""
+        if self._collecting is None:
+            self._collecting = self._node.loop.create_task(collect(self._node))
+            self._collecting.add_done_callback(self._collected)
+        return self._collecting
+
+    def _collected(self, task: asyncio.Task[bytes]) -> None:
+        self._collecting = None
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("metrics could not be collected", exc_info=task.exception())
+
+
+class HttpConnection(asyncio.Protocol):
+    def __init__(self, endpoint: MetricsEndpoint, loop: asyncio.AbstractEventLoop) -> None:
+        self._endpoint = endpoint
+        self._loop = loop
+        self._head = bytearray()
+        self._is_answering = False
+        self._with_body = True
+        self._deadline: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if len(self._endpoint.connections) >= CONNECTIONS_MAX:
+            self._answer(503, "too many connections\n")
+        self._endpoint.connections.add(self)
+        self._set_deadline(REQUEST_S)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._endpoint.connections.discard(self)
+        self._transport = None
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_answering:
+            return
+        self._head += data
+        end = self._head.find(b"\r\n\r\n")
+        if end < 0 and len(self._head) <= HEAD_BYTES_MAX:
+            return
+        if end > HEAD_BYTES_MAX or end < 0:
+            self._answer(431, "the head of a request has at most 8 KiB\n")
+            return
+        self._respond(bytes(self._head[: self._head.find(b"\r\n")]))
+
+    def _respond(self, line: bytes) -> None:
+        parts = line.split(b" ")
+        if len(parts) != 3 or not parts[2].startswith(b"HTTP/1."):
+            self._answer(400, "this is the metrics endpoint of a node, and speaks HTTP/1.1\n")
+            return
+        method, target, _ = parts
+        self._with_body = method != b"HEAD"
+        if method not in (b"GET", b"HEAD"):
+            self._answer(405, "GET it\n")
+        elif target.split(b"?")[0] == PATH.encode():
+            self._is_answering = True
+            self._set_deadline(RESPONSE_S)
+            self._endpoint.collecting().add_done_callback(self._collected)
+        else:
+            self._answer(404, f"metrics are at {PATH}\n")
+
+    def _collected(self, task: asyncio.Task[bytes]) -> None:
+        if task.cancelled():
+            self.abort()
+        elif task.exception() is not None:
+            self._answer(500, "metrics could not be collected; see the node's log\n")
+        else:
+            self._send(200, CONTENT_TYPE, task.result())
+
+    def _answer(self, status: int, text: str) -> None:
+        self._send(status, "text/plain; charset=utf-8", text.encode())
+
+    def _send(self, status: int, content_type: str, body: bytes) -> None:
+        self._is_answering = True
+        if self._transport is None or self._transport.is_closing():
+            return
+        head = (
+            f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {content_type}\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n{_allow(status)}\r\n"
+        )
+        self._transport.write(head.encode() + (body if self._with_body else b""))
+        self._set_deadline(RESPONSE_S)
+        self._transport.close()  # once it is written
+
+    def _set_deadline(self, seconds: float) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self._loop.call_later(seconds, self.abort)
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def _allow(status: int) -> str:
+    return "Allow: GET, HEAD\r\n" if status == 405 else ""

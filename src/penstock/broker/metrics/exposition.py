@@ -1,0 +1,59 @@
+"""Families and samples as Prometheus' text format, version 0.0.4.
+
+A collector yields `(family, samples)`; a sample is the values of the labels, in the family's order, and a number. A
+histogram's samples come from `Latency`, whose buckets are written out with their sum and count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from penstock.broker.metrics.families import Family
+from penstock.broker.metrics.latency import Latency
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+Labels = tuple[str, ...]
+Sample = tuple[Labels, float] | tuple[Labels, Latency]
+Collected = tuple[Family, Iterable[Sample]]
+
+
+def lines_of(family: Family, samples: Iterable[Sample]) -> Iterator[str]:
+    """One at a time: the caller may stop between any two of them."""
+    yield f"# HELP {family.name} {_escape_help(family.help)}\n# TYPE {family.name} {family.kind}\n"
+    for labels, value in samples:
+        if isinstance(value, Latency):
+            yield _histogram(family, labels, value)
+        else:
+            yield f"{family.name}{_labels(family.labels, labels)} {_number(value)}\n"
+
+
+def _histogram(family: Family, labels: Labels, latency: Latency) -> str:
+    names = (*family.labels, "le")
+    total = latency.requests
+    lines = [
+        f"{family.name}_bucket{_labels(names, (*labels, repr(bound)))} {count}\n" for bound, count in latency.buckets()
+    ]
+    plain = _labels(family.labels, labels)
+    lines.append(f"{family.name}_bucket{_labels(names, (*labels, '+Inf'))} {total}\n")
+    lines.append(f"{family.name}_sum{plain} {latency.total_ns / 1e9!r}\n")
+    lines.append(f"{family.name}_count{plain} {total}\n")
+    return "".join(lines)
+
+
+def _labels(names: Sequence[str], values: Sequence[str]) -> str:
+    if not names:
+        return ""
+    return "{" + ",".join(f'{name}="{_escape(value)}"' for name, value in zip(names, values, strict=True)) + "}"
+
+
+def _escape(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _escape_help(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else repr(value)

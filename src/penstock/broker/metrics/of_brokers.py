@@ -1,0 +1,85 @@
+"""Numbers of a broker's partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from penstock.broker.metrics import families as f
+from penstock.broker.metrics.exposition import Collected, Sample
+from penstock.broker.metrics.families import Family
+from penstock.broker.replica import Replica
+from penstock.log.log import Log
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+
+def traffic(node: Node) -> Iterator[Collected]:
+    totals: dict[str, list[int]] = {}
+    for replica in list(node.replicas):
+        total = totals.setdefault(replica.topic_partition.topic, [0, 0, 0, 0])
+        total[0] += replica.bytes_in
+        total[1] += replica.bytes_out
+        total[2] += replica.messages_in
+        total[3] += replica.messages_out
+    for position, family in enumerate((f.BYTES_IN, f.BYTES_OUT, f.MESSAGES_IN, f.MESSAGES_OUT)):
+        yield family, [((topic,), total[position]) for topic, total in totals.items()]
+    yield f.REPLICATION_BYTES_IN, [((), node.metrics.replication.bytes_in)]
+    yield f.REPLICATION_BYTES_OUT, [((), node.metrics.replication.bytes_out)]
+    sessions = len(node.fetch_sessions) + len(node.assignment.followers)
+    yield f.FETCH_SESSIONS, [((), sessions)]
+
+
+def replicas(node: Node) -> Iterator[Collected]:
+    held = list(node.replicas)
+    leading = under_replicated = under_min_isr = reassigning = 0
+    behind: dict[int, int] = {}
+    for replica in held:
+        leader, partition = replica.leader, replica.partition
+        if leader is None or partition is None:
+            continue
+        leading += 1
+        # What is on its way to other brokers has more replicas than it is to have.
+        wanted = len(partition.replicas) - len(partition.adding_replicas)
+        under_replicated += len(leader.isr) < wanted
+        under_min_isr += not leader.has_enough_replicas
+        reassigning += partition.reassigning
+        for broker_id, follower in leader.followers.items():
+            lacks = max(0, leader.log_end - max(0, follower.log_end))
+            behind[broker_id] = max(behind.get(broker_id, 0), lacks)
+    yield f.PARTITIONS, [((), len(held))]
+    yield f.LEADERS, [((), leading)]
+    yield f.UNDER_REPLICATED, [((), under_replicated)]
+    yield f.UNDER_MIN_ISR, [((), under_min_isr)]
+    yield f.REASSIGNING, [((), reassigning)]
+    yield f.ISR_SHRINKS, [((), node.metrics.replication.isr_shrinks)]
+    yield f.ISR_EXPANDS, [((), node.metrics.replication.isr_expands)]
+    yield f.FOLLOWER_LAG, [((str(broker_id),), lag) for broker_id, lag in sorted(behind.items())]
+
+
+def logs(node: Node) -> Iterator[Collected]:
+    held = list(node.replicas)
+    named = held[: node.settings.penstock_metrics_max_series]
+    node.metrics.series_left_out += len(held) - len(named)
+    facts: tuple[tuple[Family, Callable[[Log], int]], ...] = (
+        (f.LOG_SIZE, lambda log: log.size),
+        (f.LOG_SEGMENTS, lambda log: len(log.segments)),
+        (f.LOG_START, lambda log: log.log_start_offset),
+        (f.LOG_END, lambda log: log.log_end_offset),
+    )
+    for family, fact in facts:
+        yield family, _by_partition(named, fact)
+    free: list[Sample] = []
+    total: list[Sample] = []
+    for directory in node.storage.directories:
+        total.append(((directory.path,), node.files.total_bytes(directory.path)))
+        free.append(((directory.path,), node.files.free_bytes(directory.path)))
+    yield f.DIRECTORY_TOTAL, total
+    yield f.DIRECTORY_FREE, free
+
+
+def _by_partition(named: list[Replica], fact: Callable[[Log], int]) -> Iterator[Sample]:
+    for replica in named:
+        topic, partition = replica.topic_partition
+        yield (topic, str(partition)), fact(replica.log)

@@ -1,0 +1,157 @@
+"""Numbers of the groups and transactions that this broker coordinates.
+
+The lag of a group needs two brokers: the coordinator knows what was committed, the leader of a partition where it ends.
+So the coordinator asks: once a scrape, one ListOffsets to each broker that leads a partition the groups here read, and
+only for those. A leader that does not answer in time leaves its partitions without a lag, and the scrape goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from penstock.broker.metrics import families as f
+from penstock.broker.metrics.exposition import Collected, Sample
+from penstock.broker.peers import PeerFailed
+from penstock.groups.shard import GroupShard
+from penstock.model.ids import TopicPartition
+from penstock.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from penstock.transactions.state import Status
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+CHANNEL: Final = "metrics"
+LATEST: Final = -1
+CONSUMER: Final = -1
+ASK_S: Final = 2.0
+
+Ends = dict[TopicPartition, int]
+Committed = list[tuple[str, str, int, int]]
+
+
+def coordinators(node: Node) -> Iterator[Collected]:
+    shards: dict[str, list[object]] = {
+        "group": [each.shard for each in node.coordinators.groups.partitions.values()],
+        "transaction": [each.shard for each in node.coordinators.transactions.partitions.values()],
+    }
+    states: list[Sample] = []
+    for name, of_partitions in shards.items():
+        loading = of_partitions.count(None)
+        states += [((name, "active"), len(of_partitions) - loading), ((name, "loading"), loading)]
+    yield f.COORDINATORS, states
+
+
+def transactions(node: Node) -> Iterator[Collected]:
+    found: Counter[str] = Counter({Status.ONGOING.label: 0})
+    oldest_ms = now_ms = node.clock.now_ms()
+    for partition in list(node.coordinators.transactions.partitions.values()):
+        if partition.shard is None:
+            continue
+        for transaction in list(partition.shard.transactions):
+            found[transaction.status.label] += 1
+            if transaction.status is Status.ONGOING and transaction.started_ms >= 0:
+                oldest_ms = min(oldest_ms, transaction.started_ms)
+    yield f.TRANSACTIONS, [((state,), count) for state, count in found.items()]
+    yield f.OLDEST_TRANSACTION, [((), (now_ms - oldest_ms) / 1000)]
+
+
+def groups(node: Node, committed: Committed, ends: Ends) -> Iterator[Collected]:
+    states: Counter[str] = Counter()
+    members: list[Sample] = []
+    generations: list[Sample] = []
+    for shard in _shards(node):
+        for group_id, group in list(shard.state.consumer.items()):
+            states[group.state.value] += 1
+            members.append(((group_id,), len(group.members)))
+            generations.append(((group_id,), group.epoch))
+        for group_id, classic in list(shard.state.classic.items()):
+            states[classic.state.value] += 1
+            members.append(((group_id,), len(classic.members)))
+            generations.append(((group_id,), classic.generation))
+    limit = node.settings.penstock_metrics_max_series
+    node.metrics.series_left_out += max(0, len(members) - limit)
+    yield f.GROUP_STATES, [((state,), count) for state, count in states.items()]
+    yield f.GROUP_MEMBERS, members[:limit]
+    yield f.GROUP_GENERATION, generations[:limit]
+    yield f.GROUP_OFFSET, (((group, topic, str(index)), offset) for group, topic, index, offset in committed)
+    yield f.GROUP_LAG, _lags(committed, ends)
+
+
+def _lags(committed: Committed, ends: Ends) -> Iterator[Sample]:
+    for group_id, topic, index, offset in committed:
+        end = ends.get(TopicPartition(topic, index))
+        if end is not None:
+            yield (group_id, topic, str(index)), max(0, end - offset)
+
+
+def _shards(node: Node) -> list[GroupShard]:
+    partitions = list(node.coordinators.groups.partitions.values())
+    return [partition.shard for partition in partitions if partition.shard is not None]
+
+
+def committed_offsets(node: Node) -> Committed:
+    """Group, topic, partition, offset: of the groups that this broker coordinates, as many as may be named."""
+    limit = node.settings.penstock_metrics_max_series
+    found: Committed = []
+    for shard in _shards(node):
+        offsets = shard.state.offsets
+        for group_id in list(offsets.groups()):
+            for topic, partitions in offsets.of_group(group_id).items():
+                room = limit - len(found)
+                if room < len(partitions):
+                    node.metrics.series_left_out += len(partitions) - max(0, room)
+                named = islice(partitions.items(), room)
+                found += [(group_id, topic, index, each.offset) for index, each in named]
+    return found
+
+
+async def ends_of(node: Node, partitions: set[TopicPartition]) -> Ends:
+    """Where partitions end, as consumers see it: the high watermark of their leaders."""
+    ends: Ends = {}
+    elsewhere: dict[int, list[TopicPartition]] = {}
+    for where in partitions:
+        replica = node.replicas.get(*where)
+        if replica is not None and replica.leader is not None:
+            if replica.leader.is_settled:
+                ends[where] = replica.high_watermark
+            continue
+        topic = node.image.topics.by_name(where.topic)
+        partition = None if topic is None else topic.partitions.get(where.partition)
+        if partition is not None and partition.leader >= 0:
+            elsewhere.setdefault(partition.leader, []).append(where)
+    for found in await asyncio.gather(*(_ask(node, leader, asked) for leader, asked in elsewhere.items())):
+        ends |= found
+    return ends
+
+
+async def _ask(node: Node, leader: int, partitions: list[TopicPartition]) -> Ends:
+    broker = node.image.brokers.get(leader)
+    endpoint = None if broker is None else broker.endpoints.get(node.settings.inter_broker_listener)
+    if endpoint is None:
+        return {}
+    topics: dict[str, ListOffsetsTopic] = {}
+    for name, index in partitions:
+        topic = topics.setdefault(name, ListOffsetsTopic(name=name))
+        topic.partitions.append(ListOffsetsPartition(partition_index=index, timestamp=LATEST))
+    request = ListOffsetsRequest(replica_id=CONSUMER, topics=list(topics.values()))
+    future: asyncio.Future[ListOffsetsResponse | PeerFailed] = node.loop.create_future()
+    peer = node.peers.at(endpoint.host, endpoint.port, CHANNEL)
+    peer.send(request, lambda outcome: None if future.done() else future.set_result(outcome), timeout=ASK_S)
+    answer = await future
+    if isinstance(answer, PeerFailed):
+        return {}
+    return {
+        TopicPartition(topic.name, partition.partition_index): partition.offset
+        for topic in answer.topics
+        for partition in topic.partitions
+        if not partition.error_code and partition.offset >= 0
+    }

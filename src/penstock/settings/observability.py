@@ -1,0 +1,57 @@
+"""What a node tells about itself: metrics and its own log."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from penstock.settings.definition import Type, Value, at_least, one_of, setting
+from penstock.settings.listeners import refusal
+
+_ADDRESS: Final = re.compile(r"(?:\[([0-9a-fA-F:.%]+)\]|([^:\[\]@/]*)):([0-9]{1,5})")
+
+
+def parse_metrics_listener(text: str) -> tuple[str, int] | None:
+    """Host and port; an empty host is every address. None for no text: there is no endpoint."""
+    if not text:
+        return None
+    match = _ADDRESS.fullmatch(text)
+    if match is None or int(match[3]) > 65535:
+        raise refusal(f"penstock.metrics.listener: {text!r} is not HOST:PORT")
+    return match[1] or match[2], int(match[3])
+
+
+def _check_listener(name: str, text: Value) -> None:
+    parse_metrics_listener(text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObservabilitySettings:
+    penstock_metrics_listener: str = setting(
+        Type.STRING,
+        "",
+        _check_listener,
+        "Where to answer Prometheus, as HOST:PORT (an empty host is all addresses, port 0 any free port): "
+        "http://HOST:PORT/metrics. Left out, there is no such endpoint. `penstock up` sets it. An addition to Kafka's "
+        "settings.",
+    )
+    penstock_metrics_max_series: int = setting(
+        Type.INT,
+        20_000,
+        at_least(0),
+        "The most partitions of logs, and of groups, that metrics name one by one; beyond it they are left out, and "
+        "penstock_metrics_series_left_out says how many. An addition to Kafka's settings.",
+    )
+    penstock_log_format: str = setting(
+        Type.STRING,
+        "text",
+        one_of("text", "json"),
+        "How the node writes its own log: lines for people, or one JSON object a line. An addition to Kafka's "
+        "settings.",
+    )
+
+    @cached_property
+    def metrics_endpoint(self) -> tuple[str, int] | None:
+        return parse_metrics_listener(self.penstock_metrics_listener)
