@@ -9,34 +9,22 @@ Offsets outside the log are refused before anything is read. Whoever would rathe
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from penstock.arrow.errors import BadBounds, DataLost
-from penstock.client.admin.topics import EARLIEST, LATEST, by_topic
-from penstock.client.errors import ClientError, raise_for
-from penstock.client.leaders import STALE, Leaders
-from penstock.model.errors import ErrorCode, KafkaError
+from penstock.client.admin.topics import EARLIEST, LATEST
+from penstock.client.leaders import Leaders
+from penstock.client.log_offsets import READ_COMMITTED, LogOffsets
 from penstock.model.ids import TopicPartition
-from penstock.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
 
 PointInLog = str | int | datetime
 Bound = PointInLog | Mapping[int | TopicPartition, PointInLog] | None
 PartitionChoice = Iterable[int | TopicPartition] | None
 
-READ_UNCOMMITTED, READ_COMMITTED = 0, 1
-ISOLATION_LEVELS = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
-
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_RETRY_SECONDS = 0.05
 
 
 class OffsetRange(NamedTuple):
@@ -72,8 +60,8 @@ def resolve_ranges(
     points_at_end = {} if end is None else _points(end, partitions, topics, "end")
     asking = LogOffsets(leaders, isolation, timeout)
     earliest, latest = asking.at(partitions, EARLIEST), asking.at(partitions, LATEST)
-    firsts = asking.points(points_at_start, earliest, latest)
-    ends = asking.points(points_at_end, earliest, latest)
+    firsts = _resolve(asking, points_at_start, earliest, latest)
+    ends = _resolve(asking, points_at_end, earliest, latest)
     ranges: dict[TopicPartition, OffsetRange] = {}
     for partition in partitions:
         first, last = firsts[partition], ends.get(partition, 2**63 - 1)
@@ -140,72 +128,22 @@ def _milliseconds(point: datetime) -> int:
     return -((_EPOCH - point) // timedelta(milliseconds=1))
 
 
-class LogOffsets:
-    """ListOffsets to the leaders, again while they move."""
-
-    def __init__(self, leaders: Leaders, isolation: int, timeout: float) -> None:
-        self._leaders = leaders
-        self._isolation = isolation
-        self._timeout = timeout
-
-    def points(
-        self,
-        points: Mapping[TopicPartition, PointInLog],
-        earliest: Mapping[TopicPartition, int],
-        latest: Mapping[TopicPartition, int],
-    ) -> dict[TopicPartition, int]:
-        found: dict[TopicPartition, int] = {}
-        by_time: dict[int, list[TopicPartition]] = {}
-        for partition, point in points.items():
-            if isinstance(point, datetime):
-                by_time.setdefault(_milliseconds(point), []).append(partition)
-            elif isinstance(point, str):
-                found[partition] = (earliest if point == "earliest" else latest)[partition]
-            else:
-                found[partition] = point
-        for timestamp, partitions in by_time.items():
-            for partition, offset in self.at(partitions, timestamp).items():
-                found[partition] = offset if 0 <= offset < latest[partition] else latest[partition]
-        return found
-
-    def at(self, partitions: list[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
-        deadline = time.monotonic() + self._timeout
-        while True:
-            try:
-                return self._at(partitions, timestamp)
-            except (KafkaError, ClientError) as error:
-                moving = isinstance(error, ClientError) or error.code in STALE
-                if not moving or time.monotonic() > deadline:
-                    raise
-            time.sleep(_RETRY_SECONDS)
-            self._leaders.refresh()
-
-    def _at(self, partitions: list[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
-        by_leader: dict[int, list[TopicPartition]] = {}
-        for partition in partitions:
-            leader = self._leaders.leader_of(partition)
-            if leader is None:
-                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} has no leader")
-            by_leader.setdefault(leader.broker_id, []).append(partition)
-        found: dict[TopicPartition, int] = {}
-        for broker_id, led in by_leader.items():
-            topics = [
-                ListOffsetsTopic(
-                    name=name,
-                    partitions=[ListOffsetsPartition(partition_index=index, timestamp=timestamp) for index in indexes],
-                )
-                for name, indexes in by_topic(led).items()
-            ]
-            request = ListOffsetsRequest(
-                replica_id=-1,
-                isolation_level=self._isolation,
-                topics=topics,
-                timeout_ms=int(self._leaders.cluster.timeout * 1000),
-            )
-            answer = self._leaders.cluster.request_broker(broker_id, request, ListOffsetsResponse)
-            for topic in answer.topics:
-                for result in topic.partitions:
-                    partition = TopicPartition(topic.name, result.partition_index)
-                    raise_for(result.error_code, None, f"offsets of {partition}")
-                    found[partition] = result.offset
-        return found
+def _resolve(
+    asking: LogOffsets,
+    points: Mapping[TopicPartition, PointInLog],
+    earliest: Mapping[TopicPartition, int],
+    latest: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
+    by_time: dict[int, list[TopicPartition]] = {}
+    for partition, point in points.items():
+        if isinstance(point, datetime):
+            by_time.setdefault(_milliseconds(point), []).append(partition)
+        elif isinstance(point, str):
+            found[partition] = (earliest if point == "earliest" else latest)[partition]
+        else:
+            found[partition] = point
+    for timestamp, partitions in by_time.items():
+        for partition, offset in asking.at(partitions, timestamp).items():
+            found[partition] = offset if 0 <= offset < latest[partition] else latest[partition]
+    return found

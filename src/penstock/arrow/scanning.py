@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.arrow.bounds import (
-    ISOLATION_LEVELS,
     Bound,
     OffsetRange,
     PartitionChoice,
@@ -21,6 +20,7 @@ from penstock.arrow.errors import BadBounds, BadColumn
 from penstock.arrow.reading import Reader, ReadSettings
 from penstock.client.errors import BadSetting
 from penstock.client.leaders import Leaders
+from penstock.client.log_offsets import ISOLATION_LEVELS
 from penstock.model.ids import TopicPartition
 
 BATCH_BYTES = 8 * 1024 * 1024

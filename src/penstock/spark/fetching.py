@@ -6,44 +6,21 @@ the next. It takes them for itself while it runs, and leaves them only in good o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
-
-from pyspark.sql.datasource import InputPartition
 
 from penstock.arrow import errors as arrow_errors
 from penstock.arrow.bounds import OffsetRange
 from penstock.arrow.columns import Columns
 from penstock.arrow.reading import Reader, ReadSettings
 from penstock.client.leaders import Leaders
-from penstock.model.ids import ZERO_UUID, TopicPartition, Uuid
+from penstock.model.ids import ZERO_UUID, TopicPartition
 from penstock.spark.options import SourceOptions
-from penstock.spark.planning import Piece, split
+from penstock.spark.pieces import PiecePartition
 from penstock.spark.source_errors import data_lost, lost, report_losses
 
 _BATCH_ROWS = 1_000_000
 _kept: dict[tuple[str, float], Leaders] = {}  # by bootstrap addresses and time-out
-
-
-@dataclass
-class PiecePartition(InputPartition):
-    """What one task reads. Spark pickles it."""
-
-    topic: str
-    partition: int
-    first: int
-    end: int
-    topic_id: Uuid = ZERO_UUID
-
-
-def input_partitions(
-    pieces: Iterable[Piece], options: SourceOptions, topic_ids: Mapping[str, Uuid]
-) -> list[InputPartition]:
-    return [
-        PiecePartition(*piece.partition, piece.first, piece.end, topic_ids.get(piece.partition.topic, ZERO_UUID))
-        for piece in split(pieces, options.partitions_min, options.records_max)
-    ]
 
 
 def record_batches(options: SourceOptions, columns: list[str], piece: PiecePartition) -> Iterator[Any]:

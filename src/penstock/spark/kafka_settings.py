@@ -11,9 +11,9 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from penstock.arrow.bounds import ISOLATION_LEVELS, READ_UNCOMMITTED
 from penstock.client.cluster import parse_bootstrap
 from penstock.client.errors import ClientError
+from penstock.client.log_offsets import ISOLATION_LEVELS, READ_UNCOMMITTED
 from penstock.spark.source_errors import BadOption
 
 PREFIX = "kafka."

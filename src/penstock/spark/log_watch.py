@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import time
 
-from penstock.arrow.bounds import READ_COMMITTED
 from penstock.client.admin.topics import by_topic
 from penstock.client.errors import ClientError
 from penstock.client.leaders import Leaders
+from penstock.client.log_offsets import READ_COMMITTED
 from penstock.model.ids import TopicPartition
 from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from penstock.spark.offsets import Offsets

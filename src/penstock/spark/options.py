@@ -177,7 +177,7 @@ def _with_metadata_age(kafka: KafkaSettings, given: Mapping[str, str]) -> KafkaS
     text = given.get("partition.metadata.cache.ttl.ms")
     if text is None or text == "-1":
         return kafka
-    return replace(kafka, metadata_age=_milliseconds(given, "partition.metadata.cache.ttl.ms", 0))
+    return replace(kafka, metadata_age=(_number(given, "partition.metadata.cache.ttl.ms") or 0) / 1000)
 
 
 def _subscription(given: Mapping[str, str]) -> Subscription:

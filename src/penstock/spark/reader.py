@@ -20,11 +20,11 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from penstock.spark.fetching import PiecePartition, input_partitions, record_batches
 from penstock.spark.filters import Selection, push
 from penstock.spark.log_bounds import resolved, starting_offsets
 from penstock.spark.offsets import SparkOffset, check_order, from_spark, to_spark
 from penstock.spark.options import SourceOptions
+from penstock.spark.pieces import PiecePartition, input_partitions
 from penstock.spark.planning import Piece
 from penstock.spark.stream_planner import StreamPlanner
 from penstock.spark.topic_logs import TopicLogs
@@ -57,7 +57,7 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if not isinstance(partition, PiecePartition):
             return iter(())  # what Spark makes of no partitions at all
-        return record_batches(self._options, self._columns, partition)
+        return _rows(self._options, self._columns, partition)
 
     def _pieces(self, logs: TopicLogs) -> list[Piece]:
         options, selection = self._options, self._selection
@@ -109,8 +109,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, PiecePartition)
-        return record_batches(self._options, self._columns, partition)
+        return _rows(self._options, self._columns, partition)
 
     def stop(self) -> None:
         if self._planner is not None:
             self._planner.close()
+
+
+def _rows(options: SourceOptions, columns: list[str], piece: PiecePartition) -> Iterator[Any]:
+    """Only tasks decode records; planning does not wait for what that takes to import."""
+    from penstock.spark.fetching import record_batches
+
+    return record_batches(options, columns, piece)

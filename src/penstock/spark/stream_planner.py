@@ -10,12 +10,12 @@ from pyspark.sql.datasource import InputPartition
 
 from penstock.client.errors import ClientError
 from penstock.model.errors import KafkaError
-from penstock.spark.fetching import input_partitions
 from penstock.spark.group_progress import GroupProgress
 from penstock.spark.log_bounds import starting_offsets
 from penstock.spark.log_watch import LogWatch
 from penstock.spark.offsets import Offsets
 from penstock.spark.options import SourceOptions
+from penstock.spark.pieces import input_partitions
 from penstock.spark.planning import Admission, plan
 from penstock.spark.source_errors import ForeignCheckpoint, lost, report_losses
 from penstock.spark.topic_logs import TopicLogs

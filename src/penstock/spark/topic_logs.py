@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TypeVar
 
-from penstock.arrow.bounds import READ_UNCOMMITTED, LogOffsets
 from penstock.client.admin.topics import EARLIEST, LATEST
 from penstock.client.errors import ClientError, TimedOut, Unreachable, raise_for
 from penstock.client.leaders import PROPAGATION_SECONDS, STALE, Leaders, first_contact
+from penstock.client.log_offsets import READ_UNCOMMITTED, LogOffsets
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import ZERO_UUID, TopicPartition, Uuid
 from penstock.protocol.messages.metadata import MetadataResponseTopic
