@@ -73,7 +73,7 @@ def test_a_running_query_and_its_end(
     seen = told(cluster, "progress")
     assert seen is not None
     assert (seen.query_id, seen.run_id, seen.state, seen.error) == (query.id, query.runId, "running", None)
-    assert (seen.batch_id, seen.rows_total, seen.state_rows) == (0, 10, 2)
+    assert (seen.batch_id, seen.rows_total, seen.state_rows, seen.lag) == (0, 10, 2, 0)
     assert seen.state_memory_bytes > 0
     assert seen.watermark_ms is None
     assert [(each.description, each.group, each.rows) for each in seen.sources] == [

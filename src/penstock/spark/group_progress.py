@@ -18,23 +18,6 @@ from penstock.client.errors import ClientError
 from penstock.model.errors import KafkaError
 from penstock.model.ids import TopicPartition
 
-GROUP_OPTION = "kafka.group.id"
-PREFIX_OPTION = "groupidprefix"
-DEFAULT_PREFIX = "spark"
-
-Options = Mapping[str, str]
-"""Of a source, with names in lower case."""
-
-
-def group_of_source(options: Options) -> str | None:
-    """The group that was asked for."""
-    return options.get(GROUP_OPTION) or None
-
-
-def group_of_query(options: Options, name: str | None, query_id: str) -> str:
-    """The group that was asked for, else one named after the query: `spark-orders`."""
-    return group_of_source(options) or f"{options.get(PREFIX_OPTION) or DEFAULT_PREFIX}-{name or query_id}"
-
 
 class GroupProgress:
     """Commits for one cluster. For one thread; each call takes no longer than a few times `timeout`, and raises a

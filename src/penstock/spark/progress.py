@@ -31,7 +31,9 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from penstock.client.errors import ClientError
 from penstock.model.errors import KafkaError
 from penstock.model.ids import TopicPartition
-from penstock.spark.group_progress import GroupProgress, group_of_query, group_of_source
+from penstock.spark.datasource import NAME
+from penstock.spark.group_progress import GroupProgress
+from penstock.spark.options import stream_options
 from penstock.spark.pipelines import PipelinesTopic
 from penstock.spark.query_board import Group, QueryBoard, Word
 from penstock.spark.query_progress import QueryProgress, SourceIdentity
@@ -41,11 +43,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock.spark")
 
-FORMAT = "penstock"
 REQUEST_SECONDS = 2.0
 EXIT_SECONDS = 3.0
-_BOOTSTRAP_OPTION = "kafka.bootstrap.servers"
-_TOPIC_OPTIONS = ("subscribe", "subscribepattern", "assign")
 
 
 def watch(spark: SparkSession, bootstrap: str | None = None) -> QueryListener:
@@ -123,17 +122,16 @@ class QueryListener(StreamingQueryListener):
             if not leaf.isStreaming() or any(leaf.equals(other) for other in seen):
                 continue
             seen.append(leaf)
-            if leaf.getClass().getSimpleName() != "StreamingRelationV2" or leaf.sourceName() != FORMAT:
+            if leaf.getClass().getSimpleName() != "StreamingRelationV2" or leaf.sourceName() != NAME:
                 yield SourceIdentity(leaf.toString())
                 continue
-            given = leaf.extraOptions().asCaseSensitiveMap()
-            options = {key.lower(): given[key] for key in given}
-            topics = next((options[option] for option in _TOPIC_OPTIONS if option in options), "")
+            options = stream_options(dict(leaf.extraOptions().asCaseSensitiveMap()))
+            group = options.kafka.group_id
             yield SourceIdentity(
-                f"{FORMAT}: {topics}",
-                bootstrap=options.get(_BOOTSTRAP_OPTION),
-                group=group_of_query(options, name, query_id),
-                shared=group_of_source(options) is not None,
+                f"{NAME}: {options.subscription}",
+                bootstrap=options.kafka.bootstrap,
+                group=group or f"{options.group_prefix}-{name or query_id}",
+                shared=group is not None,
             )
 
     @property
