@@ -6,6 +6,7 @@ included, without the first batches of a query, in which code is generated and c
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -97,16 +98,15 @@ def rows_a_second(
         measured = _progress(query, WARM_UP_BATCHES + batches)[WARM_UP_BATCHES:]
     finally:
         query.stop()
-    return sum(each["numInputRows"] for each in measured) / sum(
-        each["durationMs"]["triggerExecution"] / 1000 for each in measured
-    )
+    seconds = sum(int(each["durationMs"]["triggerExecution"]) / 1000 for each in measured)
+    return sum(int(each["numInputRows"]) for each in measured) / seconds
 
 
 def _progress(query: StreamingQuery, batches: int) -> list[dict[str, Any]]:
     """Of the first batches that had rows."""
     deadline = time.monotonic() + TIMEOUT_S
     while True:
-        found = [dict(each) for each in query.recentProgress if each["numInputRows"]]
+        found = [each for each in map(_plain, query.recentProgress) if each["numInputRows"]]
         if len(found) >= batches:
             return found[:batches]
         if not query.isActive:
@@ -114,6 +114,11 @@ def _progress(query: StreamingQuery, batches: int) -> list[dict[str, Any]]:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{len(found)} batches of {batches} within {TIMEOUT_S} s")
         time.sleep(0.05)
+
+
+def _plain(progress: Any) -> dict[str, Any]:
+    parsed: dict[str, Any] = json.loads(progress.json)
+    return parsed
 
 
 @contextmanager
