@@ -26,7 +26,7 @@ from penstock.client.producer import Producer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 VALUE_BYTES = 100
 WARM_UP_BATCHES = 2
