@@ -1,0 +1,99 @@
+"""Pages of metrics: where brokers have them, and what they say.
+
+A broker tells where its endpoint is as one of its settings, so whoever has a bootstrap address finds them all. They are
+optional: a cluster of Apache Kafka has none, and a firewall may be in between.
+"""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from penstock.client.errors import ClientError
+from penstock.model.errors import KafkaError
+from penstock.settings.listeners import is_wildcard
+from penstock.settings.observability import parse_metrics_listener
+
+if TYPE_CHECKING:
+    from penstock.client.admin import Admin
+
+SETTING = "penstock.metrics.listener"
+PAGE_BYTES_MAX = 64 * 1024 * 1024
+
+Labels = Mapping[str, str]
+
+
+class Page:
+    """One scrape: numbers by name and labels."""
+
+    def __init__(self, text: str) -> None:
+        from prometheus_client.parser import text_string_to_metric_families
+
+        self._samples: dict[str, list[tuple[Labels, float]]] = {}
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                self._samples.setdefault(sample.name, []).append((sample.labels, sample.value))
+
+    @property
+    def names(self) -> set[str]:
+        return set(self._samples)
+
+    def of(self, name: str, **labels: str) -> Iterator[tuple[Labels, float]]:
+        """Samples that have at least these labels."""
+        for found, value in self._samples.get(name, ()):
+            if all(found.get(key) == wanted for key, wanted in labels.items()):
+                yield found, value
+
+    def total(self, name: str, **labels: str) -> float:
+        return sum(value for _, value in self.of(name, **labels))
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """Of the only one; None if there is none."""
+        values = [value for _, value in self.of(name, **labels)]
+        return values[0] if len(values) == 1 else None
+
+    def by(self, label: str, name: str) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for labels, value in self.of(name):
+            found[labels.get(label, "")] = found.get(labels.get(label, ""), 0) + value
+        return found
+
+
+def read_page(url: str, timeout: float = 5.0) -> Page:
+    """Raises OSError or ValueError if it cannot be had."""
+    # Never through a proxy: what is asked for stands beside the brokers.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(url, timeout=timeout) as answer:
+        return Page(answer.read(PAGE_BYTES_MAX).decode("utf-8"))
+
+
+def find_pages(admin: Admin, hosts: Mapping[int, str]) -> dict[int, str]:
+    """Where brokers, named with their hosts, have their metrics; without those that have none or do not say."""
+    from penstock.client.admin import ResourceType
+
+    found: dict[int, str] = {}
+    for broker_id, host in hosts.items():
+        try:
+            configs = admin.configs.describe(ResourceType.BROKER, str(broker_id))
+            setting = next((each.value for each in configs if each.name == SETTING), None)
+            address = parse_metrics_listener(setting or "")
+        except (ClientError, KafkaError):
+            continue
+        if address is not None and address[1]:
+            listens_on = host if is_wildcard(address[0]) else address[0]
+            shown = f"[{listens_on}]" if ":" in listens_on else listens_on
+            found[broker_id] = f"http://{shown}:{address[1]}/metrics"
+    return found
+
+
+def read_pages(urls: Mapping[int, str], timeout: float = 5.0) -> dict[int, Page]:
+    """Those that answer."""
+    pages: dict[int, Page] = {}
+    for broker_id, url in urls.items():
+        try:
+            pages[broker_id] = read_page(url, timeout)
+        except (OSError, ValueError, urllib.error.URLError):
+            continue
+    return pages
