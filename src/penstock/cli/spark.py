@@ -1,0 +1,202 @@
+"""`penstock spark`: run PySpark programs, and see whether Spark works here."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.output import Json, command_group, fail, print_json
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+app = command_group("Run PySpark programs that read and write topics; Java need not be installed.")
+
+Master = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="local\\[4], spark://HOST:7077, ...; all cores of this machine unless given.",
+        show_default=False,
+    ),
+]
+ShipEnv = Annotated[
+    bool, typer.Option("--ship-env", help="Pack this Python environment for a cluster whose executors lack it.")
+]
+ShipWithout = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PACKAGE", help="Not this installed package, with --ship-env; repeatable.", show_default=False
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--conf", "-c", metavar="NAME=VALUE", help="A setting of Spark's; repeatable.", show_default=False),
+]
+
+
+@app.command(context_settings={"allow_interspersed_args": False})
+def run(
+    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="A Python program.", show_default=False)],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="ARGUMENT...", help="For the program.", show_default=False)
+    ] = None,
+    master: Master = None,
+    ship_env: ShipEnv = False,
+    ship_without: ShipWithout = None,
+    conf: Settings = None,
+) -> None:
+    """Run a PySpark program with everything found for it: Java, Python, settings for small batches, quiet logs.
+
+    The program asks for its session with penstock.spark.session() or in Spark's own way; what it says there goes before
+    what is said here. Options of the program follow its name.
+
+    Examples:
+
+        penstock spark run orders.py
+        penstock spark run --conf spark.driver.memory=4g orders.py --since yesterday
+        penstock spark run --master spark://10.0.0.7:7077 --ship-env orders.py
+    """
+    from penstock.spark.session import COMMAND_LINE, CommandLine, plan
+
+    if not os.path.isfile(script):
+        fail(f"{script}: no such file")
+    config = _settings(conf)
+    asked = {**config, "spark.master": master} if master else config
+    name = os.path.splitext(os.path.basename(script))[0]
+    planned = plan(name, asked, ship_env=ship_env, ship_without=ship_without or ())
+    submitted = [word for key, value in planned.config.items() for word in ("--conf", f"{key}={value}")]
+    said = CommandLine(master, ship_env, ship_without or (), config)
+    environment = {
+        **os.environ,
+        **planned.environment,
+        COMMAND_LINE: said.to_text(),
+        "PYSPARK_SUBMIT_ARGS": shlex.join([*submitted, "pyspark-shell"]),
+    }
+    sys.stdout.flush()
+    os.execve(sys.executable, [sys.executable, script, *(arguments or ())], environment)
+
+
+@app.command()
+def check(
+    master: Master = None,
+    ship_env: ShipEnv = False,
+    ship_without: ShipWithout = None,
+    conf: Settings = None,
+    json: Json = False,
+) -> None:
+    """See whether Spark works here, step by step, with the time that each step takes.
+
+    Names the Java and the versions in use, compiles what the first query would have to wait for, starts a session and
+    runs a task in Python on every core.
+
+    Examples:
+
+        penstock spark check
+        penstock spark check --master spark://10.0.0.7:7077 --ship-env
+    """
+    report = _Report(json)
+    report.found("python", f"{sys.version.split()[0]}, {sys.executable}")
+    java = _find_java(report)
+    report.found("java", f"{java.version}, {java.executable} ({java.origin})")
+
+    from penstock.spark.kernels import compile_kernels
+    from penstock.spark.session import session
+
+    with report.timed("kernels", "compiled"):
+        compile_kernels()
+    config = _settings(conf)
+    with report.timed("session", "started"):
+        spark = session("penstock-check", master, config, ship_env=ship_env, ship_without=ship_without or ())
+    try:
+        report.found("spark", f"{spark.version}, {spark.sparkContext.master}")
+        with report.timed("first job", "done"):
+            found = _run_tasks(spark)
+        with report.timed("second job", "done"):
+            _run_tasks(spark)
+    finally:
+        spark.stop()
+    for line in found:
+        report.found("executors", line)
+    report.end()
+
+
+class _Report:
+    """Lines as they come, or one object at the end."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+        self._content: dict[str, Any] = {}
+
+    def found(self, what: str, text: str) -> None:
+        self._content[what.replace(" ", "_")] = text
+        if not self._as_json:
+            print(f"{what:12} {text}", flush=True)
+
+    def timed(self, what: str, text: str) -> _Step:
+        return _Step(self, what, text)
+
+    def end(self) -> None:
+        if self._as_json:
+            print_json(self._content)
+
+
+class _Step:
+    def __init__(self, report: _Report, what: str, text: str) -> None:
+        self._report, self._what, self._text = report, what, text
+
+    def __enter__(self) -> None:
+        self._began = time.monotonic()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._report.found(self._what, f"{self._text} in {time.monotonic() - self._began:.1f} s")
+
+
+def _find_java(report: _Report) -> Any:
+    from penstock.spark.java import find_java
+
+    java = find_java()
+    for reason in java.passed_over:
+        report.found("passed over", reason)
+    return java
+
+
+def _run_tasks(spark: SparkSession) -> list[str]:
+    """Which Python and which Penstock executors have; a line for every difference."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.functions import udf
+
+    @udf("string")
+    def versions(_: int) -> str:
+        import sys
+
+        import penstock
+        import penstock.arrow
+
+        return f"Python {sys.version.split()[0]}, Penstock {penstock.__version__}"
+
+    tasks = spark.sparkContext.defaultParallelism
+    try:
+        rows = spark.range(tasks, numPartitions=tasks).select(versions("id")).distinct().collect()
+    except PySparkException as error:
+        if "No module named" in str(error):
+            fail("executors lack Penstock or what it needs: install penstock[spark] on them, or use --ship-env")
+        raise
+    return sorted(row[0] for row in rows)
+
+
+def _settings(pairs: list[str] | None) -> Mapping[str, str]:
+    settings = {}
+    for pair in pairs or ():
+        name, equals, value = pair.partition("=")
+        if not equals or not name.startswith("spark."):
+            fail(f"--conf {pair!r} is not spark.NAME=VALUE")
+        settings[name.strip()] = value.strip()
+    return settings

@@ -1,0 +1,93 @@
+"""What a session is set to unless its user says otherwise.
+
+Spark's own defaults are made for clusters and large batches: 200 shuffle partitions, a web server, checksums beside
+every checkpoint file. On one machine each of them costs more than the work of a small batch. Only settings that were
+measured to help are here (docs/spark.md has the figures).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+LOG_SETTINGS = os.path.join(os.path.dirname(__file__), "log4j2.properties")
+
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
+_CLUSTER_URL = re.compile(r"(spark|k8s)://\S+|yarn|local-cluster\[.+\]")
+_LOCAL_URL = re.compile(r"local(\[(?P<cores>\*|[1-9]\d*)(\s*,\s*[1-9]\d*)?\])?")
+_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
+_WITHOUT_VFORK = 22  # newer ones deprecate it, with five lines on the terminal
+_LOOPBACK = ("127.", "localhost", "[::1]")
+
+
+def is_local(master: str) -> bool:
+    return _LOCAL_URL.fullmatch(master) is not None
+
+
+def is_master(master: str) -> bool:
+    """Whether Spark would know what to do with it; it takes seconds and a page of Java to say so itself."""
+    return is_local(master) or _CLUSTER_URL.fullmatch(master) is not None
+
+
+def master_addresses(master: str) -> list[tuple[str, int]]:
+    """Of `spark://a:7077,b:7077`; none for masters that are not reached that way."""
+    scheme, _, rest = master.partition("://")
+    if scheme != "spark":
+        return []
+    addresses = []
+    for address in rest.split(","):
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal():
+            raise ValueError(f"{master}: an address is HOST:PORT, not {address!r}")
+        addresses.append((host.strip("[]"), int(port)))
+    return addresses
+
+
+def session_defaults(master: str, *, java: int, quiet: bool) -> dict[str, str]:
+    """For the Java of that version."""
+    options = []
+    if java < _WITHOUT_VFORK:
+        options.append("-Djdk.lang.Process.launchMechanism=VFORK")  # a process is started without another between
+    if quiet:
+        options.append(f"-Dlog4j2.configurationFile=file:{LOG_SETTINGS}")
+    defaults = {
+        "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if is_local(master):
+        options.append("-XX:+UseParallelGC")  # fewer threads and barriers than G1: small batches are short
+        defaults |= {
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": str(_cores(master)),
+            # Without a checksum file beside every checkpoint file, half the files and their renames.
+            "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+            "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+        }
+    if is_local(master) or all(host.startswith(_LOOPBACK) for host in _hosts(master)):
+        defaults |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    return defaults | {JAVA_OPTIONS: " ".join(options)}
+
+
+def with_defaults(config: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
+    """`config` wins. Java's options are joined: the JVM takes the last of two that differ, but two garbage collectors
+    it refuses."""
+    options = config.get(JAVA_OPTIONS, "")
+    ours = defaults.get(JAVA_OPTIONS, "")
+    if _COLLECTOR.search(options):
+        ours = _COLLECTOR.sub("", ours)
+    joined = " ".join(f"{ours} {options}".split())
+    return {**defaults, **config, **({JAVA_OPTIONS: joined} if joined else {})}
+
+
+def _hosts(master: str) -> list[str]:
+    return [host for host, _ in master_addresses(master)] or [master]
+
+
+def _cores(master: str) -> int:
+    matched = _LOCAL_URL.fullmatch(master)
+    cores = matched["cores"] if matched is not None else None
+    if cores is None:
+        return 1
+    return len(os.sched_getaffinity(0)) if cores == "*" else int(cores)
