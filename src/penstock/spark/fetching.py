@@ -53,6 +53,13 @@ def record_batches(options: SourceOptions, columns: list[str], piece: PieceParti
     _kept[_key(options)] = leaders
 
 
+def close_connections() -> None:
+    """Those that the last task left."""
+    for leaders in _kept.values():
+        leaders.close()
+    _kept.clear()
+
+
 def _key(options: SourceOptions) -> tuple[str, float]:
     return options.kafka.bootstrap, options.kafka.request_timeout
 

@@ -24,21 +24,22 @@ _log = logging.getLogger(__name__)
 
 _IDLE_GAP_SECONDS = 0.05
 _IDLE_WAIT_SECONDS = 0.1
-_CATCH_UP_SECONDS = 2.0
-_COMMIT_SECONDS = 2.0
-_COMMIT_AGAIN_SECONDS = 10.0
+CATCH_UP_SECONDS = 2.0
+_COMMIT_SECONDS = 3.0
+_COMMIT_AGAIN_SECONDS = 3.0
 
 
 class StreamPlanner:
     """Where a stream begins, and how far each batch goes."""
 
     def __init__(self, options: SourceOptions) -> None:
-        self._options = options
+        self.options = options
         self._logs = TopicLogs(options)
         self._watch = LogWatch(self._logs.leaders, options.kafka.isolation)
         self._group = SourceGroup(options)
         self._admission = Admission(options.limits)
         self._target: Offsets | None = None
+        self._outdated: Offsets = {}  # offsets in topics that are not there any more, though others are of the name
         self._idle_at: Offsets | None = None  # what the last call, which had nothing new, was asked about
         self._idle_since = 0.0
         self.known: Offsets = {}  # where the partitions ended at the last look
@@ -50,7 +51,7 @@ class StreamPlanner:
     def initial(self) -> Offsets:
         logs = self._logs
         logs.look()
-        return starting_offsets(self._options, logs, logs.begins(), logs.ends())
+        return starting_offsets(self.options, logs, logs.begins(), logs.ends())
 
     def stop_at_present(self) -> None:
         """Read what there is now, and no more."""
@@ -72,30 +73,44 @@ class StreamPlanner:
         idle = self._idle_at == start and time.monotonic() - self._idle_since < _IDLE_GAP_SECONDS
         partitions = self._logs.partitions
         self._logs.look_if_old()
+        start = self._still_valid(start)
         if not idle or partitions != self._logs.partitions or self._watch.wait(self.known, _IDLE_WAIT_SECONDS):
             self.known = self._ends(start)
         end = self._admitted(start, everything)
         self._idle_at, self._idle_since = (dict(start), time.monotonic()) if end == start else (None, 0.0)
         return end
 
+    def pieces(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
+        """What the tasks of a batch read."""
+        self._check_origin(start)
+        self._logs.look_if_old()
+        start = self._still_valid(start)
+        planned = plan(start, end, self._begins_of_new(start, end))
+        gone = [piece for piece in planned.pieces if piece.partition.topic not in self._logs.topic_ids]
+        losses = planned.losses + [lost(*piece, "the topic was deleted") for piece in gone]
+        report_losses(losses, fail=self.options.fail_on_data_loss)
+        here = [piece for piece in planned.pieces if piece not in gone]
+        return input_partitions(here, self.options, self._logs.topic_ids)
+
     def _admitted(self, start: Offsets, everything: bool, *, minimum: bool = True) -> Offsets:
-        if everything and self._options.limits.offsets_max is None and self._options.limits.offsets_min is None:
-            return dict(self.known)
-        begins = {**self._begins_of_new(start, self.known), **start}
         if everything:
             return dict(self.known)
+        begins = self._begins_of_new(start, self.known) | start
         return self._admission.admit(begins, self.known, time.monotonic(), minimum=minimum)
 
-    def pieces(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
-        self._logs.look_if_old()
-        self._check_origin(start)
-        planned = plan(start, end, self._begins_of_new(start, end))
-        fail = self._options.fail_on_data_loss
-        report_losses(planned.losses, fail=fail)
-        gone = [piece for piece in planned.pieces if piece.partition.topic not in self._logs.topic_ids]
-        report_losses([lost(*piece, "the topic was deleted") for piece in gone], fail=fail)
-        here = [piece for piece in planned.pieces if piece not in gone]
-        return input_partitions(here, self._options, self._logs.topic_ids)
+    def _still_valid(self, start: Offsets) -> Offsets:
+        """Without offsets of topics that were deleted, and whose name another has now: that is read from its beginning,
+        by the batch that begins here, however often Spark asks for the plan of it."""
+        for topic in self._logs.recreated & {each.topic for each in start}:
+            outdated = {each: offset for each, offset in start.items() if each.topic == topic}
+            losses = [
+                f"{each}: was read up to {outdated[each]}, and was deleted and created again" for each in outdated
+            ]
+            report_losses(losses, fail=self.options.fail_on_data_loss)
+            self._outdated |= outdated
+        self._logs.recreated.clear()
+        self._outdated = {each: offset for each, offset in self._outdated.items() if start.get(each) == offset}
+        return {each: offset for each, offset in start.items() if each not in self._outdated}
 
     def _begins_of_new(self, start: Offsets, end: Offsets) -> Offsets:
         """Partitions that were added since are read from their beginning."""
@@ -107,24 +122,22 @@ class StreamPlanner:
     def _ends(self, start: Offsets) -> Offsets:
         """Where the partitions end. One that ends before what was read has lost records, unless its new leader is
         only catching up, or the query has begun to heed transactions."""
-        deadline = time.monotonic() + _CATCH_UP_SECONDS
+        deadline = time.monotonic() + CATCH_UP_SECONDS
         while True:
             ends = self._logs.ends()
             behind = [each for each, end in ends.items() if end < start.get(each, 0)]
-            recreated = [each for each in behind if each.topic in self._logs.recreated]
-            if behind:
-                log_ends = self._logs.log_ends()
-                unread = [each for each in behind if log_ends.get(each, 0) >= start[each] and each not in recreated]
-                ends |= {each: start[each] for each in unread}
-                behind = [each for each in behind if each not in unread]
-            if not behind or recreated or time.monotonic() > deadline:
+            if not behind:
                 return ends
-            time.sleep(self._options.offset_retry_interval)
+            log_ends = self._logs.log_ends()
+            ends |= {each: start[each] for each in behind if log_ends.get(each, 0) >= start[each]}
+            if all(ends[each] == start[each] for each in behind) or time.monotonic() > deadline:
+                return ends
+            time.sleep(self.options.offset_retry_interval)
 
     def _check_origin(self, start: Offsets) -> None:
-        subscription = self._options.subscription
+        subscription = self.options.subscription
         foreign = sorted({each.topic for each in start if not subscription.takes_topic(each.topic)})
-        if foreign and self._options.fail_on_data_loss:
+        if foreign and self.options.fail_on_data_loss:
             raise ForeignCheckpoint(
                 f"the checkpoint holds offsets of topic {foreign[0]!r}, which {subscription.option}={subscription} "
                 f"does not read: if it is another query's, give this one a checkpointLocation of its own; if the topic "

@@ -34,8 +34,9 @@ class TopicLogs:
         self._bootstrap = kafka.bootstrap
         self.leaders = Leaders(kafka.bootstrap, timeout=kafka.request_timeout)
         self.topic_ids: dict[str, Uuid] = {}
-        self.recreated: set[str] = set()  # topics that were deleted and created again under our eyes
+        self.recreated: set[str] = set()  # topics that were deleted and created again, which somebody has to mind
         self.partitions: list[TopicPartition] = []
+        self._seen: dict[str, Uuid] = {}  # every topic there ever was
         self._looked: float | None = None
 
     def __enter__(self) -> TopicLogs:
@@ -100,6 +101,7 @@ class TopicLogs:
         self.recreated.update(changed)
         self.leaders.forget([*gone, *changed])
         self.topic_ids = {name: topic.topic_id for name, topic in there.items()}
+        self._seen |= self.topic_ids
         existing = {TopicPartition(name, each.partition_index) for name in there for each in there[name].partitions}
         wanted = self._subscription.partitions
         partitions = sorted(existing & wanted if wanted else existing)
@@ -121,7 +123,7 @@ class TopicLogs:
         return True
 
     def _is_another(self, topic: MetadataResponseTopic) -> bool:
-        known = self.topic_ids.get(topic.name or "", ZERO_UUID)
+        known = self._seen.get(topic.name or "", ZERO_UUID)
         return known not in (ZERO_UUID, topic.topic_id)
 
     def _not_there(self, missing: list[str]) -> BadOption:
