@@ -7,7 +7,22 @@ from typing import Annotated, Any
 import typer
 
 from penstock import __version__
-from penstock.cli import bench, cluster, consume, demo, groups, log, produce, server, spark, topics, transactions, up
+from penstock.cli import (
+    bench,
+    cluster,
+    consume,
+    demo,
+    doctor,
+    groups,
+    log,
+    produce,
+    server,
+    spark,
+    top,
+    topics,
+    transactions,
+    up,
+)
 
 # Wrong usage; typer keeps the class to itself.
 UsageError: type[Exception] = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "UsageError")
@@ -50,6 +65,8 @@ def application() -> Any:
     app.add_typer(groups.app, name="groups", rich_help_panel="Use")
     app.add_typer(transactions.app, name="transactions", rich_help_panel="Use")
     app.add_typer(spark.app, name="spark", rich_help_panel="Use")
+    app.command("top", rich_help_panel="Look")(top.top)
+    app.command("doctor", rich_help_panel="Look")(doctor.doctor)
     app.add_typer(cluster.app, name="cluster", rich_help_panel="Look")
     app.add_typer(log.app, name="log", rich_help_panel="Look")
     app.add_typer(bench.app, name="bench", rich_help_panel="Look")

@@ -302,6 +302,9 @@ VIRTUAL = _declare(PROCESS, "gauge", "process_virtual_memory_bytes", "Virtual me
 OPEN_FILES = _declare(PROCESS, "gauge", "process_open_fds", "Open file descriptors.")
 MAX_FILES = _declare(PROCESS, "gauge", "process_max_fds", "How many there may be.")
 START_TIME = _declare(PROCESS, "gauge", "process_start_time_seconds", "When the process started, as Unix time.")
+CLOCK = _declare(
+    PROCESS, "gauge", "penstock_clock_seconds", "The node's clock, as Unix time; compare it with your own."
+)
 SCRAPES = _declare(PROCESS, "counter", "penstock_metrics_scrapes_total", "How often these numbers were asked for.")
 LEFT_OUT = _declare(
     PROCESS,

@@ -83,6 +83,7 @@ def process(node: Node) -> Iterator[Collected]:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     yield f.CPU, [((), usage.ru_utime + usage.ru_stime)]
     yield f.MAX_FILES, [((), resource.getrlimit(resource.RLIMIT_NOFILE)[0])]
+    yield f.CLOCK, [((), node.clock.now_ms() / 1000)]
     yield f.SCRAPES, [((), node.metrics.scrapes)]
     yield f.LEFT_OUT, [((), node.metrics.series_left_out)]
     if os.path.exists("/proc/self/stat"):

@@ -1,0 +1,112 @@
+"""`penstock doctor`."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.arguments import parse_duration
+from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, coloured, fail, note, print_json
+
+if TYPE_CHECKING:
+    from penstock.doctor.findings import Finding
+    from penstock.doctor.observations import Observations
+
+HEALTHY, FINDINGS, CANNOT_CHECK = 0, 1, 2
+WIDTH = 100
+
+
+def doctor(
+    address: Annotated[
+        str | None,
+        typer.Argument(metavar="[HOST:PORT,...]", help="The address to check.", show_default="--bootstrap-server"),
+    ] = None,
+    cluster_id: Annotated[
+        str | None, typer.Option(metavar="ID", help="The cluster that it should be.", show_default=False)
+    ] = None,
+    max_lag: Annotated[
+        int, typer.Option(min=0, metavar="RECORDS", help="A group that is further behind lags.")
+    ] = 10_000,
+    min_disk_free: Annotated[
+        float, typer.Option(min=0, max=100, metavar="PERCENT", help="A disk with less room is nearly full.")
+    ] = 10.0,
+    max_clock_skew: Annotated[
+        str, typer.Option(metavar="DURATION", help="A clock that is further off is wrong.")
+    ] = "2s",
+    longer_than: Annotated[
+        str, typer.Option(metavar="DURATION", help="Look at transactions that are open for longer.")
+    ] = "15m",
+    watch: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to watch groups.")] = 5.0,
+    timeout: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="How long to wait for an answer.")] = 5.0,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
+) -> int:
+    """Check a cluster from here, and say what is wrong, why, and what to do.
+
+    Looks at the addresses (the ones given, and those that brokers tell clients to connect to), the cluster id, brokers
+    and controllers, partitions, clocks, disks, transactions and groups. It only reads. Exits with 0 if all is well, 1
+    if something was found, 2 if nobody answered. Works with any Kafka-compatible cluster; clocks of brokers are known
+    where they have metrics.
+
+    Examples:
+
+        penstock doctor
+        penstock doctor broker-1.example.com:9092 --cluster-id 5L6g3nShT-eMCtK--X86sw
+        penstock doctor --json | jq '.findings[].code'
+    """
+    from penstock.client.errors import ClientError
+    from penstock.doctor.diagnosis import can_check, diagnose
+    from penstock.doctor.findings import Limits
+    from penstock.doctor.observing import Patience, observe
+
+    limits = Limits(
+        lag_max=max_lag,
+        disk_free_min=min_disk_free / 100,
+        clock_skew_max_ms=_milliseconds("--max-clock-skew", max_clock_skew),
+        cluster_id=cluster_id,
+    )
+    patience = Patience(timeout_s=timeout, watch_s=watch, transaction_ms=_milliseconds("--longer-than", longer_than))
+    try:
+        seen = observe(address or bootstrap_server, patience)
+    except ClientError as error:
+        fail(str(error))
+    findings = diagnose(seen, limits)
+    status = CANNOT_CHECK if not can_check(seen) else FINDINGS if findings else HEALTHY
+    if json:
+        checked = {"checked": seen.cluster_id is not None or can_check(seen), "cluster_id": seen.cluster_id}
+        print_json({**checked, "findings": findings, "unobserved": seen.unobserved})
+    else:
+        _print(seen, findings, status)
+    return status
+
+
+def _milliseconds(option: str, text: str) -> int:
+    return int(parse_duration(option, text).total_seconds() * 1000)
+
+
+def _print(seen: Observations, findings: list[Finding], status: int) -> None:
+    if status != CANNOT_CHECK:
+        up = sum(not broker.fenced for broker in seen.brokers)
+        print(
+            f"cluster {seen.cluster_id}: {_count(up, 'broker')}, {_count(len(seen.partitions), 'partition')}, "
+            f"{_count(len(seen.groups), 'group')}"
+        )
+    for number, finding in enumerate(findings):
+        if number or status != CANNOT_CHECK:
+            print()
+        mark = "ERROR" if finding.severity == "error" else "warning"
+        colour = "\x1b[1;31m" if finding.severity == "error" else "\x1b[1;33m"
+        print(f"{colour}{mark}\x1b[0m {finding.what}" if coloured() else f"{mark} {finding.what}")
+        about = [("about", finding.subject)] if finding.subject not in finding.what else []
+        for title, text in (*about, ("why", finding.why), ("do", finding.todo)):
+            print(textwrap.fill(text, WIDTH, initial_indent=f"  {title:6}", subsequent_indent=" " * 8))
+    if status == HEALTHY:
+        print("all is well")
+    for each in seen.unobserved:
+        note(f"not checked: {each}")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

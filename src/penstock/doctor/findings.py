@@ -1,0 +1,47 @@
+"""What the doctor finds, by which limits, and the words for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from penstock.doctor.observations import PartitionSeen
+
+Severity = Literal["error", "warning"]
+
+NAMED_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    code: str
+    severity: Severity
+    subject: str  # the address, broker, partition or group it is about
+    what: str
+    why: str
+    todo: str
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    lag_max: int = 10_000  # records of a group, over all partitions
+    disk_free_min: float = 0.10
+    clock_skew_max_ms: int = 2_000
+    rebalances_max: int = 1  # while we watch
+    cluster_id: str | None = None  # what the cluster should be
+
+
+def named(partitions: Sequence[PartitionSeen]) -> str:
+    names = ", ".join(str(each.where) for each in partitions[:NAMED_MAX])
+    return names if len(partitions) <= NAMED_MAX else f"{names} and {len(partitions) - NAMED_MAX} more"
+
+
+def count(number: int, noun: str) -> str:
+    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{number} {noun}" if number == 1 else f"{number} {plural}"
+
+
+def minutes(milliseconds: int) -> str:
+    seconds = milliseconds // 1000
+    return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"

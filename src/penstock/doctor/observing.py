@@ -1,0 +1,351 @@
+"""Looking at a cluster over the wire, from where the doctor runs.
+
+First the addresses, one by one and without help, as each may be what is wrong: those we were given, then those that
+brokers tell clients of. Everything else is asked through those that answer; a question that cannot be answered is
+noted and passed over. Groups are watched for a little while, as a look at one moment does not tell who stands still,
+who falls behind and who cannot settle; where there are none there is nothing to wait for.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock.client.admin import Admin, ResourceType
+from penstock.client.cluster import parse_bootstrap
+from penstock.client.connection import Connection
+from penstock.client.errors import BadResponse, ClientError, TimedOut
+from penstock.doctor.metrics_pages import Page, find_pages, read_page, read_pages
+from penstock.doctor.observations import (
+    BrokerSeen,
+    ClockSeen,
+    DirectorySeen,
+    Failure,
+    GroupSample,
+    GroupSeen,
+    Observations,
+    PartitionSeen,
+    ProgressSeen,
+    QuorumSeen,
+    Reached,
+    TransactionSeen,
+)
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ids import TopicPartition
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
+
+if TYPE_CHECKING:
+    from penstock.client.admin.cluster import BrokerDescription, QuorumDescription
+    from penstock.client.admin.groups import GroupDescription, PartitionLag
+
+GROUPS_MAX = 500
+SAMPLE_S = 0.2
+GENERATION = "penstock_consumergroup_generation"
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    timeout_s: float = 5.0
+    watch_s: float = 5.0
+    transaction_ms: int = 15 * 60 * 1000
+    """A transaction that is open for longer is looked at."""
+
+
+def observe(bootstrap: str, patience: Patience | None = None) -> Observations:
+    """Raises ClientError only for a bootstrap that is no address."""
+    patience = patience or Patience()
+    given = tuple(reach(host, port, patience.timeout_s) for host, port in parse_bootstrap(bootstrap))
+    usable = [reached for reached in given if reached.ok]
+    if not usable:
+        return Observations(bootstrap=given)
+    with Admin(",".join(reached.address for reached in usable), timeout=patience.timeout_s) as admin:
+        return _Look(admin, patience, given, usable[0].cluster_id).at_all()
+
+
+def reach(host: str, port: int, timeout: float) -> Reached:
+    """Whether a broker answers at an address, and of which cluster it says it is."""
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        return Reached(address, host, "name", error.strerror or str(error))
+    is_loopback = all(ipaddress.ip_address(str(each[4][0]).partition("%")[0]).is_loopback for each in found)
+    try:
+        with Connection(host, port, timeout=timeout) as connection:
+            if not connection.supports(ApiKey.METADATA):
+                return Reached(address, host, "controller", is_loopback=is_loopback)
+            metadata = connection.request(MetadataRequest(topics=[]), MetadataResponse)
+    except ClientError as error:
+        return Reached(address, host, _failure(error), str(error), is_loopback=is_loopback)
+    return Reached(address, host, cluster_id=metadata.cluster_id, is_loopback=is_loopback)
+
+
+def _failure(error: ClientError) -> Failure:
+    cause = error.__cause__
+    if isinstance(error, BadResponse):
+        return "not-kafka"
+    if isinstance(error, TimedOut) or isinstance(cause, TimeoutError):
+        return "silent"
+    if isinstance(cause, ConnectionRefusedError):
+        return "refused"
+    if isinstance(cause, OSError) and not isinstance(cause, ConnectionError):
+        return "silent"  # no route to it
+    return "not-kafka"  # it hangs up on a Kafka client
+
+
+@dataclass
+class _Look:
+    """At one cluster that answers."""
+
+    admin: Admin
+    patience: Patience
+    bootstrap: tuple[Reached, ...]
+    cluster_id: str | None
+    unobserved: list[str] = field(default_factory=list)
+
+    def at_all(self) -> Observations:
+        described = self._ask("brokers", self.admin.cluster.describe)
+        brokers = () if described is None else tuple(map(self._broker, described.brokers))
+        reachable = [each.broker_id for each in brokers if each.reached is not None and each.reached.ok]
+        hosts = {} if described is None else {each.broker_id: each.host for each in described.brokers}
+        urls = find_pages(self.admin, {broker_id: hosts[broker_id] for broker_id in reachable})
+        pages = read_pages(urls, self.patience.timeout_s)
+        began = time.monotonic()
+        groups = self._groups(urls, pages)
+        return Observations(
+            bootstrap=self.bootstrap,
+            cluster_id=self.cluster_id,
+            brokers=brokers,
+            clocks=self._clocks(urls),
+            partitions=self._partitions(),
+            quorum=None if described is None or described.quorum is None else _quorum(described.quorum),
+            directories=self._directories(reachable),
+            groups=groups,
+            watched_ms=int((time.monotonic() - began) * 1000),
+            hanging=self._hanging(),
+            open_long=self._open_long(),
+            unobserved=tuple(self.unobserved),
+        )
+
+    def _ask(self, what: str, question: Callable[[], Result]) -> Result | None:
+        try:
+            return question()
+        except (ClientError, KafkaError) as error:
+            self.unobserved.append(f"{what}: {' '.join(str(error).split())}")
+            return None
+
+    # -- brokers ----------------------------------------------------------------------------------------------------
+
+    def _broker(self, broker: BrokerDescription) -> BrokerSeen:
+        if broker.fenced:
+            return BrokerSeen(broker.broker_id, None, fenced=True)
+        reached = reach(broker.host, broker.port, self.patience.timeout_s)
+        elsewhere = reached.ok and reached.cluster_id == self.cluster_id and self._is_another(broker)
+        return BrokerSeen(broker.broker_id, reached, is_somebody_else=elsewhere)
+
+    def _is_another(self, broker: BrokerDescription) -> bool:
+        """Whether the broker at this one's address is another one: none tells the settings of others."""
+        resource = DescribeConfigsResource(
+            resource_type=ResourceType.BROKER,
+            resource_name=str(broker.broker_id),
+            configuration_keys=["node.id"],
+        )
+        try:
+            with Connection(broker.host, broker.port, timeout=self.patience.timeout_s) as connection:
+                answer = connection.request(DescribeConfigsRequest(resources=[resource]), DescribeConfigsResponse)
+        except ClientError:
+            return False
+        return any(result.error_code == ErrorCode.INVALID_REQUEST for result in answer.results)
+
+    def _clocks(self, urls: Mapping[int, str]) -> tuple[ClockSeen, ...]:
+        """Brokers tell in their metrics, the active controller whenever it describes the quorum."""
+        clocks = []
+        for broker_id, url in urls.items():
+            before = time.time()
+            try:
+                told = read_page(url, self.patience.timeout_s).value("penstock_clock_seconds")
+            except (OSError, ValueError):
+                continue
+            if told is not None:
+                clocks.append(_clock(broker_id, False, told * 1000, before, time.time()))
+        before = time.time()
+        quorum = self._ask("the quorum", self.admin.cluster.quorum)
+        after = time.time()
+        if quorum is not None:
+            told_ms = [each.last_caught_up_ms for each in quorum.voters if each.node_id == quorum.leader_id]
+            is_known = any(clock.node_id == quorum.leader_id for clock in clocks)
+            if told_ms and told_ms[0] > 0 and not is_known:
+                clocks.append(_clock(quorum.leader_id, True, told_ms[0], before, after))
+        return tuple(clocks)
+
+    def _directories(self, brokers: Iterable[int]) -> tuple[DirectorySeen, ...]:
+        found: list[DirectorySeen] = []
+        for broker_id in brokers:
+            found += self._ask(f"disks of broker {broker_id}", partial(self._disks_of, broker_id)) or ()
+        return tuple(found)
+
+    def _disks_of(self, broker_id: int) -> list[DirectorySeen]:
+        return [
+            DirectorySeen(each.broker_id, each.path, each.total_bytes, each.usable_bytes, each.error)
+            for each in self.admin.log_dirs.describe([broker_id])
+        ]
+
+    # -- partitions and transactions --------------------------------------------------------------------------------
+
+    def _partitions(self) -> tuple[PartitionSeen, ...]:
+        found = []
+        for topic in self._ask("topics", lambda: self.admin.topics.list(internal=True)) or ():
+            lacks = any(each.under_replicated for each in topic.partitions)
+            min_isr = self._min_isr(topic.name) if lacks else None
+            found += [
+                PartitionSeen(
+                    TopicPartition(topic.name, each.partition),
+                    each.leader,
+                    tuple(each.replicas),
+                    tuple(each.isr),
+                    min_isr,
+                )
+                for each in topic.partitions
+            ]
+        return tuple(found)
+
+    def _min_isr(self, topic: str) -> int | None:
+        configs = self._ask(f"settings of {topic}", lambda: self.admin.configs.describe(ResourceType.TOPIC, topic))
+        value = next((each.value for each in configs or () if each.name == "min.insync.replicas"), None)
+        return None if value is None else int(value)
+
+    def _hanging(self) -> tuple[TransactionSeen, ...]:
+        now_ms = int(time.time() * 1000)
+        found = self._ask(
+            "hanging transactions",
+            lambda: self.admin.transactions.find_hanging(longer_than_ms=self.patience.transaction_ms),
+        )
+        return tuple(
+            TransactionSeen(
+                each.transactional_id,
+                each.producer.producer_id,
+                now_ms - each.producer.last_timestamp,
+                each.where,
+                each.producer.transaction_start,
+            )
+            for each in found or ()
+        )
+
+    def _open_long(self) -> tuple[TransactionSeen, ...]:
+        now_ms = int(time.time() * 1000)
+
+        def look() -> tuple[TransactionSeen, ...]:
+            listed = self.admin.transactions.list(states=["Ongoing"], longer_than_ms=self.patience.transaction_ms)
+            described = self.admin.transactions.describe([each.transactional_id for each in listed]) if listed else []
+            return tuple(
+                TransactionSeen(each.transactional_id, each.producer_id, now_ms - each.start_ms)
+                for each in described
+                if each.start_ms is not None
+            )
+
+        return self._ask("open transactions", look) or ()
+
+    # -- groups -----------------------------------------------------------------------------------------------------
+
+    def _groups(self, urls: Mapping[int, str], pages: Mapping[int, Page]) -> tuple[GroupSeen, ...]:
+        listed = self._ask("groups", self.admin.groups.list) or []
+        names = [group.group_id for group in listed][:GROUPS_MAX]
+        if len(listed) > GROUPS_MAX:
+            self.unobserved.append(f"groups: only the first {GROUPS_MAX} of {len(listed)}")
+        if not names:
+            return ()
+        deadline = time.monotonic() + self.patience.watch_s
+        before = {name: self._lags(name) for name in names}
+        samples: dict[str, list[GroupSample]] = {name: [] for name in names}
+        last: dict[str, GroupDescription] = {}
+        generations = _generations(pages)
+        while True:
+            for group in self._described(names):
+                last[group.group_id] = group
+                # Of classic groups only the metrics tell, and they are read twice.
+                generation = generations.pop(group.group_id, None) if group.epoch is None else group.epoch
+                members = frozenset(member.member_id for member in group.members)
+                samples[group.group_id].append(GroupSample(group.state, generation, members))
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(min(SAMPLE_S, max(0.0, deadline - time.monotonic())))
+        generations = _generations(read_pages(urls, self.patience.timeout_s))
+        return tuple(
+            GroupSeen(
+                name,
+                (*samples[name], *_last_sample(samples[name], generations.get(name))),
+                last[name].who() if name in last and last[name].members else "",
+                _progress(before[name], self._lags(name)),
+            )
+            for name in names
+        )
+
+    def _described(self, names: list[str]) -> list[GroupDescription]:
+        """One that is deleted meanwhile has no more samples."""
+        try:
+            return self.admin.groups.describe(names)
+        except (ClientError, KafkaError):
+            return [group for name in names if (group := self._find(name)) is not None]
+
+    def _find(self, name: str) -> GroupDescription | None:
+        return self._ask(f"group {name}", lambda: self.admin.groups.find(name))
+
+    def _lags(self, name: str) -> list[PartitionLag]:
+        return self._ask(f"lag of group {name}", lambda: self.admin.groups.lag(name)) or []
+
+
+def _clock(node_id: int, is_controller: bool, told_ms: float, before: float, after: float) -> ClockSeen:
+    middle_ms = (before + after) * 500
+    return ClockSeen(node_id, is_controller, told_ms - middle_ms, (after - before) * 500)
+
+
+def _quorum(described: QuorumDescription) -> QuorumSeen:
+    lags = ((each.node_id, max(0, described.high_watermark - each.log_end_offset)) for each in described.voters)
+    return QuorumSeen(described.leader_id, tuple(lags))
+
+
+def _generations(pages: Mapping[int, Page]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for page in pages.values():
+        for labels, value in page.of(GENERATION):
+            found[labels["consumergroup"]] = int(value)
+    return found
+
+
+def _last_sample(samples: list[GroupSample], generation: int | None) -> list[GroupSample]:
+    """What only the metrics tell of a classic group."""
+    if generation is None or not samples:
+        return []
+    return [GroupSample(samples[-1].state, generation, samples[-1].members)]
+
+
+def _progress(before: list[PartitionLag], after: list[PartitionLag]) -> tuple[ProgressSeen, ...]:
+    earlier = {(each.topic, each.partition): each for each in before}
+    found = []
+    for each in after:
+        first = earlier.get((each.topic, each.partition), each)
+        if each.committed is not None and each.end is not None:
+            found.append(
+                ProgressSeen(
+                    TopicPartition(each.topic, each.partition),
+                    each.committed,
+                    each.committed if first.committed is None else first.committed,
+                    each.end,
+                    each.end if first.end is None else first.end,
+                    each.member_id is not None,
+                )
+            )
+    return tuple(found)
