@@ -28,8 +28,8 @@ def cut_off(world: ClusterWorld, name: str) -> None:
     world.loop.network.partition([name], [each for each in world.machines if each != name])
 
 
-def leader_of(world: ClusterWorld) -> str:
-    partition = world.brokers[0].image.topics.partition(TOPIC, 0)
+def leader_of(world: ClusterWorld, *, seen_by: int = 0) -> str:
+    partition = world.brokers[seen_by].image.topics.partition(TOPIC, 0)
     assert partition is not None
     return f"broker-{partition.leader}"
 
@@ -74,5 +74,24 @@ def test_the_only_replica_keeps_its_clients() -> None:
             cut_off(world, leader)
             await asyncio.sleep(60)
             assert list(await client.topics()) == [TOPIC]
+
+    simulate(story, 0)
+
+
+def test_a_leader_that_may_be_replaced_does_not_call_an_offset_out_of_range() -> None:
+    """The next leader may have it; some clients would begin at the other end of the log."""
+
+    async def story(loop: SimulatedLoop) -> None:
+        world = ClusterWorld(loop, 0, controllers=3, brokers=3, properties=PROPERTIES)
+        await world.start_all()
+        async with world.client("broker-1") as client:
+            await create(client, replicas=3)
+        leader = leader_of(world)
+        async with world.client(leader, patience=60) as client:
+            assert (await client.fetch(TOPIC, 7)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+            world.loop.network.partition([leader], [each.name for each in world.controllers])
+            another = 1 if leader == "broker-1" else 0
+            await world.until(lambda: leader_of(world, seen_by=another) != leader, "another leader")
+            assert (await client.fetch(TOPIC, 7)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     simulate(story, 0)

@@ -69,6 +69,8 @@ class BrokerLifecycle:
         self._is_beating = False
         self._beat_again = False
         self._heard_at = 0.0
+        self._beaten_at = 0.0
+        self._alive_until = 0.0
         self._wants_to_go = False
         self._is_closed = False
 
@@ -142,6 +144,11 @@ class BrokerLifecycle:
 
     # -- heartbeats -------------------------------------------------------------------------------------------------
 
+    @property
+    def is_surely_alive(self) -> bool:
+        """Whether no controller can have taken this broker for dead: what it leads here, it leads."""
+        return self._loop.time() < self._alive_until
+
     def _beat_now(self) -> None:
         if not self._caught_up.done():
             return
@@ -164,6 +171,7 @@ class BrokerLifecycle:
             current_metadata_offset=node.image.offset,
             want_shut_down=self._wants_to_go,
         )
+        self._beaten_at = self._loop.time()
         timeout = node.settings.broker_session_timeout_ms / 2000
         self._channel.send(request, self._answered, timeout=timeout)
 
@@ -185,6 +193,8 @@ class BrokerLifecycle:
             self._heard(outcome)
 
     def _heard(self, answer: BrokerHeartbeatResponse) -> None:
+        if not answer.is_fenced:
+            self._alive_until = self._beaten_at + self._node.settings.broker_session_timeout_ms / 1000
         if self._wants_to_go and answer.should_shut_down:
             _resolve(self._may_go)
             self._beat_in(self._interval_s)

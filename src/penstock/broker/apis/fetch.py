@@ -167,6 +167,10 @@ class Fetch:
         except KafkaError as error:
             if error.code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR):
                 logger.error("fetch from %r partition %d: %s", wanted.topic, asked.partition, error)
+            if error.code == ErrorCode.OFFSET_OUT_OF_RANGE and not self._node.lifecycle.is_surely_alive:
+                # Another may lead by now, and have that offset. A client that is told it is out of range may begin
+                # anew, at the other end of the log.
+                return follower_fetch.refusal(asked.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return follower_fetch.refusal(asked.partition, error.code)
 
     def _replica(self, wanted: SessionPartition) -> Replica:
