@@ -1,0 +1,75 @@
+"""What is wrong with a pipeline, where, and the way out.
+
+    orders.yaml:12:3: error: unknown field "topc" of a source; did you mean "topic"?
+
+Everything that looks at a pipeline collects problems and goes on, so that one look shows all of them, in the order of
+the file.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from penstock.client.errors import ClientError
+
+Path = tuple[str | int, ...]
+"""From the top of the file: ("steps", "valid", "expect", 0, "that")."""
+
+
+class Location(NamedTuple):
+    """Both count from 1, as editors do."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    message: str
+    path: Path = ()
+    location: Location | None = None
+    """None for pipelines that were made in Python."""
+    file: str = ""
+    severity: Literal["error", "warning"] = "error"
+
+    def __str__(self) -> str:
+        if self.location is None:
+            where = ".".join(map(str, self.path)) or "pipeline"
+            return f"{self.file + ': ' if self.file else ''}{where}: {self.severity}: {self.message}"
+        return f"{self.file}:{self.location.line}:{self.location.column}: {self.severity}: {self.message}"
+
+
+class PipelineInvalid(ClientError):
+    """A pipeline that cannot run as it is; `problems` says why, sorted by their places in the file."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = in_order(problems)
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+class PipelineFailed(ClientError):
+    """A pipeline that was well-formed and could not be run to its end."""
+
+
+def in_order(problems: Iterable[Problem]) -> list[Problem]:
+    """Sorted, and each once: what is wrong in the base of a file is wrong in each of its environments."""
+    return sorted(
+        dict.fromkeys(problems),
+        key=lambda problem: (problem.file, problem.location or Location(0, 0), tuple(map(str, problem.path))),
+    )
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence about a name that does not exist: what was meant, or else what there is."""
+    names = sorted(known)
+    lowered = {each.lower(): each for each in names}
+    close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
+    if close:
+        return f'did you mean "{lowered[close[0]]}"?'
+    if not names:
+        return "there are none"
+    shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+    return f"there {'is' if len(names) == 1 else 'are'} {shown}"

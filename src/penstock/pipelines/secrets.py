@@ -1,0 +1,86 @@
+"""Values that are used and never shown.
+
+    options:
+      password: ${secret:env:DB_PASSWORD}
+      truststore: ${secret:file:/run/secrets/truststore}
+
+A `Secret` is the text with its references; the values are looked up when the runner hands them to Spark, and nowhere
+before. Whatever was revealed is remembered, so that `redacted` can take it out of messages that others wrote: errors of
+drivers like to quote the URL they could not reach.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.client.errors import ClientError
+
+REFERENCE = re.compile(r"\$\{secret:([^}]*)\}")
+SHOWN_INSTEAD = "***"
+
+_KINDS = ("env", "file")
+_SHORTEST_REDACTED = 4  # shorter ones are found everywhere, and hide nothing
+_revealed: set[str] = set()
+
+
+class SecretMissing(ClientError):
+    """A reference that leads to nothing. The message names the reference; there is no value to show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    template: str
+    """Text with references; `${secret:env:X}` may be part of a longer one, such as a URL."""
+
+    def reveal(self, environment: Mapping[str, str] = os.environ) -> str:
+        return REFERENCE.sub(lambda reference: _value(reference[1], environment), self.template)
+
+    def check(self, environment: Mapping[str, str] = os.environ) -> None:
+        """That there is something behind each reference; SecretMissing if not."""
+        self.reveal(environment)
+
+    def __str__(self) -> str:
+        return self.template
+
+
+def syntax_error(template: str) -> str | None:
+    """What is wrong with the references of a text, if anything."""
+    for reference in REFERENCE.finditer(template):
+        kind, separator, name = reference[1].partition(":")
+        if kind not in _KINDS or not separator or not name:
+            return f"{reference[0]} is not a secret; write ${{secret:env:NAME}} or ${{secret:file:PATH}}"
+    return None
+
+
+def redacted(text: str) -> str:
+    """Without the values of all secrets that were revealed in this process."""
+    for value in sorted(_revealed, key=len, reverse=True):
+        text = text.replace(value, SHOWN_INSTEAD)
+    return text
+
+
+def plain(options: Mapping[str, str | Secret]) -> dict[str, str]:
+    """As Spark takes them: revealed. The result goes nowhere else."""
+    return {name: value.reveal() if isinstance(value, Secret) else value for name, value in options.items()}
+
+
+def _value(reference: str, environment: Mapping[str, str]) -> str:
+    kind, _, name = reference.partition(":")
+    if kind == "env":
+        if name not in environment:
+            raise SecretMissing(f"secret:env:{name}: the environment has no variable {name}")
+        value = environment[name]
+    elif kind == "file":
+        try:
+            with open(name, encoding="utf-8") as file:
+                value = file.read().rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not text in UTF-8"
+            raise SecretMissing(f"secret:file:{name}: {reason}") from None
+    else:
+        raise SecretMissing(f"secret:{kind}: no such kind of secret; there are env and file")
+    _revealed.update(each for each in (value, value.strip()) if len(each) >= _SHORTEST_REDACTED)
+    return value
