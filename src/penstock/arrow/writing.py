@@ -106,6 +106,17 @@ class Writer:
     def close(self) -> None:
         self._leaders.close()
 
+    @property
+    def transaction(self) -> Transaction | None:
+        return self._transaction
+
+    @transaction.setter
+    def transaction(self, transaction: Transaction) -> None:
+        """The next one to write in; connections stay."""
+        if self._transaction is None:
+            raise BadSetting("this writer was made without a transaction")
+        self._transaction = transaction
+
     def write(
         self,
         topic: str,

@@ -104,12 +104,18 @@ class Cluster:
             raise
 
     def request_broker(
-        self, broker_id: int, message: Message, response: type[Response], *, newest: int | None = None
+        self,
+        broker_id: int,
+        message: Message,
+        response: type[Response],
+        *,
+        newest: int | None = None,
+        draft: int | None = None,
     ) -> Response:
-        """To this one. With `newest`, in no later version than that."""
+        """To this one. With `newest`, in no later version than that; with `draft`, in a version that is not stable."""
         connection = self._broker(broker_id)
         try:
-            return connection.request(message, response, newest=newest)
+            return connection.request(message, response, newest=newest, draft=draft)
         except (Unreachable, TimedOut):
             del self._brokers[broker_id]
             raise
@@ -120,6 +126,10 @@ class Cluster:
     def version(self, key: ApiKey, broker_id: int | None = None) -> int:
         """The version that a request is sent in; for requests that say the same in different fields."""
         return self._connection(broker_id).version(key)
+
+    def served(self, key: ApiKey, broker_id: int | None = None) -> int:
+        """The newest version that a broker knows, stable or not."""
+        return self._connection(broker_id).served(key)
 
     def broker_ids(self) -> list[int]:
         """Of the brokers that live. Metadata may go on naming one that has just left, as clients look for it there."""

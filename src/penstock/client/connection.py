@@ -92,6 +92,10 @@ class Connection:
             raise UnsupportedApi(f"{self.address} does not serve {spec.name}")
         return common
 
+    def served(self, key: ApiKey) -> int:
+        """The newest version that the broker knows, stable or not; -1: none."""
+        return self.versions.get(key, (0, -1))[1]
+
     def request(
         self,
         message: Message,
@@ -99,12 +103,16 @@ class Connection:
         *,
         timeout: float | None = None,
         newest: int | None = None,
+        draft: int | None = None,
     ) -> Response:
-        """Send, in no later version than `newest`, and wait. Error codes in the answer are the caller's to look at."""
+        """Send, in no later version than `newest`, and wait. Error codes in the answer are the caller's to look at.
+
+        With `draft`, in this version, which Kafka does not call stable yet: who asks has looked whether it is `served`.
+        """
         spec = _SPECS[type(message)]
         if spec.response is not response:
             raise TypeError(f"{spec.name} is answered by {spec.response.__name__}, not {response.__name__}")
-        version = self.version(ApiKey(spec.key))
+        version = self.version(ApiKey(spec.key)) if draft is None else draft
         answer: Response = self._exchange(spec, message, version if newest is None else min(version, newest), timeout)
         return answer
 

@@ -84,10 +84,10 @@ def take_identity(cluster: Cluster, timeout: float) -> ProducerIdentity:
         raise_for(answer.error_code, None, "cannot get a producer id")
         return ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
-    return _persistently(cluster, timeout, attempt)
+    return persistently(cluster, timeout, attempt)
 
 
-def _persistently(cluster: Cluster, timeout: float, attempt: Callable[[], Result]) -> Result:
+def persistently(cluster: Cluster, timeout: float, attempt: Callable[[], Result]) -> Result:
     """All of these requests may be repeated: past elections, and past brokers that die."""
     deadline = time.monotonic() + timeout
     while True:
@@ -123,20 +123,27 @@ class Transaction:
         timeout: float = 60.0,
         request_timeout: float = DEFAULT_TIMEOUT_SECONDS,
         identity: ProducerIdentity | None = None,
+        cluster: Cluster | None = None,
     ) -> None:
-        """Brokers abort what is open for `transaction_timeout_ms`; `timeout` is how long we look for a coordinator."""
+        """Brokers abort what is open for `transaction_timeout_ms`; `timeout` is how long we look for a coordinator.
+
+        Who has many of them lends all the same connections: a `cluster`, which stays open.
+        """
         self.transactional_id = transactional_id
         self._timeout_ms = transaction_timeout_ms
         self._timeout = timeout
-        self._cluster = Cluster(bootstrap, timeout=request_timeout)
+        self._cluster = cluster or Cluster(bootstrap, timeout=request_timeout)
+        self._borrowed = cluster is not None
+        self._coordinator_id: int | None = None
         self._partitions: set[TopicPartition] = set()
         self._failed = False
         self._open = identity is not None
         try:
-            first_contact(self._cluster, lambda: self._cluster.metadata([]))
+            if not self._borrowed:
+                first_contact(self._cluster, lambda: self._cluster.metadata([]))
             self.identity = identity or self._take_identity()
         except BaseException:
-            self._cluster.close()
+            self.close()
             raise
 
     @classmethod
@@ -161,11 +168,17 @@ class Transaction:
 
     def close(self) -> None:
         """Without ending anything: another process may, or the brokers will when the time is up."""
-        self._cluster.close()
+        if not self._borrowed:
+            self._cluster.close()
 
     @property
     def is_open(self) -> bool:
         return self._open
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        """That take part in the open transaction."""
+        return frozenset(self._partitions)
 
     def add(self, partitions: Iterable[TopicPartition]) -> None:
         """Before anything is written to them in this transaction; begins it."""
@@ -190,7 +203,7 @@ class Transaction:
                     partition = TopicPartition(topic.name, result.partition_index)
                     raise_for(result.partition_error_code, None, f"{self._about}: cannot add {partition}")
 
-        _persistently(self._cluster, self._timeout, attempt)
+        self._persistently(attempt)
         self._open = True
         self._partitions.update(new)
 
@@ -223,7 +236,7 @@ class Transaction:
             answer = self._coordinator(request, EndTxnResponse, END_NEWEST)
             raise_for(answer.error_code, None, f"{self._about}: cannot {'commit' if committed else 'abort'}")
 
-        _persistently(self._cluster, self._timeout, attempt)
+        self._persistently(attempt)
         self._open = False
         self._partitions.clear()
 
@@ -235,11 +248,22 @@ class Transaction:
             raise_for(answer.error_code, None, f"{self._about}: cannot get a producer id")
             return ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
-        return _persistently(self._cluster, self._timeout, attempt)
+        return self._persistently(attempt)
+
+    def _persistently(self, attempt: Callable[[], Result]) -> Result:
+        def at_the_coordinator() -> Result:
+            try:
+                return attempt()
+            except (KafkaError, ClientError):
+                self._coordinator_id = None  # it may be another one by now
+                raise
+
+        return persistently(self._cluster, self._timeout, at_the_coordinator)
 
     def _coordinator(self, message: Message, response: type[Response], newest: int) -> Response:
-        (broker_id,) = self._cluster.coordinators(CoordinatorType.TRANSACTION, [self.transactional_id])
-        return self._cluster.request_broker(broker_id, message, response, newest=newest)
+        if self._coordinator_id is None:
+            (self._coordinator_id,) = self._cluster.coordinators(CoordinatorType.TRANSACTION, [self.transactional_id])
+        return self._cluster.request_broker(self._coordinator_id, message, response, newest=newest)
 
     def _fenced(self, error: BaseException | None) -> bool:
         """Then the transaction is not ours to abort: who fenced us has done it."""

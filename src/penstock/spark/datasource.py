@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -70,6 +76,16 @@ class PenstockDataSource(DataSource):
         return StreamReader(stream_options(self.options), _columns(schema))
 
     # -- writing
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from penstock.spark.sink import batch_sink
+
+        return batch_sink(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        from penstock.spark.sink import stream_sink
+
+        return stream_sink(self.options, schema, overwrite=overwrite)
 
 
 def _columns(schema: StructType) -> list[str]:
