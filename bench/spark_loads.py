@@ -10,8 +10,9 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import count
 from statistics import quantiles
 from typing import TYPE_CHECKING, Any
@@ -29,9 +30,12 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 VALUE_BYTES = 100
-WARM_UP_BATCHES = 2
+PARTITIONS = 2
+WARM_UP_BATCHES = 3
 WINDOW = "10 seconds"
 BATCH_MS = 20_000  # of event time in one batch, ours and the floor's: two or three windows
+RECORDS_A_SECOND = 100
+WARM_UP_S = 10
 TIMEOUT_S = 300
 _NUMBERS = count(1)
 
@@ -40,15 +44,16 @@ Sample = float
 
 
 def floor_stream(spark: SparkSession, rows: int) -> DataFrame:
-    """Spark's own rows, made in the JVM, in the shape of a topic's: nothing is read, and the values are constant."""
+    """Spark's own rows, made in the JVM, in the shape of a topic's: nothing is read, and each value is a copy of
+    constant bytes and a number. (With values that are all the same Spark makes twice as many.)"""
     rates = spark.readStream.format("rate-micro-batch").options(
-        rowsPerBatch=str(rows), numPartitions="2", advanceMillisPerBatch=str(BATCH_MS)
+        rowsPerBatch=str(rows), numPartitions=str(PARTITIONS), advanceMillisPerBatch=str(BATCH_MS)
     )
     return rates.load().selectExpr(
         "cast(null as binary) key",
-        f"cast('{'x' * VALUE_BYTES}' as binary) value",
+        f"cast(concat('{'x' * (VALUE_BYTES - 8)}', right(cast(value + 10000000 as string), 8)) as binary) value",
         "'bench' topic",
-        "cast(value % 2 as int) partition",
+        f"cast(value % {PARTITIONS} as int) partition",
         "value offset",
         "timestamp",
         "0 timestampType",
@@ -72,12 +77,12 @@ def windowed(rows: DataFrame) -> DataFrame:
     return rows.withWatermark("timestamp", WINDOW).groupBy(functions.window("timestamp", WINDOW)).count()
 
 
-def fill(bootstrap: str, topic: str, rows: int, batches: int, partitions: int) -> None:
+def fill(bootstrap: str, topic: str, rows: int, batches: int) -> None:
     """As many rows as all batches read, with times that advance from batch to batch as the floor's do."""
     with Admin(bootstrap) as admin:
-        admin.topics.create(topic, partitions=partitions, configs={"retention.ms": "-1"})
+        admin.topics.create(topic, partitions=PARTITIONS, configs={"retention.ms": "-1"})
     values = pa.array([b"x" * VALUE_BYTES] * rows, pa.binary())
-    partition = pa.array(np.arange(rows, dtype=np.int32) % partitions)
+    partition = pa.array(np.arange(rows, dtype=np.int32) % PARTITIONS)
     began_ms = time.time_ns() // 1_000_000 - batches * BATCH_MS
     with Writer(bootstrap) as writer:
         for batch in range(batches):
@@ -144,27 +149,59 @@ def paced_producer(bootstrap: str, topic: str, records_a_second: int) -> Iterato
         thread.join()
 
 
-def latencies_ms(bootstrap: str, topic: str, records: int, warm_up_s: float, *, isolation: str) -> list[float]:
-    """Of records that come out at the other end, sorted; those of the first seconds are not counted."""
+@dataclass(frozen=True)
+class Latency:
+    """From the call that sends a record to the one that has it from the other topic."""
+
+    delivery: str
+    isolation: str
+    records: int
+    percentiles_ms: dict[int, float]
+
+    def __str__(self) -> str:
+        shown = ", ".join(f"p{percent} {value:.0f} ms" for percent, value in self.percentiles_ms.items())
+        return f"topic to topic at {RECORDS_A_SECOND} records/s, {self.delivery}, {self.isolation}: {shown}"
+
+
+def latency(spark: SparkSession, bootstrap: str, directory: str, delivery: str, records: int) -> Latency:
+    isolation = "read_committed" if delivery == "exactly-once" else "read_uncommitted"
+    source, target = (f"latency-{side}-{delivery}" for side in ("in", "out"))
+    with Admin(bootstrap) as admin:
+        for topic in (source, target):
+            admin.topics.create(topic, partitions=1)
+    rows = (
+        spark.readStream.format("penstock")
+        .options(**{"kafka.bootstrap.servers": bootstrap, "kafka.isolation.level": isolation, "subscribe": source})
+        .load()
+    )
+    written = rows.select("value").writeStream.format("penstock")
+    query = written.options(
+        **{"kafka.bootstrap.servers": bootstrap, "topic": target, "deliveryGuarantee": delivery},
+        checkpointLocation=os.path.join(directory, f"checkpoint-{next(_NUMBERS)}"),
+    ).start()
+    try:
+        with paced_producer(bootstrap, source, RECORDS_A_SECOND):
+            found = _latencies_ms(bootstrap, target, records, isolation)
+    finally:
+        query.stop()
+    hundredths = quantiles(found, n=100, method="inclusive")
+    return Latency(delivery, isolation, records, {percent: hundredths[percent - 1] for percent in (50, 90, 99)})
+
+
+def _latencies_ms(bootstrap: str, topic: str, records: int, isolation: str) -> list[float]:
+    """Of records that come out at the other end; those of the first seconds are not counted."""
     found: list[float] = []
+    counts_from: float | None = None
+    deadline = time.monotonic() + TIMEOUT_S
     with Consumer(bootstrap, topic, settings={"isolation.level": isolation}) as consumer:
-        counts_from = None
-        deadline = time.monotonic() + TIMEOUT_S
         while len(found) < records:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{len(found)} records of {records} came out within {TIMEOUT_S} s")
             for record in consumer.batch(1000, 1.0):
                 now = time.time_ns()
                 if counts_from is None:
-                    counts_from = now + warm_up_s * 1e9
+                    counts_from = now + WARM_UP_S * 1e9
                 sent = int(record.value)
                 if sent > counts_from:
                     found.append((now - sent) / 1e6)
-    return sorted(found)
-
-
-def percentile(values: list[float], percent: int) -> float:
-    return quantiles(values, n=100, method="inclusive")[percent - 1]
-
-
-Measure = Callable[[], Sample]
+    return found

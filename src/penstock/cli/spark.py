@@ -1,4 +1,4 @@
-"""`penstock spark`: run PySpark programs, and see whether Spark works here."""
+"""`penstock spark`: run PySpark programs, see whether Spark works here, and how far streaming queries are."""
 
 from __future__ import annotations
 
@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.output import Json, command_group, fail, print_json
+from penstock.cli.output import (
+    DEFAULT_BOOTSTRAP,
+    Bootstrap,
+    Json,
+    command_group,
+    fail,
+    note,
+    print_json,
+    print_table,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -125,6 +134,49 @@ def check(
     for line in found:
         report.found("executors", line)
     report.end()
+
+
+@app.command()
+def status(
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    """Show the streaming queries that read from a cluster, running or ended, and how far they are.
+
+    LAG is what was waiting in the topics when the last batch ended; `penstock groups describe GROUP` has it up to date.
+    A query is lost if it should have been heard of since: its driver was killed, or cannot reach the cluster.
+
+    Example:
+
+        penstock spark status
+    """
+    from penstock.spark import queries
+
+    found = queries(bootstrap_server)
+    if json:
+        print_json(found)
+    elif found:
+        print_table(
+            ["QUERY", "STATE", "BATCH", "ROWS/S", "LAG", "STATE ROWS", "LATE", "GROUP"],
+            [
+                [
+                    query.name or query.query_id,
+                    query.state,
+                    query.batch_id,
+                    round(query.processed_rows_per_second) if query.batch_id is not None else None,
+                    query.lag,
+                    query.state_rows if query.operators else None,
+                    query.late_rows_dropped_total if query.operators else None,
+                    sorted({source.group for source in query.sources if source.group}) or None,
+                ]
+                for query in found
+            ],
+        )
+        for query in found:
+            if query.error is not None:
+                note(f"{query.name or query.query_id}: {query.error.strip().splitlines()[0]}")
+    else:
+        note("no queries")
 
 
 class _Report:

@@ -55,6 +55,9 @@ def session_defaults(master: str, *, java: int, quiet: bool) -> dict[str, str]:
     defaults = {
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.ui.showConsoleProgress": "false",
+        "spark.sql.streaming.noDataProgressEventInterval": "1s",  # until a query is shown to be idle
+        # A Python worker has so long to start. Spark gives it 15 s, which a busy machine may need for its imports.
+        "spark.python.authenticate.socketTimeout": "120s",
     }
     if is_local(master):
         options.append("-XX:+UseParallelGC")  # fewer threads and barriers than G1: small batches are short

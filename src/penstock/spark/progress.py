@@ -34,12 +34,13 @@ from penstock.model.ids import TopicPartition
 from penstock.spark.datasource import NAME
 from penstock.spark.group_progress import GroupProgress
 from penstock.spark.options import stream_options
-from penstock.spark.pipelines import PipelinesTopic
 from penstock.spark.query_board import Group, QueryBoard, Word
 from penstock.spark.query_progress import QueryProgress, SourceIdentity
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from penstock.spark.pipelines import PipelinesTopic
 
 log = logging.getLogger("penstock.spark")
 
@@ -218,6 +219,8 @@ class Teller:
         )
 
     def _write(self, bootstrap: str, progress: QueryProgress) -> bool:
+        from penstock.spark.pipelines import PipelinesTopic  # which takes a second, and here nobody waits
+
         topic = self._topics.setdefault(bootstrap, PipelinesTopic(bootstrap, timeout=REQUEST_SECONDS))
         return self._attempt(
             f"the progress of query {progress.name or progress.query_id}", lambda: topic.write(progress)

@@ -93,6 +93,7 @@ def session(
         from pyspark.sql import SparkSession
     except ModuleNotFoundError as error:
         raise SparkMissing('Spark is not installed: pip install "penstock[spark]"') from error
+    from penstock.spark.progress import watch
 
     said = _command_line()
     asked = {**said.config, **{key: _text(value) for key, value in (config or {}).items()}}
@@ -101,6 +102,7 @@ def session(
     if (running := SparkContext._active_spark_context) is not None:
         existing = SparkSession.builder.getOrCreate()
         _check_same(existing, {**asked, _NAME: name}, is_ours=running.applicationId == _ours)
+        watch(existing)
         return existing
 
     ship = said.ship_env if ship_env is None else ship_env
@@ -112,6 +114,7 @@ def session(
         except Exception as error:
             raise NoSession(f"Spark did not start: {_reason(error)}") from error
     _ours = started.sparkContext.applicationId
+    watch(started)
     return started
 
 
@@ -135,7 +138,7 @@ def plan(
     if ship_env and not is_local(master):
         from penstock.spark.shipping import ship_environment
 
-        shipped = ship_environment(ship_without)
+        shipped = ship_environment(ship_without, said_before=COMMAND_LINE in os.environ)
         config = shipped.config(config)
         environment |= shipped.environment()
     else:
