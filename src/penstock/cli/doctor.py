@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.arguments import parse_duration
-from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, coloured, fail, note, print_json
+from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, coloured, note, print_json
 
 if TYPE_CHECKING:
     from penstock.doctor.findings import Finding
@@ -71,7 +71,8 @@ def doctor(
     try:
         seen = observe(address or bootstrap_server, patience)
     except ClientError as error:
-        fail(str(error))
+        note(f"penstock: {error}")
+        return CANNOT_CHECK
     findings = diagnose(seen, limits)
     status = CANNOT_CHECK if not can_check(seen) else FINDINGS if findings else HEALTHY
     if json:

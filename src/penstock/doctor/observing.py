@@ -119,12 +119,15 @@ class _Look:
     def at_all(self) -> Observations:
         described = self._ask("brokers", self.admin.cluster.describe)
         brokers = () if described is None else tuple(map(self._broker, described.brokers))
-        reachable = [each.broker_id for each in brokers if each.reached is not None and each.reached.ok]
+        reachable = [each.broker_id for each in brokers if self._is_right(each)]
         hosts = {} if described is None else {each.broker_id: each.host for each in described.brokers}
         urls = find_pages(self.admin, {broker_id: hosts[broker_id] for broker_id in reachable})
         pages = read_pages(urls, self.patience.timeout_s)
+        lost = [each.broker_id for each in brokers if not each.fenced and not self._is_right(each)]
+        if lost:  # each of them may lead or coordinate what is asked for
+            self.unobserved.append(f"groups and transactions: broker {', '.join(map(str, lost))} cannot be asked")
         began = time.monotonic()
-        groups = self._groups(urls, pages)
+        groups = () if lost else self._groups(urls, pages)
         return Observations(
             bootstrap=self.bootstrap,
             cluster_id=self.cluster_id,
@@ -135,8 +138,8 @@ class _Look:
             directories=self._directories(reachable),
             groups=groups,
             watched_ms=int((time.monotonic() - began) * 1000),
-            hanging=self._hanging(),
-            open_long=self._open_long(),
+            hanging=() if lost else self._hanging(),
+            open_long=() if lost else self._open_long(),
             unobserved=tuple(self.unobserved),
         )
 
@@ -155,6 +158,13 @@ class _Look:
         reached = reach(broker.host, broker.port, self.patience.timeout_s)
         elsewhere = reached.ok and reached.cluster_id == self.cluster_id and self._is_another(broker)
         return BrokerSeen(broker.broker_id, reached, is_somebody_else=elsewhere)
+
+    def _is_right(self, broker: BrokerSeen) -> bool:
+        """Whether clients find it where they are told to."""
+        reached = broker.reached
+        return (
+            reached is not None and reached.ok and reached.cluster_id == self.cluster_id and not broker.is_somebody_else
+        )
 
     def _is_another(self, broker: BrokerDescription) -> bool:
         """Whether the broker at this one's address is another one: none tells the settings of others."""
