@@ -10,6 +10,7 @@ from penstock.local.ports import free_ports
 from penstock.spark.defaults import JAVA_OPTIONS, is_local, is_master, session_defaults, with_defaults
 from penstock.spark.errors import MasterUnreachable, NoSession
 from penstock.spark.session import plan
+from penstock.spark.worker_python import worker_python
 
 
 def test_masters_are_told_apart() -> None:
@@ -71,8 +72,6 @@ def test_one_of_several_masters_is_enough() -> None:
 
 
 def test_the_running_python_is_used_here_and_the_named_one_on_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
-    assert plan("x", {"spark.master": "local[1]"}).environment["PYSPARK_PYTHON"] == sys.executable
+    assert plan("x", {"spark.master": "local[1]"}).environment["PYSPARK_PYTHON"] == worker_python()
     assert plan("x", {"spark.master": "yarn"}).environment["PYSPARK_PYTHON"] == "/opt/python"

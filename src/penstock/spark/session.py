@@ -32,6 +32,7 @@ from penstock.spark.defaults import (
 from penstock.spark.errors import MasterUnreachable, NoSession, SessionConflict, SparkMissing
 from penstock.spark.java import find_java, java_home
 from penstock.spark.kernels import compile_kernels_behind
+from penstock.spark.worker_python import worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -144,7 +145,9 @@ def plan(
     else:
         # On a cluster, the Python that the user knows its machines to have.
         named = None if is_local(master) else os.environ.get("PYSPARK_PYTHON")
-        python = config.get("spark.pyspark.python") or named or sys.executable
+        python = (
+            config.get("spark.pyspark.python") or named or (worker_python() if is_local(master) else sys.executable)
+        )
         environment |= {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
     if COMMAND_LINE in os.environ:
         environment[_SUBMIT_ARGUMENTS] = "pyspark-shell"  # `config` has what the command line put there
