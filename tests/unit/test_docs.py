@@ -1,8 +1,7 @@
 """The documentation does what it says: generated pages are current, examples run as printed.
 
-In a `console` block, lines after `$ ` are commands, and what follows is their output, in which `...` stands for
-anything. A `text` block after a `python` block is what the program prints. The examples of a page run in order, against
-a cluster of its own that `penstock up` started; `127.0.0.1:9092` and `penstock-data` become that cluster's.
+The examples of a page (see `documentation`) run in order, against a cluster of its own that `penstock up` started;
+`127.0.0.1:9092` and `penstock-data` become that cluster's.
 """
 
 from __future__ import annotations
@@ -19,18 +18,20 @@ from types import ModuleType
 
 import pytest
 
+from documentation import blocks_of, check_output, run_console
 from penstock.local.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 # Pages about several machines, or made of tables and prose, show no examples that could be run here.
 WITHOUT_EXAMPLES = {"apis.md", "benchmarks.md", "changing-types.md", "clusters.md", "operations.md", "settings.md"}
+# Tried by tests/spark, which has Spark running.
+WITH_SPARK = {"spark.md"}
 PAGES = [
     "README.md",
-    *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md") if page.name not in WITHOUT_EXAMPLES),
+    *sorted(
+        f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md") if page.name not in WITHOUT_EXAMPLES | WITH_SPARK
+    ),
 ]
-# Set-up of an environment that the tests already run in; `make` and `penstock up` are tried by tests of their own.
-NOT_RUN = ("make ", "pip ", "python3 -m venv", ". .venv", "penstock up")
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -84,30 +85,14 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     cluster.stop()
 
 
-def check_output(expected: str, actual: str, what: str) -> None:
-    pattern = re.escape(expected.strip()).replace(r"\.\.\.", r".*")
-    assert re.fullmatch(pattern, actual.strip(), re.DOTALL), f"{what}\nprints\n{actual}\nnot\n{expected}"
-
-
-def run_console(block: str, cluster: Cluster) -> None:
-    for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-        command, _, expected = step.partition("\n")
-        if command.startswith(NOT_RUN):
-            continue
-        result = cluster.run(["bash", "-c", f"set -o pipefail; {command}"])
-        assert result.returncode == 0, f"{command}\n{result.stderr}"
-        check_output(expected, result.stdout, command)
-
-
 @pytest.mark.timeout(600)  # some pages start many processes, one after the other
 @pytest.mark.parametrize("page", PAGES)
 def test_examples_run_as_printed(page: str, cluster: Cluster) -> None:
-    blocks = BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))
-    assert blocks
+    blocks = blocks_of(ROOT / page)
     printed = None
     for language, block in blocks:
         if language == "console":
-            run_console(block, cluster)
+            run_console(block, cluster.run)
         elif language == "python":
             program = block.replace("127.0.0.1:9092", cluster.address)
             result = cluster.run([sys.executable, "-c", program])
