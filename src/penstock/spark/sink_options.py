@@ -38,6 +38,7 @@ _HEEDED = _names(
     security.protocol transaction.timeout.ms
     """
 )
+_CODECS = tuple(name for name in CODEC_NAMES if name != "uncompressed")  # which only topics say
 _LEVELS = {f"compression.{codec}.level": codec for codec in ("gzip", "lz4", "zstd")}
 _NEEDLESS = _names(
     """
@@ -152,8 +153,8 @@ def _producer_settings(given: Mapping[str, str], *, exactly_once: bool) -> Produ
     except ClientError as error:
         raise BadOption(f"kafka.bootstrap.servers={given['bootstrap.servers']!r}: {error}") from None
     codec = given.get("compression.type", "none").lower()
-    if codec not in CODEC_NAMES:
-        raise BadOption(f"kafka.compression.type={codec!r} is not one of {', '.join(CODEC_NAMES)}")
+    if codec not in _CODECS:
+        raise BadOption(f"kafka.compression.type={codec!r} is not one of {', '.join(_CODECS)}")
     times = {name: _number(name, given.get(name, str(usual))) / 1000 for name, usual in _TIMES.items()}
     timeout = given.get("transaction.timeout.ms")
     if timeout is not None and not exactly_once:
