@@ -78,11 +78,10 @@ class Connection(asyncio.BufferedProtocol):
         self.local_host = ""
         self.client_software = ""  # name and version, as ApiVersions told
         self.is_closed = False
-        self.last_active = 0.0
-        # Of the request being handled: since when, and where that is counted. Whoever answers it, or parks it, takes
-        # this away with him.
-        self.latency: Latency | None = None
+        # When the read began that brought the request being handled, and where the time it takes is counted. Whoever
+        # answers it, or parks it, takes this away with him.
         self.since = 0
+        self.latency: Latency | None = None
         self._handle = listener.handle
         self._handle_run = listener.handle_run
         self._frame_max = listener.request_bytes_max
@@ -127,7 +126,7 @@ class Connection(asyncio.BufferedProtocol):
         return memoryview(self._own)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.last_active = self.listener.loop_time()
+        self.since = now_ns()
         own = self._own
         if own is None:
             self._process(self.listener.receive_view, nbytes)
@@ -260,6 +259,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._processing or self.is_closed:
             return
         if self._own is not None and self._filled and not self._is_held:
+            self.since = now_ns()
             self._process(memoryview(self._own), self._filled)
         else:
             self._update_reading()

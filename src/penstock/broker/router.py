@@ -78,12 +78,10 @@ class Router:
         api_key, version, correlation_id = _read_start(frame)
         if api_key == 0 and 3 <= version <= 13:
             connection.latency = self._produce
-            connection.since = now_ns()
             if produce_plain.handle(self._node, connection, frame, version, correlation_id):
                 return
         if api_key == 1 and 12 <= version <= 18:
             connection.latency = self._fetch
-            connection.since = now_ns()
             if fetch_plain.handle(self._node, connection, frame, version, correlation_id):
                 return
         self.handle_message(connection, view, start, end)
@@ -94,7 +92,6 @@ class Router:
         api_key, version, correlation_id = _read_start(frame)
         route = self.routes.get(api_key)
         connection.latency = self._latencies.get(api_key)
-        connection.since = now_ns()
         if route is None or not route.min_version <= version <= route.max_version:
             self._refuse(connection, api_key, version, correlation_id)
             return

@@ -90,11 +90,11 @@ class Listener:
         self.receive_buffer = receive_buffer if receive_buffer is not None else bytearray(RECEIVE_BUFFER_SIZE)
         self.receive_view = memoryview(self.receive_buffer)
         self.loop = loop
-        self.loop_time = loop.time
         self.connections: dict[Connection, None] = {}  # in the order in which they came
         self._to_flush: list[Connection] = []
         self._kept_buffers: dict[Connection, int] = {}  # by last use; their sizes
         self._kept_bytes = 0
+        self._resting: dict[Connection, tuple[int, float]] = {}  # its last read, and when that was first looked at
         self.port = 0
         self.on_closed: Callable[[Connection], None] | None = None  # told of every connection that ends
         self._server: asyncio.Server | None = None
@@ -143,7 +143,6 @@ class Listener:
             return
         self.limits.opened(connection.peer_host)
         self.connections[connection] = None
-        connection.last_active = self.loop_time()
         assert connection.transport is not None
         connection.transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
         sock = connection.transport.get_extra_info("socket")
@@ -162,10 +161,18 @@ class Listener:
                 self.on_closed(connection)
 
     def close_idle(self, idle_max_seconds: float) -> None:
-        oldest = self.loop_time() - idle_max_seconds
-        for connection in [each for each in self.connections if each.last_active < oldest]:
-            if connection.close_if_idle():
+        """Those that have read nothing between looks that far apart; called a few times in that time."""
+        now = self.loop.time()
+        resting: dict[Connection, tuple[int, float]] = {}
+        for connection in list(self.connections):
+            since, looked_at = self._resting.get(connection, (-1, now))
+            if since != connection.since:
+                resting[connection] = (connection.since, now)
+            elif now - looked_at < idle_max_seconds:
+                resting[connection] = (since, looked_at)
+            elif connection.close_if_idle():
                 logger.info("closed the connection of %s: idle (connections.max.idle.ms)", connection.peer_host)
+        self._resting = resting
 
     async def close(self) -> None:
         """Stop listening, then close every connection; replies that are ready still leave."""

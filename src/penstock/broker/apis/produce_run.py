@@ -31,7 +31,6 @@ _frame_start = struct.Struct(">iii").unpack_from  # length; API key (0) and vers
 def handle(node: Node, connection: Connection, view: memoryview, position: int, received: int) -> int:
     """Handle the requests from `position` on for as long as they continue what the connection sent last; where they
     end. That is `position` itself if they are none, or only one."""
-    since = now_ns()
     target = connection.produce_target
     if target is None or not may_append(node, target.replica):
         return position
@@ -87,5 +86,5 @@ def handle(node: Node, connection: Connection, view: memoryview, position: int, 
         offset += header.last_offset_delta + 1
     connection.latency = None  # of an earlier request that was not handled in the end
     connection.send([b"".join(replies)])
-    node.metrics.requests.produce.add(now_ns() - since, len(replies))
+    node.metrics.requests.produce.add(now_ns() - connection.since, len(replies))
     return position

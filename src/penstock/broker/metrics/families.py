@@ -74,8 +74,8 @@ LATENCY = _declare(
     REQUESTS,
     "histogram",
     "kafka_network_requestmetrics_totaltime_seconds",
-    "From when the node begins to look at a request until its answer goes to the socket, waiting included. Fetches of "
-    "consumers (FetchConsumer) wait for data on purpose.",
+    "From the read that brought a request until its answer goes to the socket, waiting included. Fetches of consumers "
+    "(FetchConsumer) wait for data on purpose.",
     "request",
 )
 PARKED = _declare(

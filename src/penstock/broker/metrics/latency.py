@@ -1,9 +1,9 @@
 """How long requests took, by API.
 
 A request is counted when its answer is handed to the socket, or was found not to be wanted: with the time since the
-node began to look at it, so that what was parked in between (for replicas, for data) is in it. Buckets are powers of
-two of nanoseconds: finding one is a single instruction, and the error of a quantile is below a factor of two whatever
-the load is.
+read that brought it, so that what came before it in that read, and what it was parked for (replicas, data), is in it.
+Buckets are powers of two of nanoseconds: finding one is a single instruction, and the error of a quantile is below a
+factor of two whatever the load is.
 """
 
 from __future__ import annotations
