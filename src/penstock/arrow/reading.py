@@ -9,6 +9,7 @@ no progress for `timeout` seconds; nothing is read twice, as positions only move
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from penstock.model.ids import TopicPartition
 from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from penstock.records.batch import CorruptBatch, iterate_headers
 from penstock.records.columnar import Located, decode_batches, wanted_batches
+
+_log = logging.getLogger(__name__)
 
 MAX_WAIT_MS = 500
 MIN_BYTES = 1
@@ -258,6 +261,7 @@ class Reader:
         if position.offset >= start:
             self._trouble(partition, f"offset {position.offset} is behind the end of its log")
         elif self._settings.skip_lost:
+            _log.warning("%s: offsets %d to %d are not in the log any more", partition, position.offset, start - 1)
             position.offset = min(start, position.end)
             position.moved()
         else:

@@ -67,15 +67,15 @@ class StreamPlanner:
         """
         self._check_origin(start)
         self._group.reached(start)
-        if self._target is not None:
-            self.known = self._target
-            return self._admitted(start, everything, minimum=False)
         idle = self._idle_at == start and time.monotonic() - self._idle_since < _IDLE_GAP_SECONDS
         partitions = self._logs.partitions
         self._logs.look_if_old()
         start = self._still_valid(start)
+        if self._target is not None:
+            self.known = self._not_behind(start, dict(self._target))
+            return self._admitted(start, everything, minimum=False)
         if not idle or partitions != self._logs.partitions or self._watch.wait(self.known, _IDLE_WAIT_SECONDS):
-            self.known = self._ends(start)
+            self.known = self._not_behind(start, self._logs.ends())
         end = self._admitted(start, everything)
         self._idle_at, self._idle_since = (dict(start), time.monotonic()) if end == start else (None, 0.0)
         return end
@@ -119,20 +119,17 @@ class StreamPlanner:
         begins = self._logs.begins()
         return {partition: begins.get(partition, 0) for partition in end if partition not in start}
 
-    def _ends(self, start: Offsets) -> Offsets:
+    def _not_behind(self, start: Offsets, ends: Offsets) -> Offsets:
         """Where the partitions end. One that ends before what was read has lost records, unless its new leader is
         only catching up, or the query has begun to heed transactions."""
         deadline = time.monotonic() + CATCH_UP_SECONDS
-        while True:
-            ends = self._logs.ends()
-            behind = [each for each, end in ends.items() if end < start.get(each, 0)]
-            if not behind:
-                return ends
+        while behind := [each for each, end in ends.items() if end < start.get(each, 0)]:
             log_ends = self._logs.log_ends()
             ends |= {each: start[each] for each in behind if log_ends.get(each, 0) >= start[each]}
-            if all(ends[each] == start[each] for each in behind) or time.monotonic() > deadline:
-                return ends
+            if time.monotonic() > deadline:
+                break
             time.sleep(self.options.offset_retry_interval)
+        return ends
 
     def _check_origin(self, start: Offsets) -> None:
         subscription = self.options.subscription
