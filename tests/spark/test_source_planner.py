@@ -165,6 +165,16 @@ def test_lost_records_are_an_error_that_says_which_or_passed_over(
             planning.initial()
 
 
+def test_the_beginning_of_a_stream_stays_where_it_was_said_to_be(cluster: Cluster, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    with planner(cluster.bootstrap, topic, startingOffsets="latest") as planning:
+        start = planning.initial()
+        end = planning.latest(start, everything=True)
+        write(cluster.bootstrap, topic, 3)
+        assert planning.initial() == start  # Spark asks again when it plans the batch that ends at `end`
+        assert planning.pieces(planning.initial(), end) == []
+
+
 def test_a_topic_that_was_deleted_and_created_again_is_another(cluster: Cluster, new_topic: NewTopic) -> None:
     topic, other = new_topic(), new_topic()
     write(cluster.bootstrap, topic, 5)

@@ -38,6 +38,7 @@ class StreamPlanner:
         self._watch = LogWatch(self._logs.leaders, options.kafka.isolation)
         self._group = SourceGroup(options)
         self._admission = Admission(options.limits)
+        self._initial: Offsets | None = None
         self._target: Offsets | None = None
         self._outdated: Offsets = {}  # offsets in topics that are not there any more, though others are of the name
         self._idle_at: Offsets | None = None  # what the last call, which had nothing new, was asked about
@@ -49,9 +50,12 @@ class StreamPlanner:
         self._group.close()
 
     def initial(self) -> Offsets:
-        logs = self._logs
-        logs.look()
-        return starting_offsets(self.options, logs, logs.begins(), logs.ends())
+        """Spark asks for it more than once before the first batch, and what it begins with must not move meanwhile."""
+        if self._initial is None:
+            logs = self._logs
+            logs.look()
+            self._initial = starting_offsets(self.options, logs, logs.begins(), logs.ends())
+        return self._initial
 
     def stop_at_present(self) -> None:
         """Read what there is now, and no more."""
