@@ -69,6 +69,7 @@ class Listeners:
             small_request_bytes_max=settings.penstock_max_small_request_bytes,
             parked_max=settings.queued_max_requests,
             socket_buffers=self._socket_buffers(),
+            plain_latency=node.metrics.requests.produce,
             receive_buffer=self._receive_buffer,
         )
         self._receive_buffer = listener.receive_buffer

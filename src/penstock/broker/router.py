@@ -53,7 +53,6 @@ class Router:
         self._node = node
         self.forwards = forwards
         latencies = node.metrics.requests
-        self._produce = latencies.of("Produce")
         self._fetch = latencies.of("FetchConsumer")
         self._latencies: dict[int, Latency] = {}
         self.routes: dict[int, Route] = {}
@@ -76,10 +75,12 @@ class Router:
     def handle(self, connection: Connection, view: memoryview, start: int, end: int) -> None:
         frame = view[start:end]
         api_key, version, correlation_id = _read_start(frame)
-        if api_key == 0 and 3 <= version <= 13:
-            connection.latency = self._produce
-            if produce_plain.handle(self._node, connection, frame, version, correlation_id):
-                return
+        if (
+            api_key == 0
+            and 3 <= version <= 13
+            and produce_plain.handle(self._node, connection, frame, version, correlation_id)
+        ):
+            return
         if api_key == 1 and 12 <= version <= 18:
             connection.latency = self._fetch
             if fetch_plain.handle(self._node, connection, frame, version, correlation_id):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from penstock.broker.connection import RECEIVE_BUFFER_SIZE, Connection
+from penstock.broker.metrics.latency import Latency, now_ns
 
 logger = logging.getLogger("penstock.server")
 
@@ -76,6 +77,7 @@ class Listener:
         small_request_bytes_max: int,
         parked_max: int,
         socket_buffers: Mapping[int, int],
+        plain_latency: Latency,
         receive_buffer: bytearray | None = None,
     ) -> None:
         self.name = name
@@ -91,7 +93,10 @@ class Listener:
         self.receive_view = memoryview(self.receive_buffer)
         self.loop = loop
         self.connections: dict[Connection, None] = {}  # in the order in which they came
+        self.plain_latency = plain_latency
+        self.plain_requests = 0  # answered in this turn of the loop, and not counted yet
         self._to_flush: list[Connection] = []
+        self._turn_since = 0
         self._kept_buffers: dict[Connection, int] = {}  # by last use; their sizes
         self._kept_bytes = 0
         self._resting: dict[Connection, tuple[int, float]] = {}  # its last read, and when that was first looked at
@@ -116,6 +121,7 @@ class Listener:
     def flush_soon(self, connection: Connection) -> None:
         """Send a connection's replies once all connections that are readable now have been read."""
         if not self._to_flush:
+            self._turn_since = connection.since
             self.loop.call_soon(self._flush)
         self._to_flush.append(connection)
 
@@ -123,6 +129,9 @@ class Listener:
         connections, self._to_flush = self._to_flush, []
         for connection in connections:
             connection.flush()
+        if self.plain_requests:
+            self.plain_latency.add(now_ns() - self._turn_since, self.plain_requests)
+            self.plain_requests = 0
 
     def keep_buffer(self, connection: Connection, size: int) -> None:
         """Let a connection keep its buffer for the next large frame; whoever used his least recently may have to go."""

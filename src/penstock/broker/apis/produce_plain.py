@@ -106,7 +106,7 @@ def handle(node: Node, connection: Connection, frame: memoryview, version: int, 
         reply = pack_reply(length, correlation_id, middle, base_offset, log_append_time, log_start_offset, last)
     else:
         reply = pack_reply(length, correlation_id, middle, base_offset, log_append_time, last)
-    connection.send([reply])
+    connection.answer_plainly(reply)
     return True
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.apis.produce_plain import FLEXIBLE_SINCE, LOG_START_SINCE, may_append, records_span
 from penstock.broker.connection import Connection
-from penstock.broker.metrics.latency import now_ns
 from penstock.model.errors import KafkaError
 from penstock.records.batch import BatchHeader, read_header, set_base_offset
 from penstock.records.validation import validate_produce
@@ -84,7 +83,5 @@ def handle(node: Node, connection: Connection, view: memoryview, position: int, 
         else:
             replies.append(pack_reply(reply_length, correlation_id, middle, offset, -1, last))
         offset += header.last_offset_delta + 1
-    connection.latency = None  # of an earlier request that was not handled in the end
-    connection.send([b"".join(replies)])
-    node.metrics.requests.produce.add(now_ns() - connection.since, len(replies))
+    connection.answer_plainly(b"".join(replies), len(replies))
     return position
