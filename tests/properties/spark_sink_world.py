@@ -176,8 +176,8 @@ class World:
                         raise NotCarriedOut(self.alarm)
             case Finish(batch):
                 self.done_batch = batch
-            case ListOpen(parity):
-                return self._list_open(parity)
+            case ListOpen(parity, run):
+                return self._list_open(parity, run)
             case Abort(transactions):
                 for each in transactions:
                     yield
@@ -213,8 +213,10 @@ class World:
             self.alarm = f"decided twice: {decision.batch} after {self.known.batch}"
         self.known = Known(decision)
 
-    def _list_open(self, parity: int) -> tuple[TaskTransaction, ...]:
-        prefix = ids_of(SINK, parity)[: -2 if "any parity" in self.sabotage else None]
+    def _list_open(self, parity: int, run: str | None) -> tuple[TaskTransaction, ...]:
+        prefix = ids_of(SINK, parity, None if "any run" in self.sabotage else run)
+        if "any parity" in self.sabotage:
+            prefix = prefix[: len(ids_of(SINK, parity)) - 2]
         return tuple(
             TaskTransaction(name, 0, held.begun)
             for name, held in sorted(self.held.items())
@@ -319,7 +321,7 @@ class Story:
                     # The thread that waits for the commit is interrupted; the process that does it goes on.
                     self.actors.append((f"commit of {name}", self.drive(protocol, f"commit of {name}")))
                     if "aborts blindly" in world.sabotage:
-                        yield from self.drive(two_phase.abandon(told), f"{name} (abort)")
+                        yield from self.drive(two_phase.abandon(batch, name), f"{name} (abort)")
                     return
                 yield from self.drive(protocol, name)
             except (LostAnswer, Refused, two_phase.SinkError) as error:
@@ -327,7 +329,7 @@ class Story:
                 if world.calm:
                     raise
                 if not all(messages) or "aborts decided" in world.sabotage:
-                    yield from self.drive(two_phase.abandon(self.told(messages)), f"{name} (abort)")
+                    yield from self.drive(two_phase.abandon(batch, name), f"{name} (abort)")
                 return
             yield
             if batch != len(world.committed):
@@ -371,7 +373,7 @@ class Story:
         for number, task in enumerate(tasks):
             for attempt in range(1 if world.random.random() < 0.8 else 2):
                 label = f"{name} task {batch}.{number}.{attempt}"
-                attempts.append((label, self.attempt(batch, task, workers, messages[number].append)))
+                attempts.append((label, self.attempt(name, batch, task, workers, messages[number].append)))
         self.actors.extend(attempts)
         while not all(messages):
             yield
@@ -380,7 +382,7 @@ class Story:
                 raise NotDecided("tasks failed")
 
     def attempt(
-        self, batch: int, rows: list[Row], workers: list[Worker], told: Callable[[TaskTransaction], None]
+        self, run: str, batch: int, rows: list[Row], workers: list[Worker], told: Callable[[TaskTransaction], None]
     ) -> Iterator[None]:
         world = self.world
         while True:
@@ -396,7 +398,7 @@ class Story:
             if known.batch == batch or not rows:
                 told(TaskTransaction("", 0, 0))
                 return
-            name = (Slots("shared") if "shared slots" in world.sabotage else worker.slots).take(SINK, batch)
+            name = worker.slots.take(SINK, run, batch)
             epoch = world.init(name)
             for row in rows:
                 yield

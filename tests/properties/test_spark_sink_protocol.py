@@ -15,8 +15,8 @@ MISTAKES = {
     "stale look": "the decision of who had the lock before is not seen",
     "aborts decided": "after a failed commit everything is aborted",
     "aborts blindly": "transactions are aborted while a commit may be deciding on them",
+    "any run": "what other runs have open is aborted with a failed batch",
     "any parity": "the next batch is swept with this one",
-    "shared slots": "a transactional id serves two attempts of a batch",
 }
 
 
@@ -39,10 +39,11 @@ def test_mistakes_are_noticed(mistake: str) -> None:
 
 def test_slots_come_again_two_batches_later_and_not_before() -> None:
     slots = Slots("w")
-    first = [slots.take("s", 4), slots.take("s", 4)]
+    first = [slots.take("s", "r", 4), slots.take("s", "r", 4)]
     assert len(set(first)) == 2
-    assert set(first).isdisjoint([slots.take("s", 5), slots.take("other", 4)])
-    again = slots.take("s", 4)  # the batch comes again in the same process
+    others = [slots.take("s", "r", 5), slots.take("other", "r", 4), slots.take("s", "another", 4)]
+    assert set(first).isdisjoint(others)
+    again = slots.take("s", "r", 4)  # the batch comes again in the same process
     assert again not in first
-    assert [slots.take("s", 6), slots.take("s", 6), slots.take("s", 6)] == [*first, again]
-    assert slots.take("s", 4) not in [*first, again]
+    assert [slots.take("s", "r", 6) for _ in range(3)] == [*first, again]
+    assert slots.take("s", "r", 4) not in [*first, again]

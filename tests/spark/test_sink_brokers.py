@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from penstock.spark import two_phase
 from penstock.spark.decisions import NAMELESS
 from penstock.spark.outlet import Outlet
 from penstock.spark.sink import _told_of
+from penstock.spark.sink_brokers import SinkBrokers
 from penstock.spark.sink_options import sink_options
 from penstock.spark.source_errors import BadOption
 from penstock.spark.two_phase import (
@@ -49,10 +51,11 @@ class Process:
 
     def __init__(self, cluster: Cluster, **options: str) -> None:
         given = {"kafka.bootstrap.servers": cluster.bootstrap} | options
-        self.outlet = Outlet(sink_options(given, streaming=True).producer)
+        self.settings = sink_options(given, streaming=True).producer
+        self.outlet = Outlet(self.settings)
 
     def write(self, sink: str, batch: int, topic: str, *values: str) -> TaskTransaction:
-        transaction = self.outlet.begin(sink, batch)
+        transaction = self.outlet.begin(sink, "run", batch)
         self.outlet.write(topic, pa.table({"value": values}), transaction)
         return _told_of(transaction)
 
@@ -256,9 +259,13 @@ def test_time_outs(cluster: Cluster, one_phase_cluster: Cluster, new_topic: NewT
     scene = Scene(one_phase_cluster, topic)
     with pytest.raises(BadOption, match=r"transaction.timeout.ms=900001 is more than brokers allow \(900000\)"):
         scene.process(**{"kafka.transaction.timeout.ms": "900001"}).write(scene.sink, 0, topic, "a")
-    told = scene.process(**{"kafka.transaction.timeout.ms": "1"}).write(scene.sink, 0, topic, "a")
+    told = scene.process(**{"kafka.transaction.timeout.ms": "600000"}).write(scene.sink, 0, topic, "a")
     driver = scene.process()
-    with caplog.at_level(logging.WARNING, "penstock.spark"), pytest.raises(NotDecided):
+    driver.outlet.brokers = SinkBrokers(driver.settings, now=lambda: time.time() + 590)
+    with (
+        caplog.at_level(logging.WARNING, "penstock.spark"),
+        pytest.raises(NotDecided, match="it took too long for a transaction of 600000 ms"),
+    ):
         driver.commit(scene.sink, 0, [told])
     with caplog.at_level(logging.WARNING, "penstock.spark"):
         driver.commit(scene.sink, 0, [scene.write(0, "b")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from typing import Any
 
@@ -17,6 +18,8 @@ from penstock.spark.sink_options import TRANSACTION_TIMEOUT_MS, ProducerSettings
 from penstock.spark.source_errors import BadOption
 from penstock.spark.two_phase import Slots
 
+# Writers are made anew after so long, so that partitions that were added get their rows.
+METADATA_SECONDS = 300.0
 _MAX_TIMEOUT = "transaction.max.timeout.ms"
 
 _outlets: dict[ProducerSettings, Outlet] = {}
@@ -33,12 +36,11 @@ class Outlet:
         self._transactional: Writer | None = None
         self._timeout_ms = settings.transaction_timeout_ms or TRANSACTION_TIMEOUT_MS
         self._topics: set[str] = set()
+        self._made = time.monotonic()
 
     def close(self) -> None:
         self.brokers.close()
-        for writer in (self._plain, self._transactional):
-            if writer is not None:
-                writer.close()
+        self._close_writers()
 
     def check_topic(self, topic: str) -> None:
         """Once: that the cluster can be reached, and has it."""
@@ -50,9 +52,9 @@ class Outlet:
                     raise UnknownTopic(f"topic={topic!r}: {error}; penstock topics create {topic} makes it") from error
             self._topics.add(topic)
 
-    def begin(self, sink: str, batch: int) -> Transaction:
+    def begin(self, sink: str, run: str, batch: int) -> Transaction:
         """A transaction for one attempt of a task, under an epoch of its own."""
-        transactional_id = _slots.take(sink, batch)
+        transactional_id = _slots.take(sink, run, batch)
         try:
             return self._transaction(transactional_id)
         except KafkaError as error:
@@ -80,7 +82,16 @@ class Outlet:
             cluster=self.brokers.cluster,
         )
 
+    def _close_writers(self) -> None:
+        for writer in (self._plain, self._transactional):
+            if writer is not None:
+                writer.close()
+        self._plain = self._transactional = None
+
     def _writer(self, transaction: Transaction | None) -> Writer:
+        if time.monotonic() - self._made > METADATA_SECONDS:
+            self._close_writers()
+            self._made = time.monotonic()
         if transaction is None:
             self._plain = self._plain or self._new_writer(None)
             return self._plain

@@ -9,6 +9,7 @@ tasks have written counts when it is written, and a batch that is repeated is wr
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -35,7 +36,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("penstock.spark")
 
-QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
+QUERY_ID, RUN_ID, BATCH_ID = "sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId"
+# How long a task that is being stopped may take to find out.
+STRAGGLERS_SECONDS = 2.0
+_LOOK_AGAIN_SECONDS = 0.25
+
+# Writers of batches are made by one process of the driver, mostly: the transactional ids of one are used by the next.
+_application = uuid.uuid4().hex
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +52,7 @@ class Destination:
     sink: str
     batch: int
     query: str
+    run: str
 
 
 @dataclass
@@ -83,11 +91,20 @@ class _Sink:
             steps = two_phase.commit(destination.sink, destination.batch, destination.query, told)
             self._run(destination, steps)
 
-    def abort_batch(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """If every task has succeeded, `commit` was asked for, and may still run: it cleans up after itself."""
-        destination, told = _told(messages)
-        if destination is not None and None in messages:
-            self._run(destination, two_phase.abandon(told))
+    def abort_batch(self, messages: Sequence[WriterCommitMessage | None], usual: Destination | None) -> None:
+        """If every task has succeeded, `commit` was asked for, and may still run: it cleans up after itself.
+
+        Else tasks are being stopped, and may begin to write meanwhile.
+        """
+        destination, _ = _told(messages)
+        if (destination := destination or usual) is None or None not in messages:
+            return
+        deadline = time.monotonic() + STRAGGLERS_SECONDS
+        while True:
+            self._run(destination, two_phase.abandon(destination.batch, destination.run))
+            if time.monotonic() > deadline:
+                return
+            time.sleep(_LOOK_AGAIN_SECONDS)
 
     def _write_once(
         self, mine: Outlet, destination: Destination, pieces: Iterable[tuple[str, Any]]
@@ -99,7 +116,7 @@ class _Sink:
         transaction: Transaction | None = None
         try:
             for topic, table in pieces:
-                transaction = transaction or mine.begin(destination.sink, destination.batch)
+                transaction = transaction or mine.begin(destination.sink, destination.run, destination.batch)
                 mine.write(topic, table, transaction)
         except BaseException:
             if transaction is not None:
@@ -127,7 +144,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         self._sink.commit_batch(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        self._sink.abort_batch(messages)
+        self._sink.abort_batch(messages, None)
 
     def _destination(self) -> Destination | None:
         if not self._options.exactly_once:
@@ -135,9 +152,10 @@ class StreamSink(DataSourceStreamArrowWriter):
         context = TaskContext.get()
         query = context.getLocalProperty(QUERY_ID) if context is not None else None
         batch = context.getLocalProperty(BATCH_ID) if context is not None else None
-        if query is None or batch is None:
+        if context is None or query is None or batch is None:
             raise ClientError("Spark does not tell this task its query and batch: say deliveryGuarantee=at-least-once")
-        return Destination(self._options.sink_id or query, int(batch), query)
+        run = context.getLocalProperty(RUN_ID) or query
+        return Destination(self._options.sink_id or query, int(batch), query, _short(run))
 
 
 class BatchSink(DataSourceArrowWriter):
@@ -146,7 +164,7 @@ class BatchSink(DataSourceArrowWriter):
         self._destination = None
         if options.exactly_once:
             name = options.sink_id or NAMELESS + uuid.uuid4().hex
-            self._destination = Destination(name, options.version or 0, "")
+            self._destination = Destination(name, options.version or 0, "", _short(_application))
 
     def write(self, iterator: Iterator[Any]) -> TaskMessage:
         return self._sink.write_rows(iterator, self._destination)
@@ -155,7 +173,7 @@ class BatchSink(DataSourceArrowWriter):
         self._sink.commit_batch(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._sink.abort_batch(messages)
+        self._sink.abort_batch(messages, self._destination)
 
 
 def stream_sink(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> StreamSink:
@@ -181,6 +199,10 @@ def _told(messages: Sequence[WriterCommitMessage | None]) -> tuple[Destination |
             if message.transaction is not None:
                 told.append(message.transaction)
     return destination, told
+
+
+def _short(run: str) -> str:
+    return run.replace("-", "")[:12]
 
 
 def _told_of(transaction: Transaction) -> TaskTransaction:

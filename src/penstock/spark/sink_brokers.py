@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 from penstock.client.cluster import Cluster
@@ -54,7 +55,8 @@ _ONE_PHASE_ONLY = (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.TRANSACTIONAL_ID_AUT
 class SinkBrokers:
     """Kept by a process, for any number of sinks on one cluster."""
 
-    def __init__(self, settings: ProducerSettings) -> None:
+    def __init__(self, settings: ProducerSettings, now: Callable[[], float] = time.time) -> None:
+        self._now = now
         self._bootstrap = settings.bootstrap
         self.cluster = Cluster(settings.bootstrap, timeout=settings.request_timeout)
         self.decisions = DecisionLog(
@@ -99,8 +101,8 @@ class SinkBrokers:
                     self.commit(sink, decision.batch, each)
             case Finish(batch):
                 self.decisions.note_done(sink, batch)
-            case ListOpen(parity):
-                return self._list_open(ids_of(sink, parity))
+            case ListOpen(parity, run):
+                return self._list_open(ids_of(sink, parity, run))
             case Abort(transactions):
                 for each in transactions:
                     self._abort_quietly(each)
@@ -143,7 +145,7 @@ class SinkBrokers:
             or found.start_ms is None
         ):
             raise self._not_open(sink, batch, transaction)
-        left_ms = found.start_ms + found.timeout_ms - time.time_ns() // 1_000_000
+        left_ms = found.start_ms + found.timeout_ms - int(self._now() * 1000)
         if left_ms < min(TIME_LEFT_MS, found.timeout_ms // 2):
             raise NotDecided(
                 f"batch {batch} of sink {sink!r} is not written: it took too long for a transaction of "

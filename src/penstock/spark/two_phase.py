@@ -21,7 +21,9 @@ Tasks may run twice, a batch that is repeated may be cut differently, a driver t
   transaction under it. Who has decided before is visible then, and who wanted to is fenced: for good, as nobody locks
   twice.
 - *Only a commit decides on what it was told.* So, if it gives up, it may abort that; nobody else may, since it could be
-  running somewhere still. `abandon` is for batches whose commit was never asked for, because tasks have failed.
+  running somewhere still. `abandon` is for batches whose commit was never asked for, because tasks have failed: a run
+  of the query ends with that, so whatever its tasks left open, or open while they are being stopped, is to be aborted.
+  The run is in the name of transactional ids, because of other runs nobody knows what they decide.
 - *What is prepared does not change.* `Prepare` verifies that each transaction is open under the epoch that was told. On
   brokers with KIP-939 it also takes the right to end it away from everybody else, and the time-out with it. On others
   it makes sure that there is time enough left.
@@ -146,9 +148,10 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class ListOpen:
-    """-> the open transactions of the sink's tasks, of batches with this parity."""
+    """-> the open transactions of the sink's tasks, of batches with this parity; of all runs, if none is said."""
 
     parity: int
+    run: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +190,10 @@ def commit(sink: str, batch: int, query: str, told: Sequence[TaskTransaction]) -
     yield from _sweep(batch)
 
 
-def abandon(told: Sequence[TaskTransaction]) -> Steps:
+def abandon(batch: int, run: str) -> Steps:
     """Tasks of the batch have failed, so that it is not committed: abort what the others have written."""
-    yield Abort(tuple(told))
+    found: tuple[TaskTransaction, ...] = yield ListOpen(batch % 2, run)
+    yield Abort(found)
 
 
 def check_order(sink: str, known: Known, batch: int, query: str) -> None:
@@ -267,20 +271,20 @@ class Slots:
 
     def __init__(self, worker: str) -> None:
         self._worker = worker
-        self._used: dict[tuple[str, int], tuple[int, int]] = {}
+        self._used: dict[str, tuple[int, int]] = {}
 
-    def take(self, sink: str, batch: int) -> str:
+    def take(self, sink: str, run: str, batch: int) -> str:
         """For one attempt of a task. Those of a batch that comes again are not given again."""
-        parity = batch % 2
-        last, used = self._used.get((sink, parity), (batch, 0))
+        names = ids_of(sink, batch % 2, run)
+        last, used = self._used.get(names, (batch, 0))
         slot = 0 if batch > last else used
-        self._used[sink, parity] = (max(batch, last), slot + 1)
-        return f"{ids_of(sink, parity)}{self._worker}.{slot}"
+        self._used[names] = (max(batch, last), slot + 1)
+        return f"{names}{self._worker}.{slot}"
 
 
-def ids_of(sink: str, parity: int) -> str:
+def ids_of(sink: str, parity: int, run: str | None = None) -> str:
     """How the transactional ids of a sink's tasks begin."""
-    return f"{PREFIX}.{sink}.{parity}."
+    return f"{PREFIX}.{sink}.{parity}." + ("" if run is None else f"{run}.")
 
 
 def driver_id(sink: str) -> str:
