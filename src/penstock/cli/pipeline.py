@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.output import Json, command_group, note, parse_pairs, print_json
+from penstock.cli.output import Json, command_group, fail, note, parse_pairs, print_json
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from penstock.pipelines.loading import Loaded
+    from penstock.pipelines.model import Pipeline
     from penstock.pipelines.problems import Problem
 
 app = command_group("Validate, test and run data pipelines, which are files.")
@@ -21,6 +24,13 @@ Environment = Annotated[
 Settings = Annotated[
     list[str] | None, typer.Option("--set", "-s", metavar="NAME=VALUE", help="A parameter; repeatable.")
 ]
+
+Master = Annotated[
+    str | None,
+    typer.Option("--master", metavar="URL", help="spark://host:7077, yarn, local[4], ...", show_default="local[*]"),
+]
+
+_TEST_MASTER = "local[2]"
 
 
 @app.command()
@@ -83,6 +93,97 @@ def schema() -> None:
 
     with open(FILE, encoding="utf-8") as opened:
         print(opened.read(), end="")
+
+
+@app.command()
+def test(
+    file: File,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[TEST]...", show_default=False, help="Only these; default: all.")
+    ] = None,
+    env: Environment = None,
+    settings: Settings = None,
+    master: Master = None,
+) -> None:
+    """Run the tests that a pipeline brings along: rows in, rows and dead letters out, on Spark and without a broker.
+
+    Example:
+
+        penstock pipeline test examples/pipelines/routing.yaml
+    """
+    from penstock.pipelines.fixtures import run_tests
+
+    loaded = checked(file, env, settings)
+    known = [each.name for each in loaded.pipeline.tests]
+    for name in names or ():
+        if name not in known:
+            fail(f"{file} has no test {name!r}, only: {', '.join(known) or 'none'}")
+    failed = 0
+    for result in run_tests(loaded, _session(loaded, master or _TEST_MASTER, quick=True), names or ()):
+        failed += bool(result.differences)
+        print(f"{'FAILED' if result.differences else 'passed'}  {result.name}", flush=True)
+        for difference in result.differences:
+            print(f"        {difference}")
+    print(f"{len(names or known) - failed} passed, {failed} failed")
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def run(
+    file: File,
+    env: Environment = None,
+    settings: Settings = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Read what there is, then end; default: go on until stopped.")
+    ] = False,
+    master: Master = None,
+    bootstrap_server: Annotated[
+        str | None,
+        typer.Option(
+            "--bootstrap-server",
+            "-b",
+            envvar="PENSTOCK_BOOTSTRAP",
+            metavar="HOST:PORT,...",
+            help="Brokers, instead of those of the file.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Run a pipeline on Spark.
+
+    It goes on from its checkpoints, whatever ended it the last time. Ctrl-C or SIGTERM let the batches under way end
+    first. A query that fails is started again, as the file's `restart` says.
+
+    Examples:
+
+        penstock pipeline run orders.yaml --env prod --master spark://host:7077
+        penstock pipeline run orders.yaml --once
+    """
+    from penstock.cli.pipeline_display import watched
+    from penstock.pipelines.running import Runner
+
+    loaded = checked(file, env, settings)
+    check_secrets(loaded.pipeline)
+    runner = Runner(loaded, _session(loaded, master), bootstrap_server)
+    watched(runner, once=once)
+
+
+def check_secrets(pipeline: Pipeline) -> None:
+    """That all are there, before Spark is started."""
+    for part in [*pipeline.sources.values(), *pipeline.sinks.values()]:
+        for value in part.options.values():
+            if not isinstance(value, str):
+                value.check()
+
+
+def _session(loaded: Loaded, master: str | None, quick: bool = False) -> SparkSession:
+    from penstock.spark import session
+
+    config = {**loaded.pipeline.spark, "spark.sql.session.timeZone": "UTC"}
+    if quick:
+        config |= {"spark.sql.shuffle.partitions": "2"}
+    return session(loaded.pipeline.name, master=master, config=config)
 
 
 def checked(file: str, env: str | None, settings: list[str] | None) -> Loaded:

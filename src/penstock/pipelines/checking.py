@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from importlib.util import find_spec
 
-from penstock.pipelines import schemas, sql
+from penstock.pipelines import codecs, schemas, sql
 from penstock.pipelines.analysis import Analysis, Finding, Table, analyse
 from penstock.pipelines.model import (
     Decoding,
@@ -145,6 +145,8 @@ class _Check:
     def _schema(self, coding: Decoding | Encoding, path: Path) -> Iterator[Finding]:
         try:
             schemas.check(coding, self._directory)
+            if coding.format in ("avro", "protobuf"):
+                codecs.codec(coding, self._directory).spark_type()
         except schemas.SchemaInvalid as error:
             yield Finding(str(error), (*path, error.where) if error.where else path, error.index)
 

@@ -104,9 +104,8 @@ class TopicSource:
     """What the column `_key` holds."""
     on_error: Literal["drop", "dead-letter", "fail"] = "dead-letter"
     """What becomes of a record that does not decode."""
-    evolution: Literal["ignore", "fail", "dead-letter", "add-columns"] = "ignore"
-    """For json: what becomes of records with fields that the schema lacks. `add-columns` adds them to the columns, as
-    strings or numbers, from the batch on in which they are first seen."""
+    evolution: Literal["ignore", "fail", "dead-letter"] = "ignore"
+    """For json: what becomes of records with fields that the schema lacks."""
     starting_offsets: str = "earliest"
     """Where the first run begins: `earliest`, `latest`, or JSON as for Spark's Kafka source. Later runs go on."""
     max_records: int | None = None

@@ -1,0 +1,173 @@
+"""One batch of one query: from what its head brings to all that is written.
+
+Records for topics, of all sinks and the dead letters, are one write, and so one decision; it comes last. Sinks that are
+no topics come before, each for itself. If one fails, the batch is done again from the start, under its number, and
+whoever had it already notices.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from penstock.pipelines.analysis import Analysis
+from penstock.pipelines.encoding import dead_letters, records
+from penstock.pipelines.heads import Sources
+from penstock.pipelines.model import FormatSink, Pipeline, TopicSink
+from penstock.pipelines.planning import QueryPlan
+from penstock.pipelines.secrets import plain
+from penstock.pipelines.sinks import BatchSink, open_sink, selected
+from penstock.pipelines.tables import Tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_log = logging.getLogger("penstock.pipelines")
+_SINK_ID_MAX = 100
+_GUARANTEE = "deliveryGuarantee"
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What a batch is to become."""
+
+    sinks: Mapping[str, DataFrame]
+    """Of topics: records, with columns topic, key, value, headers; of others: rows."""
+    dead_letters: DataFrame | None
+    tables: Tables
+
+
+class Body:
+    def __init__(
+        self, pipeline: Pipeline, analysis: Analysis, query: QueryPlan, directory: str, sources: Sources
+    ) -> None:
+        self._sources = sources
+        self._pipeline = pipeline
+        self._analysis = analysis
+        self._query = query
+        self._directory = directory
+
+    def outputs(self, batch: DataFrame) -> Outputs:
+        """Planned, nothing computed yet."""
+        query, pipeline = self._query, self._pipeline
+        tables = Tables(batch.sparkSession, pipeline, self._analysis, self._directory, tells=True)
+        statics = [name for name in query.body if self._analysis.tables[name].drive == "static"]
+        for name in statics:
+            if name in pipeline.sources:
+                tables.add_source(name, self._sources.table(batch.sparkSession, name))
+            else:
+                tables.add([name])
+        if query.head in pipeline.sources:
+            tables.add_source(query.head, batch)
+        else:
+            tables.add_head(query.head, batch)
+        tables.add(name for name in query.body if name not in statics)
+        made: dict[str, DataFrame] = {}
+        for name in query.sinks:
+            sink = pipeline.sinks[name]
+            table = self._analysis.find(sink.source)
+            assert table is not None
+            if isinstance(sink, TopicSink):
+                made[name] = records(tables.shown(table.name), sink, self._directory)
+            else:
+                made[name] = selected(tables.shown(table.name), sink)
+        letters = dead_letters(tables.dead, pipeline.name, pipeline.dead_letter_topic) if tables.dead else None
+        return Outputs(made, letters, tables)
+
+
+@dataclass(slots=True)
+class _Write:
+    options: dict[str, str]
+    frames: list[DataFrame] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    """Of sinks with options of their own; those without share one decision with the dead letters."""
+
+
+class BatchWriter:
+    """Called by Spark with each batch of a query, in order."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        analysis: Analysis,
+        query: QueryPlan,
+        directory: str,
+        bootstrap: str,
+        sources: Sources,
+    ) -> None:
+        self._pipeline = pipeline
+        self._query = query
+        self._bootstrap = bootstrap
+        self._body = Body(pipeline, analysis, query, directory, sources)
+        self._others: dict[str, BatchSink] = {}
+        for name in query.sinks:
+            sink = pipeline.sinks[name]
+            if isinstance(sink, FormatSink):
+                self._others[name] = open_sink(sink, name, pipeline.name, query.name, directory)
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        several = len(self._query.sinks) + self._query.dead_letters > 1
+        if several:
+            batch = batch.persist()
+        try:
+            outputs = self._body.outputs(batch)
+            self._count_violations(outputs.tables, number)
+            for name, sink in self._others.items():
+                sink.write(outputs.sinks[name], number)
+            for write in self._topics(outputs):
+                self._write_records(write, number)
+        finally:
+            if several:
+                batch.unpersist()
+
+    def _topics(self, outputs: Outputs) -> list[_Write]:
+        """What goes to topics, by the options it is written with; mostly all of it together."""
+        writes: dict[tuple[tuple[str, str], ...], _Write] = {}
+        for name, frame in outputs.sinks.items():
+            sink = self._pipeline.sinks[name]
+            if isinstance(sink, TopicSink):
+                options = {**plain(sink.options), _GUARANTEE: sink.delivery}
+                _add(writes, options, frame, name if sink.options else "")
+        if outputs.dead_letters is not None:
+            _add(writes, {_GUARANTEE: "exactly-once"}, outputs.dead_letters, "")
+        return list(writes.values())
+
+    def _write_records(self, write: _Write, number: int) -> None:
+        frame = reduce(lambda above, below: above.union(below), write.frames)
+        writer = frame.write.format("penstock").mode("append").option("kafka.bootstrap.servers", self._bootstrap)
+        if write.options[_GUARANTEE] == "exactly-once":
+            identity = sink_id(self._pipeline.name, self._query.name, *write.names)
+            writer = writer.option("sinkId", identity).option("version", str(number))
+        writer.options(**write.options).save()
+
+    def _count_violations(self, tables: Tables, number: int) -> None:
+        """Of expectations whose broken rows are kept. They cost a job of their own, and only they do."""
+        from pyspark.sql import functions as f
+
+        for name, expectation in tables.violations:
+            broken = ~f.coalesce(f.expr(f"CAST(({expectation.that}) AS BOOLEAN)"), f.lit(False))
+            count = tables.frames[name].filter(broken).count()
+            if count:
+                _log.warning('batch %d: %d rows of "%s" break "%s"', number, count, name, expectation.title)
+
+
+def sink_id(*names: str) -> str:
+    """The name of a decision, of pipeline, query and sinks: in letters that a transactional id takes, and never that of
+    others whose names look alike."""
+    digest = hashlib.sha256("\n".join(names).encode()).hexdigest()[:12]
+    readable = re.sub(r"[^A-Za-z0-9_-]", "-", "-".join(names))
+    return f"{readable[: _SINK_ID_MAX - len(digest) - 1]}-{digest}"
+
+
+def _add(
+    writes: dict[tuple[tuple[str, str], ...], _Write], options: dict[str, str], frame: DataFrame, name: str
+) -> None:
+    write = writes.setdefault(tuple(sorted(options.items())), _Write(options))
+    write.frames.append(frame)
+    if name:
+        write.names.append(name)

@@ -1,0 +1,76 @@
+"""What queries stream: the records of a source as they are, or the rows of a step with state and all it is made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.pipelines.analysis import Analysis
+from penstock.pipelines.model import FormatSource, Pipeline, TopicSource
+from penstock.pipelines.planning import QueryPlan
+from penstock.pipelines.secrets import plain
+from penstock.pipelines.tables import Tables, beside, read_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Sources:
+    """How sources are opened. Tests have another."""
+
+    def __init__(self, pipeline: Pipeline, directory: str, bootstrap: str) -> None:
+        self._pipeline = pipeline
+        self._directory = directory
+        self._bootstrap = bootstrap
+
+    def stream(self, session: SparkSession, name: str) -> DataFrame:
+        source = self._pipeline.sources[name]
+        if isinstance(source, TopicSource):
+            return self._topics(session, source)
+        reader = session.readStream.format(source.format).options(**plain(source.options))
+        if source.schema:
+            reader = reader.schema(source.schema)
+        return reader.load(beside(source.path, self._directory)) if source.path else reader.load()
+
+    def table(self, session: SparkSession, name: str) -> DataFrame:
+        source = self._pipeline.sources[name]
+        assert isinstance(source, FormatSource)
+        return read_table(session, source, self._directory)
+
+    def _topics(self, session: SparkSession, source: TopicSource) -> DataFrame:
+        options = {
+            "kafka.bootstrap.servers": source.bootstrap or self._bootstrap,
+            "kafka.isolation.level": source.isolation,
+            "startingOffsets": source.starting_offsets,
+            "includeHeaders": "true",
+        }
+        if source.topic:
+            options["subscribe"] = ",".join(source.topic)
+        else:
+            options["subscribePattern"] = source.topic_pattern
+        if source.max_records is not None:
+            options["maxOffsetsPerTrigger"] = str(source.max_records)
+        return session.readStream.format("penstock").options(**{**options, **plain(source.options)}).load()
+
+
+def head(
+    session: SparkSession, pipeline: Pipeline, analysis: Analysis, query: QueryPlan, directory: str, sources: Sources
+) -> DataFrame:
+    """A streaming DataFrame; of a snapshot or an increment, one that is not."""
+    if query.head in pipeline.sources:
+        opened = sources.stream if query.drive == "stream" else sources.table
+        return opened(session, query.head)
+    tables = Tables(session, pipeline, analysis, directory, tells=False)
+    for name in query.upstream:
+        source = pipeline.sources.get(name)
+        if source is None:
+            tables.add([name])
+        elif analysis.tables[name].drive == "stream":
+            tables.add_source(name, sources.stream(session, name))
+            if source.watermark is not None:
+                watermark = source.watermark
+                frame = tables.frames[name].withWatermark(watermark.column, watermark.delay.spark)
+                tables.frames[name] = frame
+                frame.createOrReplaceTempView(name)
+        else:
+            tables.add_source(name, sources.table(session, name))
+    return tables.step(query.head)

@@ -1,0 +1,66 @@
+"""What can be known of running without Spark."""
+
+from __future__ import annotations
+
+from penstock.pipelines import Duration, Restart
+from penstock.pipelines.batches import sink_id
+from penstock.pipelines.fixtures import unmatched
+from penstock.pipelines.running import Backoff, lag_of, message_of
+from penstock.pipelines.secrets import Secret
+
+
+def test_pauses_double_up_to_a_limit_and_end() -> None:
+    policy = Restart(attempts=5, backoff=Duration(1000), backoff_max=Duration(6000), healthy_after=Duration(60_000))
+    backoff = Backoff(policy, chance=lambda: 1.0)
+
+    assert [backoff.failed(ran_seconds=1) for _ in range(6)] == [1, 2, 4, 6, 6, None]
+
+
+def test_a_query_that_ran_long_counts_anew() -> None:
+    backoff = Backoff(Restart(attempts=2, healthy_after=Duration(60_000)), chance=lambda: 0.0)
+
+    assert [backoff.failed(1), backoff.failed(1), backoff.failed(61), backoff.failed(1)] == [0.75, 1.5, 0.75, 1.5]
+    assert backoff.failed(1) is None
+    assert Backoff(Restart(attempts=0), chance=lambda: 0.0).failed(1000) is None
+
+
+def test_sink_ids_differ_where_names_do() -> None:
+    ids = {
+        sink_id("a.b", "c"),
+        sink_id("a-b", "c"),
+        sink_id("a", "b-c"),
+        sink_id("a.b", "c", "x"),
+        sink_id("x" * 200, "y"),
+    }
+
+    assert len(ids) == 5
+    assert all(len(each) <= 100 and each.replace("-", "").replace("_", "").isalnum() for each in ids)
+
+
+def test_messages_are_one_line_without_secrets_and_stacks() -> None:
+    Secret("${secret:env:WORD}").reveal({"WORD": "open-sesame"})
+    error = RuntimeError(
+        "An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):\n"
+        '  File "x.py", line 1, in f\n    g()\n'
+        "pyspark.errors.exceptions.captured.AnalysisException: no table at jdbc:x?p=open-sesame\n"
+        "\tat org.apache.spark.Nowhere(Nowhere.scala:1)\n"
+    )
+
+    told = message_of(error)
+
+    assert told == "pyspark.errors.exceptions.captured.AnalysisException: no table at jdbc:x?p=***"
+
+
+def test_lag() -> None:
+    assert lag_of({"endOffset": '{"t": {"0": 3}}', "latestOffset": '{"t": {"0": 5, "1": 2}}'}) == 4
+    assert lag_of({"endOffset": "7", "latestOffset": None}) is None
+    assert lag_of({}) is None
+
+
+def test_rows_are_paired_whatever_their_order() -> None:
+    expected = [{"a": 1}, {"a": 1, "b": 2}]
+    found = [{"a": 1, "b": 2, "c": 3}, {"a": 1, "b": 3}]
+
+    assert list(unmatched("x", expected, found)) == []
+    assert list(unmatched("x", [*expected, {"a": 1}], found)) == ['x: missing {"a": 1}']
+    assert list(unmatched("x", expected[:1], found)) == ['x: unexpected {"a": 1, "b": 3}']
