@@ -44,7 +44,7 @@ def generate() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["settings.md", "apis.md"])
+@pytest.mark.parametrize("name", ["settings.md", "apis.md", "metrics.md"])
 def test_generated_pages_are_current(name: str, generate: ModuleType) -> None:
     page: Callable[[], str] = generate.PAGES[name]
     assert (ROOT / "docs" / name).read_text(encoding="utf-8") == page(), "run make docs"
