@@ -205,6 +205,14 @@ def test_a_topic_that_was_deleted_and_created_again_is_another(cluster: Cluster,
         again = lenient.latest(end, everything=True)
         assert again[TopicPartition(topic, 0)] == 8
         assert read(lenient, lenient.pieces(end, again)) == [*range(8)]
+        with cluster.admin() as admin:
+            admin.topics.delete(topic)
+            cluster.create_topic(topic)  # before anybody has seen that it was gone
+        write(cluster.bootstrap, topic, 2)
+        third = again
+        while third == again:
+            third = lenient.latest(again, everything=True)
+        assert read(lenient, lenient.pieces(again, third)) == [0, 1]
 
 
 def test_a_checkpoint_of_another_query_is_told_apart(cluster: Cluster, new_topic: NewTopic) -> None:

@@ -105,7 +105,7 @@ class TopicLogs:
         existing = {TopicPartition(name, each.partition_index) for name in there for each in there[name].partitions}
         wanted = self._subscription.partitions
         partitions = sorted(existing & wanted if wanted else existing)
-        if partitions != self.partitions and partitions:
+        if partitions and (changed or partitions != self.partitions):
             self.leaders.find(self.topic_ids)
         self.partitions = partitions
         self._looked = time.monotonic()
