@@ -120,4 +120,17 @@ def _rows(options: SourceOptions, columns: list[str], piece: PiecePartition) -> 
     """Only tasks decode records; planning does not wait for what that takes to import."""
     from penstock.spark.fetching import record_batches
 
-    return record_batches(options, columns, piece)
+    batches = record_batches(options, columns, piece)
+    return map(_without_empty_headers, batches) if "headers" in columns else batches
+
+
+def _without_empty_headers(batch: Any) -> Any:
+    """A record without headers has an empty list of them in Arrow, and none in Spark's own source."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    index = batch.schema.get_field_index("headers")
+    headers = batch.column(index)
+    missing = pc.equal(pc.list_value_length(headers), 0)
+    found = pa.ListArray.from_arrays(headers.offsets, headers.values, type=headers.type, mask=missing)
+    return batch.set_column(index, batch.schema.field(index), found)
