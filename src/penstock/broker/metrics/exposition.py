@@ -1,7 +1,8 @@
 """Families and samples as Prometheus' text format, version 0.0.4.
 
 A collector yields `(family, samples)`; a sample is the values of the labels, in the family's order, and a number. A
-histogram's samples come from `Latency`, whose buckets are written out with their sum and count.
+histogram's samples come from `Latency`, whose buckets are written out with their sum and count. Where thousands of
+samples have the same labels in several families, they come with them written out (`labels_text`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from penstock.broker.metrics.latency import Latency
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Labels = tuple[str, ...]
-Sample = tuple[Labels, float] | tuple[Labels, Latency]
+Sample = tuple[Labels | str, float] | tuple[Labels, Latency]
 Collected = tuple[Family, Iterable[Sample]]
 
 
@@ -23,25 +24,28 @@ def lines_of(family: Family, samples: Iterable[Sample]) -> Iterator[str]:
     yield f"# HELP {family.name} {_escape_help(family.help)}\n# TYPE {family.name} {family.kind}\n"
     for labels, value in samples:
         if isinstance(value, Latency):
+            assert not isinstance(labels, str)
             yield _histogram(family, labels, value)
         else:
-            yield f"{family.name}{_labels(family.labels, labels)} {_number(value)}\n"
+            text = labels if isinstance(labels, str) else labels_text(family.labels, labels)
+            yield f"{family.name}{text} {_number(value)}\n"
 
 
 def _histogram(family: Family, labels: Labels, latency: Latency) -> str:
     names = (*family.labels, "le")
     total = latency.requests
     lines = [
-        f"{family.name}_bucket{_labels(names, (*labels, repr(bound)))} {count}\n" for bound, count in latency.buckets()
+        f"{family.name}_bucket{labels_text(names, (*labels, repr(bound)))} {count}\n"
+        for bound, count in latency.buckets()
     ]
-    plain = _labels(family.labels, labels)
-    lines.append(f"{family.name}_bucket{_labels(names, (*labels, '+Inf'))} {total}\n")
+    plain = labels_text(family.labels, labels)
+    lines.append(f"{family.name}_bucket{labels_text(names, (*labels, '+Inf'))} {total}\n")
     lines.append(f"{family.name}_sum{plain} {latency.total_ns / 1e9!r}\n")
     lines.append(f"{family.name}_count{plain} {total}\n")
     return "".join(lines)
 
 
-def _labels(names: Sequence[str], values: Sequence[str]) -> str:
+def labels_text(names: Sequence[str], values: Sequence[str]) -> str:
     if not names:
         return ""
     return "{" + ",".join(f'{name}="{_escape(value)}"' for name, value in zip(names, values, strict=True)) + "}"

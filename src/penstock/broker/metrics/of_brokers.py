@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from penstock.broker.metrics import families as f
-from penstock.broker.metrics.exposition import Collected, Sample
+from penstock.broker.metrics.exposition import Collected, Sample, labels_text
 from penstock.broker.metrics.families import Family
 from penstock.broker.replica import Replica
 from penstock.log.log import Log
@@ -68,8 +68,9 @@ def logs(node: Node) -> Iterator[Collected]:
         (f.LOG_START, lambda log: log.log_start_offset),
         (f.LOG_END, lambda log: log.log_end_offset),
     )
+    texts: list[str] = []
     for family, fact in facts:
-        yield family, _by_partition(named, fact)
+        yield family, _by_partition(named, texts, fact)
     free: list[Sample] = []
     total: list[Sample] = []
     for directory in node.storage.directories:
@@ -79,7 +80,10 @@ def logs(node: Node) -> Iterator[Collected]:
     yield f.DIRECTORY_FREE, free
 
 
-def _by_partition(named: list[Replica], fact: Callable[[Log], int]) -> Iterator[Sample]:
-    for replica in named:
-        topic, partition = replica.topic_partition
-        yield (topic, str(partition)), fact(replica.log)
+def _by_partition(named: list[Replica], texts: list[str], fact: Callable[[Log], int]) -> Iterator[Sample]:
+    """`texts`: the labels, written out by the first family for those that follow."""
+    for number, replica in enumerate(named):
+        if number == len(texts):
+            topic, partition = replica.topic_partition
+            texts.append(labels_text(f.LOG_SIZE.labels, (topic, str(partition))))
+        yield texts[number], fact(replica.log)

@@ -33,6 +33,7 @@ CHANNEL: Final = "metrics"
 LATEST: Final = -1
 CONSUMER: Final = -1
 ASK_S: Final = 2.0
+LOOKED_UP_AT_ONCE: Final = 2000
 
 Ends = dict[TopicPartition, int]
 Committed = list[tuple[str, str, int, int]]
@@ -118,7 +119,9 @@ async def ends_of(node: Node, partitions: set[TopicPartition]) -> Ends:
     """Where partitions end, as consumers see it: the high watermark of their leaders."""
     ends: Ends = {}
     elsewhere: dict[int, list[TopicPartition]] = {}
-    for where in partitions:
+    for number, where in enumerate(partitions, 1):
+        if not number % LOOKED_UP_AT_ONCE:
+            await asyncio.sleep(0)
         replica = node.replicas.get(*where)
         if replica is not None and replica.leader is not None:
             if replica.leader.is_settled:
