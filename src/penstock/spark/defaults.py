@@ -64,6 +64,8 @@ def session_defaults(master: str, *, java: int, quiet: bool) -> dict[str, str]:
         defaults |= {
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": str(_cores(master)),
+            # What Spark and its workers say to each other in small pieces takes 40 ms over TCP, in which both wait.
+            "spark.python.unix.domain.socket.enabled": "true",
             # Without a checksum file beside every checkpoint file, half the files and their renames.
             "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
             "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",

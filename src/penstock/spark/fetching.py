@@ -18,6 +18,7 @@ from penstock.model.ids import ZERO_UUID, TopicPartition
 from penstock.spark.options import SourceOptions
 from penstock.spark.pieces import PiecePartition
 from penstock.spark.source_errors import data_lost, lost, report_losses
+from penstock.spark.workers import exempt_imports
 
 _BATCH_ROWS = 1_000_000
 _kept: dict[tuple[str, float], Leaders] = {}  # by bootstrap addresses and time-out
@@ -51,6 +52,7 @@ def record_batches(options: SourceOptions, columns: list[str], piece: PieceParti
         leaders.close()
         raise
     _kept[_key(options)] = leaders
+    exempt_imports("read")
 
 
 def close_connections() -> None:

@@ -28,6 +28,7 @@ from penstock.spark.sink_columns import SinkColumns, sink_columns
 from penstock.spark.sink_options import SinkOptions, sink_options
 from penstock.spark.source_errors import BadOption
 from penstock.spark.two_phase import TaskTransaction
+from penstock.spark.workers import exempt_imports
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -138,10 +139,13 @@ class StreamSink(DataSourceStreamArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[Any]) -> TaskMessage:
-        return self._sink.write_rows(iterator, self._destination())
+        written = self._sink.write_rows(iterator, self._destination())
+        exempt_imports("write")
+        return written
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         self._sink.commit_batch(messages)
+        exempt_imports("commit")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         self._sink.abort_batch(messages, None)
@@ -180,7 +184,9 @@ def stream_sink(options: Mapping[str, str], schema: StructType, *, overwrite: bo
     if overwrite:
         raise BadOption("outputMode('complete') would replace a topic, and topics only grow: use 'update' or 'append'")
     parsed = sink_options(options, streaming=True)
-    return StreamSink(_Sink(parsed, sink_columns(schema, parsed.topic)), parsed)
+    sink = StreamSink(_Sink(parsed, sink_columns(schema, parsed.topic)), parsed)
+    exempt_imports("plan")
+    return sink
 
 
 def batch_sink(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> BatchSink:
