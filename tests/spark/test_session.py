@@ -9,7 +9,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from standalone import start_standalone
@@ -90,7 +90,7 @@ def test_without_pyspark_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         penstock_spark.session()
 
 
-def test_what_is_wrong_is_one_line_on_the_command_line(tmp_path: Path) -> None:
+def test_what_is_wrong_is_one_line_on_the_command_line(tmp_path: Path, cli: Callable[..., Any]) -> None:
     program = script(tmp_path / "program.py", "print('started')")
     for arguments, status, said in (
         (["run", str(tmp_path / "none.py")], 1, "none.py: no such file"),
@@ -98,18 +98,19 @@ def test_what_is_wrong_is_one_line_on_the_command_line(tmp_path: Path) -> None:
         (["run", "--master", "spark://127.0.0.1:1", program], 1, "no Spark master answers at spark://127.0.0.1:1"),
         (["run", "--conf", "memory=1g", program], 1, "--conf 'memory=1g' is not spark.NAME=VALUE"),
     ):
-        outcome = run(*arguments)
-        assert (outcome.returncode, outcome.stdout) == (status, ""), outcome
-        assert said in outcome.stderr and len(outcome.stderr.splitlines()) == 1
+        outcome = cli("spark", *arguments)
+        assert (outcome.status, outcome.out) == (status, ""), outcome
+        assert said in outcome.err and len(outcome.err.splitlines()) == 1
 
 
 @pytest.fixture
 def without_java(tmp_path: Path) -> dict[str, str]:
-    """An environment in which no Java can be found: the commands that Spark's start scripts use, and nothing else."""
+    """An environment in which no Java can be found: every other command of this machine is there."""
     commands = tmp_path / "bin"
     commands.mkdir()
-    for command in ("bash", "sh", "dirname", "readlink", "env", "ps", "uname"):
-        (commands / command).symlink_to(f"/usr/bin/{command}")
+    for command in os.scandir("/usr/bin"):
+        if "java" not in os.path.realpath(command.path) and "jvm" not in os.path.realpath(command.path):
+            (commands / command.name).symlink_to(command.path)
     outside = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "SPARK_HOME")}
     return {**outside, "PATH": str(commands)}
 

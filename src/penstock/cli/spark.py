@@ -81,7 +81,7 @@ def run(
     name = os.path.splitext(os.path.basename(script))[0]
     planned = plan(name, asked, ship_env=ship_env, ship_without=ship_without or ())
     submitted = [word for key, value in planned.config.items() for word in ("--conf", f"{key}={value}")]
-    said = CommandLine(master, ship_env, ship_without or (), config)
+    said = CommandLine(master, ship_env, ship_without or (), planned.archive, config)
     environment = {
         **os.environ,
         **planned.environment,

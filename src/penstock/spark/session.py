@@ -58,6 +58,8 @@ class CommandLine:
     master: str | None = None
     ship_env: bool = False
     ship_without: Collection[str] = ()
+    archive: str | None = None
+    """What was packed for executors already."""
     config: Mapping[str, str] = field(default_factory=dict)
 
     def to_text(self) -> str:
@@ -70,6 +72,8 @@ class Plan:
 
     config: Mapping[str, str]
     environment: Mapping[str, str]
+    archive: str | None = None
+    """What executors are sent."""
 
 
 def session(
@@ -107,7 +111,9 @@ def session(
         return existing
 
     ship = said.ship_env if ship_env is None else ship_env
-    planned = plan(name, asked, ship_env=ship, ship_without=[*said.ship_without, *ship_without], quiet=quiet)
+    archive = None if ship_without else said.archive
+    left_out = [*said.ship_without, *ship_without]
+    planned = plan(name, asked, ship_env=ship, ship_without=left_out, archive=archive, quiet=quiet)
     compile_kernels_behind()
     with _environment(planned.environment):
         try:
@@ -125,9 +131,11 @@ def plan(
     *,
     ship_env: bool = False,
     ship_without: Collection[str] = (),
+    archive: str | None = None,
     quiet: bool = True,
 ) -> Plan:
-    """Everything that a session called `name` is started with, found and checked."""
+    """Everything that a session called `name` is started with, found and checked; and packed, unless there is an
+    `archive` that was."""
     if _SUBMITTED in os.environ:
         return Plan({**asked, _NAME: name}, {})
     master = asked.get(_MASTER, "local[*]")
@@ -137,9 +145,10 @@ def plan(
     config = with_defaults({**asked, _MASTER: master, _NAME: name}, defaults)
     environment = {"JAVA_HOME": java_home(java)}
     if ship_env and not is_local(master):
-        from penstock.spark.shipping import ship_environment
+        from penstock.spark.shipping import packed_environment, ship
 
-        shipped = ship_environment(ship_without, said_before=COMMAND_LINE in os.environ)
+        archive = archive or packed_environment(ship_without)
+        shipped = ship(archive)
         config = shipped.config(config)
         environment |= shipped.environment()
     else:
@@ -151,7 +160,7 @@ def plan(
         environment |= {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
     if COMMAND_LINE in os.environ:
         environment[_SUBMIT_ARGUMENTS] = "pyspark-shell"  # `config` has what the command line put there
-    return Plan(config, environment)
+    return Plan(config, environment, archive)
 
 
 def _command_line() -> CommandLine:

@@ -112,9 +112,13 @@ class File:
         return "/__pycache__/" in self.name
 
 
-def ship_environment(without: Collection[str] = (), *, said_before: bool = False) -> Shipped:
-    """Packs the environment unless that was done; tells on stderr what it does and, unless that was said before, how
-    large the result is. `without` names packages, as pip does, that executors do not need."""
+def ship(archive: str) -> Shipped:
+    return Shipped(archive, scripts({COMMAND: _DRIVER_LAUNCHER.format(python=shlex.quote(sys.executable))}))
+
+
+def packed_environment(without: Collection[str] = ()) -> str:
+    """The archive. Packs the environment unless that was done; tells on stderr what it does and how large the result
+    is. `without` names packages, as pip does, that executors do not need."""
     compile_kernels()  # their machine code is packed too, for machines like this one
     files = sorted(environment_files(without), key=lambda file: file.name)
     directory = os.path.join(cache_directory(), "environments")
@@ -129,10 +133,8 @@ def ship_environment(without: Collection[str] = (), *, said_before: bool = False
             _say(f"packed in {time.monotonic() - started:.0f} s")
         os.utime(archive)
         _remove_unused(directory)
-    if not said_before:
-        _say(f"every executor gets this Python environment: {os.path.getsize(archive) / 1e6:.0f} MB, kept as {archive}")
-    launcher = scripts({COMMAND: _DRIVER_LAUNCHER.format(python=shlex.quote(sys.executable))})
-    return Shipped(archive, launcher)
+    _say(f"every executor gets this Python environment: {os.path.getsize(archive) / 1e6:.0f} MB, kept as {archive}")
+    return archive
 
 
 def environment_files(without: Collection[str] = ()) -> Iterator[File]:
