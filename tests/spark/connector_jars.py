@@ -1,0 +1,83 @@
+"""Spark's own Kafka connector, and a broker of Apache Kafka's: jars that Maven finds once (`connector/pom.xml`)."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import importlib.metadata
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+
+import pytest
+
+DIRECTORY = os.path.join(os.path.dirname(__file__), "connector")
+TARGET = os.path.join(DIRECTORY, "target")
+RESOLVE = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:build-classpath"
+RESOLVE_SECONDS = 120.0
+
+# The connector of this very Spark, else one that works with it and can be had where not every release is mirrored.
+CONNECTORS = (
+    (f"-Dspark.version={importlib.metadata.version('pyspark')}",),
+    ("-Dspark.version=4.2.0",),
+    ("-Dspark.version=4.2.0", "-Dtokens.version=4.1.0-preview1"),
+)
+
+
+def connector_jars() -> list[str]:
+    return _jars("connector", CONNECTORS)
+
+
+def broker_jars() -> list[str]:
+    return _jars("broker", ((),))
+
+
+def _jars(profile: str, choices: Sequence[Sequence[str]]) -> list[str]:
+    found = _resolve(profile, tuple(tuple(choice) for choice in choices))
+    if isinstance(found, str):
+        pytest.skip(found)
+    return found
+
+
+@functools.cache
+def _resolve(profile: str, choices: Sequence[Sequence[str]]) -> list[str] | str:
+    """The paths of the jars, or the reason why they cannot be had. Asked for once a machine, and once a run if that
+    failed."""
+    for command in ("java", "mvn"):
+        if not shutil.which(command):
+            return f"the jars of the {profile} need {command}"
+    os.makedirs(TARGET, exist_ok=True)
+    class_path = os.path.join(TARGET, f"{profile}.classpath")
+    with open(os.path.join(TARGET, "lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if jars := _read(class_path):
+            return jars
+        reason = ""
+        for reach in ("--offline", "--fail-fast"):
+            for choice in choices:
+                command = ["mvn", "--quiet", "--batch-mode", reach, f"-P{profile}", *choice, RESOLVE]
+                try:
+                    outcome = subprocess.run(
+                        [*command, f"-Dmdep.outputFile={class_path}"],
+                        cwd=DIRECTORY,
+                        capture_output=True,
+                        text=True,
+                        timeout=RESOLVE_SECONDS,
+                    )
+                except subprocess.TimeoutExpired:
+                    return f"Maven took too long to resolve the {profile}"
+                if jars := _read(class_path):
+                    return jars
+                reason = " ".join(line for line in outcome.stdout.splitlines() if "ERROR" in line)[:300]
+        return f"Maven could not resolve the {profile}: {reason}"
+
+
+def _read(class_path: str) -> list[str]:
+    """Empty unless all of them are still there."""
+    try:
+        with open(class_path) as file:
+            jars = file.read().strip().split(":")
+    except FileNotFoundError:
+        return []
+    return jars if all(os.path.exists(jar) for jar in jars) else []
