@@ -17,6 +17,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from itertools import count
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.spark_loads import (
+    PARTITIONS,
     WARM_UP_BATCHES,
     Latency,
     fill,
@@ -33,7 +35,7 @@ from bench.spark_loads import (
     topic_stream,
     windowed,
 )
-from bench.subjects import keep_bytecode, penstock
+from bench.subjects import Kafka, keep_bytecode, penstock
 from penstock.spark import session
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ TWO_PHASE = {"transaction.two.phase.commit.enable": "true"}
 PARTS = ("source", "sink", "latency")
 TOPIC = "bench"
 SINK_TARGET = 500_000
+_NUMBERS = count(1)
 
 
 @dataclass
@@ -101,16 +104,15 @@ def source_lines(spark: SparkSession, bootstrap: str, directory: str, arguments:
     return lines
 
 
-def sink_lines(spark: SparkSession, bootstrap: str, directory: str, arguments: argparse.Namespace) -> list[Line]:
-    rows, batches = arguments.rows, arguments.batches
-
+def sink_lines(spark: SparkSession, kafka: Kafka, directory: str, arguments: argparse.Namespace) -> list[Line]:
     def into_topic(guarantee: str) -> Callable[[], float]:
-        return lambda: rows_a_second(
-            floor_stream(spark, rows).select("value"), batches, directory, form="penstock", **sink_options(guarantee)
-        )
+        def measure() -> float:
+            with kafka.topic(f"{TOPIC}-{guarantee}-{next(_NUMBERS)}", PARTITIONS) as topic:
+                rows = floor_stream(spark, arguments.rows).select("value")
+                options = {"kafka.bootstrap.servers": kafka.bootstrap, "topic": topic, "deliveryGuarantee": guarantee}
+                return rows_a_second(rows, arguments.batches, directory, form="penstock", **options)
 
-    def sink_options(guarantee: str) -> dict[str, str]:
-        return {"kafka.bootstrap.servers": bootstrap, "topic": f"{TOPIC}-{guarantee}", "deliveryGuarantee": guarantee}
+        return measure
 
     once = Line("into a topic, at least once", into_topic("at-least-once"), target=SINK_TARGET)
     exactly = Line("into a topic, exactly once", into_topic("exactly-once"), once, 0.7)
@@ -141,7 +143,7 @@ def main() -> None:
             if "source" in parts:
                 lines += source_lines(spark, kafka.bootstrap, directory, arguments)
             if "sink" in parts:
-                lines += sink_lines(spark, kafka.bootstrap, directory, arguments)
+                lines += sink_lines(spark, kafka, directory, arguments)
             run(lines, arguments.rounds, console)
             if "latency" in parts:
                 latencies = [
