@@ -173,6 +173,12 @@ def test_the_beginning_of_a_stream_stays_where_it_was_said_to_be(cluster: Cluste
         write(cluster.bootstrap, topic, 3)
         assert planning.initial() == start  # Spark asks again when it plans the batch that ends at `end`
         assert planning.pieces(planning.initial(), end) == []
+        later = planning.latest(end, everything=True)
+        assert read(planning, planning.pieces(end, later)) == [0, 1, 2]
+    with planner(cluster.bootstrap, topic, startingOffsets="latest") as again:
+        # After a crash in the first batch Spark plans it once more, from what is the latest now to where it ended.
+        assert again.pieces(again.initial(), end) == []
+        assert again.latest(end, everything=True) == later
 
 
 def test_a_topic_that_was_deleted_and_created_again_is_another(cluster: Cluster, new_topic: NewTopic) -> None:

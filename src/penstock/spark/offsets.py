@@ -101,6 +101,11 @@ class Bound:
     point: int | Offsets  # LATEST, EARLIEST or an offset; or a time in milliseconds
     by_time: bool = False
 
+    @property
+    def moves(self) -> bool:
+        """Whether it may be another offset when it is asked for another time."""
+        return self.by_time or (self.point == LATEST if isinstance(self.point, int) else LATEST in self.point.values())
+
     def of(self, partition: TopicPartition) -> int:
         return self.point if isinstance(self.point, int) else self.point[partition]
 

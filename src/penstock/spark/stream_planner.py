@@ -39,6 +39,7 @@ class StreamPlanner:
         self._group = SourceGroup(options)
         self._admission = Admission(options.limits)
         self._initial: Offsets | None = None
+        self._settled = not options.start.moves  # whether the checkpoint need not say where the stream began
         self._target: Offsets | None = None
         self._outdated: Offsets = {}  # offsets in topics that are not there any more, though others are of the name
         self._idle_at: Offsets | None = None  # what the last call, which had nothing new, was asked about
@@ -68,9 +69,15 @@ class StreamPlanner:
         Spark asks with the end of the batch before: so that one is done, and the group is told. When it asks the same
         again at once, the query is idle, and the answer may take until something comes. Only then: had another batch
         run in between, for a timer or for another source, this call would hold up the next.
+
+        A checkpoint has the ends of batches, and not the beginning of the first. Where that is "latest", or a time, it
+        would be another after a crash; so the first batch is empty, and what it ends at is where the stream begins.
         """
         self._check_origin(start)
         self._group.reached(start)
+        if start == self._initial and not self._settled:
+            self._settled = True
+            return dict(start)
         idle = self._idle_at == start and time.monotonic() - self._idle_since < _IDLE_GAP_SECONDS
         partitions = self._logs.partitions
         self._logs.look_if_old()
@@ -88,6 +95,8 @@ class StreamPlanner:
         """What the tasks of a batch read."""
         self._check_origin(start)
         self._logs.look_if_old()
+        if start == self._initial and self.options.start.moves:
+            start = {each: min(offset, end.get(each, offset)) for each, offset in start.items()}
         start = self._still_valid(start)
         planned = plan(start, end, self._begins_of_new(start, end))
         gone = [piece for piece in planned.pieces if piece.partition.topic not in self._logs.topic_ids]
