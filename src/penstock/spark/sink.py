@@ -182,7 +182,10 @@ class BatchSink(DataSourceArrowWriter):
 
 def stream_sink(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> StreamSink:
     if overwrite:
-        raise BadOption("outputMode('complete') would replace a topic, and topics only grow: use 'update' or 'append'")
+        raise BadOption(
+            "outputMode('complete') would replace a topic, and topics only grow: use 'append', or 'update' with "
+            "foreachBatch and df.write"
+        )
     parsed = sink_options(options, streaming=True)
     sink = StreamSink(_Sink(parsed, sink_columns(schema, parsed.topic)), parsed)
     exempt_imports("plan")
