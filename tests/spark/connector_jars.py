@@ -54,8 +54,9 @@ def _resolve(profile: str, choices: Sequence[Sequence[str]]) -> list[str] | str:
         if jars := _read(class_path):
             return jars
         reason = ""
-        for reach in ("--offline", "--fail-fast"):
-            for choice in choices:
+        # Offline the last resort comes first: a machine that has it had to resort to it.
+        for reach, ordered in (("--offline", tuple(reversed(choices))), ("--fail-fast", choices)):
+            for choice in ordered:
                 command = ["mvn", "--quiet", "--batch-mode", reach, f"-P{profile}", *choice, RESOLVE]
                 try:
                     outcome = subprocess.run(
