@@ -49,6 +49,8 @@ def test_messages_are_one_line_without_secrets_and_stacks() -> None:
     told = message_of(error)
 
     assert told == "pyspark.errors.exceptions.captured.AnalysisException: no table at jdbc:x?p=***"
+    failed = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: no worker SQLSTATE: XXKST\n"
+    assert message_of(RuntimeError(f"{failed}=== Streaming Query ===\nIdentifier: x")) == "no worker"
 
 
 def test_lag() -> None:

@@ -149,6 +149,10 @@ def run(
             show_default=False,
         ),
     ] = None,
+    spark_log: Annotated[
+        str,
+        typer.Option("--spark-log", metavar="LEVEL", help="Spark's own log: ERROR, WARN, ... It may show secrets."),
+    ] = "OFF",
 ) -> None:
     """Run a pipeline on Spark.
 
@@ -165,8 +169,9 @@ def run(
 
     loaded = checked(file, env, settings)
     check_secrets(loaded.pipeline)
-    runner = Runner(loaded, _session(loaded, master), bootstrap_server)
-    watched(runner, once=once)
+    session = _session(loaded, master)
+    session.sparkContext.setLogLevel(spark_log)
+    watched(Runner(loaded, session, bootstrap_server), once=once)
 
 
 def check_secrets(pipeline: Pipeline) -> None:

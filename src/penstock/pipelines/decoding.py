@@ -85,5 +85,6 @@ def _by_codec(coding: Decoding, directory: str) -> Column:
     from penstock.pipelines import codecs
 
     codec = codecs.codec(coding, directory)
-    decode = f.udf(codec.decode, returnType=f"struct<value:{codec.spark_type()},error:string>")
+    # Without annotations: Spark would take them for those of a pandas UDF.
+    decode = f.udf(lambda data: codec.decode(data), returnType=f"struct<value:{codec.spark_type()},error:string>")
     return decode(f.col("value")).alias(_VALUE)

@@ -59,10 +59,12 @@ class DeltaSink:
     def _table(self, frame: DataFrame) -> Any:
         from deltalake import DeltaTable
         from pyspark.sql.pandas.types import to_arrow_schema
+        from pyspark.sql.types import StructField, StructType
 
         to = self._destination
         if not DeltaTable.is_deltatable(to.path, self._storage or None):
-            schema = to_arrow_schema(frame.schema, timezone="UTC")
+            nullable = StructType([StructField(field.name, field.dataType) for field in frame.schema.fields])
+            schema = to_arrow_schema(nullable, timezone="UTC")
             DeltaTable.create(
                 to.path,
                 schema,

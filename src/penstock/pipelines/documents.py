@@ -16,25 +16,27 @@ import yaml  # type: ignore[import-untyped]
 from penstock.pipelines.problems import Location, PipelineInvalid, Problem
 
 NODES_MAX = 200_000
-_BASE: Any = yaml.SafeLoader
 
 Value = str | int | float | bool | None
 
+_RESOLVERS = (
+    ("bool", r"true|True|TRUE|false|False|FALSE", [*"tTfF"]),
+    ("int", r"[-+]?[0-9]+", [*"-+0123456789"]),
+    ("float", r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+", [*"-+.0123456789"]),
+    ("null", r"~|null|Null|NULL|", [*"~nN", ""]),
+)
 
-class _Loader(_BASE):  # type: ignore[misc]
-    """Reads what `penstock` takes for YAML; only nodes are composed, nothing is constructed."""
+
+def _loader(base: Any) -> Any:
+    """Only nodes are composed with it, nothing is constructed."""
+    made: Any = type("Loader", (base,), {"yaml_implicit_resolvers": {}})
+    for tag, pattern, first in _RESOLVERS:
+        made.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"^(?:{pattern})$"), first)
+    return made
 
 
-_Loader.yaml_implicit_resolvers = {}
-for _tag, _pattern, _first in (
-    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
-    ("int", r"[-+]?[0-9]+", "-+0123456789"),
-    ("float", r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+", "-+.0123456789"),
-    ("null", r"~|null|Null|NULL|", "~nN"),
-):
-    _Loader.add_implicit_resolver(
-        f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), [*_first] + ([""] if _tag == "null" else [])
-    )
+_Loader = _loader(yaml.SafeLoader)
+_QuickLoader = _loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ Node = Scalar | Mapping | Sequence
 def parse(text: str, file: str) -> Mapping:
     """The document of a file; PipelineInvalid if it is not one, or not a mapping."""
     try:
-        root = yaml.compose(text, Loader=_Loader)
+        root = _composed(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         reason = " ".join(filter(None, (error.context, error.problem)))
@@ -95,6 +97,14 @@ def parse(text: str, file: str) -> Mapping:
         raise PipelineInvalid(composer.problems)
     assert isinstance(tree, Mapping)
     return tree
+
+
+def _composed(text: str) -> Any:
+    """The slow one has the better words for what is wrong."""
+    try:
+        return yaml.compose(text, Loader=_QuickLoader)
+    except yaml.YAMLError:
+        return yaml.compose(text, Loader=_Loader)
 
 
 def plain(node: Node) -> Any:

@@ -69,7 +69,8 @@ def _value(frame: DataFrame, sink: TopicSink, directory: str) -> Column:
     row = f.struct(*(f.col(f"`{name}`") for name in columns_written(frame)))
     if coding.format == "json":
         return f.to_json(row, {"ignoreNullFields": "false"}).cast("binary")
-    return f.udf(codecs.codec(coding, directory).encode, returnType="binary")(row)
+    codec = codecs.codec(coding, directory)
+    return f.udf(lambda values: codec.encode(values), returnType="binary")(row)
 
 
 def _bytes(frame: DataFrame, text: str) -> Column:

@@ -116,7 +116,9 @@ class _Given(Sources):
         super().__init__(pipeline, directory, "")
         self._test = test
         self._place = place
-        self._batches = test.given if isinstance(test.given, list) else [test.given]
+        given = test.given if isinstance(test.given, list) else [test.given]
+        # Spark judges lateness by the watermark of the batch before the last: a pause between two lets it catch up.
+        self._batches = [batch for each in given for batch in (each, {})][:-1]
 
     def stream(self, session: SparkSession, name: str) -> DataFrame:
         """One file a batch, an empty one where the test gives nothing, so that batches of all sources keep step."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.pipelines.analysis import Analysis
 from penstock.pipelines.model import FormatSource, Pipeline, TopicSource
@@ -50,6 +50,30 @@ class Sources:
         if source.max_records is not None:
             options["maxOffsetsPerTrigger"] = str(source.max_records)
         return session.readStream.format("penstock").options(**{**options, **plain(source.options)}).load()
+
+
+def own_session(parent: SparkSession) -> SparkSession:
+    """One whose views no other query sees, active in this thread: Spark looks for formats in the active session only,
+    and a new thread has none."""
+    session = parent.newSession()
+    classes: Any = type(session)
+    classes._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
+    _register(session)
+    return session
+
+
+def _register(session: SparkSession) -> None:
+    """Spark finds the format of topics by itself, too, but looks only once, with a worker of Python, and if that fails
+    on a busy machine, never again."""
+    from pyspark.errors import AnalysisException
+
+    from penstock.spark.datasource import PenstockDataSource
+
+    try:
+        session.dataSource.register(PenstockDataSource)
+    except AnalysisException as error:
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
 
 
 def head(

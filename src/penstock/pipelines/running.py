@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from penstock.pipelines.analysis import analyse
 from penstock.pipelines.batches import BatchWriter
 from penstock.pipelines.files import Files
-from penstock.pipelines.heads import Sources, head
+from penstock.pipelines.heads import Sources, head, own_session
 from penstock.pipelines.loading import Loaded
 from penstock.pipelines.model import FormatSource, Restart
 from penstock.pipelines.planning import QueryPlan, plan
@@ -42,6 +43,7 @@ State = Literal["waiting", "running", "backing off", "ended", "failed"]
 _POLL_SECONDS = 0.1
 _STOP_SECONDS = 30.0
 _ERROR_CHARACTERS_MAX = 500
+_FAILED_QUERY = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: | SQLSTATE: \w+$")
 
 
 @dataclass(slots=True)
@@ -81,6 +83,8 @@ class Backoff:
 
 class Runner:
     def __init__(self, loaded: Loaded, session: SparkSession, bootstrap: str | None = None) -> None:
+        # It logs what batches raise, whole, secrets and all. What there is to say of them is said here.
+        logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
         self._loaded = loaded
         self._pipeline = loaded.pipeline
         self._session = session
@@ -166,7 +170,7 @@ class _Watch(threading.Thread):
 
     def _attempt(self) -> None:
         runner, query = self._runner, self._query
-        session = runner._session.newSession()
+        session = own_session(runner._session)
         pipeline, analysis, directory = runner._pipeline, runner._analysis, runner._loaded.directory
         writer = BatchWriter(pipeline, analysis, query, directory, runner._bootstrap, runner._sources)
         if query.drive != "stream":
@@ -256,11 +260,12 @@ def lag_of(source: Any) -> int | None:
 
 
 def message_of(error: BaseException) -> str:
-    """One line, without secrets and without Java's stack."""
-    text = str(getattr(error, "desc", None) or error)
+    """One line, without secrets, and without the stacks and plans that Spark adds to it."""
+    text = str(getattr(error, "desc", None) or error).partition("=== Streaming Query ===")[0]
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("at ")]
-    told = next((line for line in reversed(lines) if _is_cause(line)), None)
-    return redacted((told or " ".join(lines[:3]) or type(error).__name__)[:_ERROR_CHARACTERS_MAX])
+    cause = next((line for line in reversed(lines) if _is_cause(line)), None)
+    told = _FAILED_QUERY.sub("", cause or " ".join(lines[:3])).strip()
+    return redacted((told or type(error).__name__)[:_ERROR_CHARACTERS_MAX])
 
 
 def _is_cause(line: str) -> bool:

@@ -14,6 +14,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import sqlglot
 from sqlglot import exp
@@ -88,6 +89,7 @@ def parse_query(text: str) -> Query:
     return Query(text, tree, tables, stateful, _loses_row(tree, stateful), _sees_batch(tree), multiplies)
 
 
+@cache
 def check_expression(text: str) -> exp.Expression:
     """A single expression of SQL."""
     statements = _parse(f"SELECT {text}", shift=len("SELECT "))
