@@ -191,7 +191,7 @@ def zombie(scene: Scene) -> None:
 def expired(scene: Scene) -> None:
     """The transactions of the batch time out before it is decided."""
     scene.arm(BEFORE_PREPARE, "wait")
-    driver = scene.start(**{"sink.kafka.transaction.timeout.ms": "2000"})
+    driver = scene.start(**{"sink.kafka.transaction.timeout.ms": "10000"})
     scene.wait_for(lambda: is_reached(scene.directory, BEFORE_PREPARE), "the commit")
     scene.wait_for(lambda: not scene.still_open(), "the end of transactions")
     scene.go()
