@@ -1,0 +1,173 @@
+"""Pipelines on Spark: those of examples/ with their own tests, and one from end to end on a broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from penstock.arrow import read_table, write_table
+from penstock.pipelines.decoding import decoded
+from penstock.pipelines.delta import DeltaSink
+from penstock.pipelines.encoding import records
+from penstock.pipelines.fixtures import run_tests
+from penstock.pipelines.model import Decoding, Encoding, TopicSink, TopicSource
+from penstock.pipelines.problems import PipelineFailed
+from penstock.pipelines.running import Runner
+from penstock.pipelines.sinks import Destination
+from penstock.pipelines.validating import load_checked
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.testing import Cluster
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "pipelines"
+NewTopic = Callable[..., str]
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.yaml")))
+def test_examples(name: str, spark: SparkSession) -> None:
+    loaded, warnings = load_checked(str(EXAMPLES / name))
+
+    results = {result.name: result.differences for result in run_tests(loaded, spark)}
+
+    assert warnings == []
+    assert results
+    assert results == {name: [] for name in results}
+
+
+FILE = """\
+name: shop-{unique}
+bootstrap: {bootstrap}
+checkpoints: {place}/checkpoints
+restart: {{attempts: 1, backoff: 10ms}}
+sources:
+  orders:
+    topic: {orders}
+    value: {{format: json, schema: "id BIGINT NOT NULL, amount DOUBLE"}}
+  customers: {{format: json, mode: lookup, path: customers.json, schema: "id BIGINT, name STRING"}}
+  invoices: {{format: json, mode: incremental, cursor: id, path: invoices, schema: "id BIGINT, total DOUBLE"}}
+steps:
+  named:
+    sql: SELECT o.id, amount, name FROM orders o LEFT JOIN customers c ON o.id % 2 = c.id
+    expect: [{{that: amount > 0, name: an amount}}]
+  doubled: {{python: "{module}:doubled", from: named}}
+sinks:
+  named: {{from: named, topic: {named}, key: id}}
+  doubled: {{from: doubled, format: parquet, path: doubled, partition_by: name}}
+  invoices: {{from: invoices, topic: {invoices}, key: id}}
+dead_letters: {{topic: {dead}}}
+"""
+
+DOUBLING = """\
+import os
+
+def doubled(rows):
+    if os.path.exists({flag!r}):
+        os.remove({flag!r})
+        raise RuntimeError("broken on purpose")
+    return rows.withColumn("amount", rows.amount * 2)
+"""
+
+
+def test_a_pipeline_from_end_to_end(
+    spark: SparkSession, cluster: Cluster, new_topic: NewTopic, tmp_path: Path, unique_topic: Callable[[str], str]
+) -> None:
+    """Topics and a growing table in; a topic, files, and dead letters out. What is run again goes on where it was, and
+    a batch that failed half-way is there once."""
+    topics = {name: new_topic(partitions=2) for name in ("orders", "named", "invoices", "dead")}
+    flag = tmp_path / "flag"
+    module = unique_topic("doubling").replace("-", "_")
+    (tmp_path / f"{module}.py").write_text(DOUBLING.format(flag=str(flag)))
+    (tmp_path / "customers.json").write_text('{"id": 0, "name": "even"}\n{"id": 1, "name": "odd"}\n')
+    (tmp_path / "invoices").mkdir()
+    file = tmp_path / "shop.yaml"
+    place, unique = str(tmp_path), unique_topic("pipeline")
+    file.write_text(FILE.format(unique=unique, module=module, bootstrap=cluster.bootstrap, place=place, **topics))
+    loaded, _ = load_checked(str(file))
+
+    def written(name: str) -> list[Any]:
+        columns = ["key", "value", "headers"]
+        return read_table(cluster.bootstrap, topics[name], value="string", columns=columns).to_pylist()
+
+    def produce(*values: str) -> None:
+        write_table(cluster.bootstrap, topics["orders"], pa.table({"value": values}))
+
+    produce('{"id": 1, "amount": 1.5}', "poison", '{"id": 2, "amount": -1}')
+    (tmp_path / "invoices" / "1.json").write_text('{"id": 1, "total": 10}\n{"id": 2, "total": 20}\n')
+    Runner(loaded, spark).run_once()
+    flag.touch()  # the next batch fails after its first files
+    produce('{"id": 4, "amount": 2.5}')
+    (tmp_path / "invoices" / "2.json").write_text('{"id": 3, "total": 30}\n')
+    runner = Runner(loaded, spark)
+    runner.run_once()
+
+    assert sorted(json.loads(row["value"])["id"] for row in written("named")) == [1, 4]
+    assert sorted(json.loads(row["value"])["id"] for row in written("invoices")) == [1, 2, 3]
+    assert {row["value"] for row in written("dead")} == {"poison", '{"id": 2, "amount": -1}'}
+    rows = spark.read.parquet(str(tmp_path / "doubled")).collect()
+    assert sorted((row.id, row.amount, row["name"]) for row in rows) == [(1, 3.0, "odd"), (4, 5.0, "even")]
+    assert not flag.exists()
+    assert {status.state for status in runner.status.values()} == {"ended"}
+
+    dead = {row["value"]: {each["key"]: each["value"].decode() for each in row["headers"]} for row in written("dead")}
+    assert dead["poison"]["dead-letter.reason"] == "not JSON"
+    assert dead["poison"]["dead-letter.pipeline"] == f"shop-{unique}"
+    assert dead["poison"]["dead-letter.topic"] == topics["orders"]
+    assert set(dead["poison"]) == {
+        f"dead-letter.{name}" for name in ("reason", "pipeline", "topic", "partition", "offset", "timestamp")
+    }
+
+
+AVRO = '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}, {"name": "p", "type": "long"}]}'
+
+
+def test_a_delta_table_has_each_batch_once(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.range(10).selectExpr("id", "id % 2 AS p")
+    sink = DeltaSink(Destination("shop", "orders", "lake", str(tmp_path / "table"), ("p",), {"optimizeEvery": "2"}))
+
+    sink.write(rows, 0)
+    sink.write(rows, 0)
+    sink.write(rows, 1)
+
+    table = DeltaTable(str(tmp_path / "table"))
+    assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == sorted([*range(10), *range(10)])
+    assert [commit["operation"] for commit in table.history()] == ["OPTIMIZE", "WRITE", "WRITE", "CREATE TABLE"]
+    assert table.metadata().partition_columns == ["p"]
+    with pytest.raises(PipelineFailed, match='the table has no column "more"; there are id, p'):
+        sink.write(rows.selectExpr("id", "p", "p AS more"), 2)
+
+
+def test_avro_there_and_back(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.range(4).selectExpr("id", "id % 2 AS p")
+    written = records(
+        rows, TopicSink(source="x", topic="t", key="id", value=Encoding(format="avro", schema=AVRO)), str(tmp_path)
+    )
+    raw = written.selectExpr(
+        "key",
+        "CASE WHEN key = X'33' THEN X'00' ELSE value END AS value",
+        "topic",
+        "0 AS partition",
+        "0L AS offset",
+        "TIMESTAMP '2026-05-01 12:00:00' AS timestamp",
+        "headers",
+    )
+    source = TopicSource(topic=("t",), value=Decoding(format="avro", schema=AVRO))
+
+    found = decoded(raw, source, str(tmp_path)).select("id", "p", "_key", "__error").collect()
+
+    assert sorted((row._key, row.id, row.p) for row in found) == [
+        ("0", 0, 0),
+        ("1", 1, 1),
+        ("2", 2, 0),
+        ("3", None, None),
+    ]
+    assert {row._key for row in found if row["__error"]} == {"3"}
