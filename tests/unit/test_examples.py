@@ -93,3 +93,21 @@ def test_a_users_tests() -> None:
         check=False,
     )
     assert "2 passed" in result.stdout, result.stdout
+
+
+@pytest.mark.xdist_group("spark")
+@pytest.mark.timeout(330)
+def test_counting_with_spark(tmp_path: Path) -> None:
+    with start_node(tmp_path / "node") as node:
+        result = subprocess.run(
+            [sys.executable, example("spark_counts")],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+            env={**os.environ, "PENSTOCK_BOOTSTRAP": node.bootstrap},
+        )
+    assert result.returncode == 0, result.stderr
+    assert "customer-0 12:00 10\n" in result.stdout
+    assert "customer-1 12:03 10\n" in result.stdout
+    assert "orders-a-minute terminated lag 0\n" in result.stdout
