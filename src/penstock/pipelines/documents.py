@@ -1,7 +1,7 @@
 """YAML with places: a tree of nodes in which each key and value knows its line and column.
 
-The schema of scalars is YAML 1.2's: `no`, `on` and dates are text. Two keys of one name are an error, and so is a tree
-that aliases would make endless.
+The schema of scalars is YAML 1.2's: `no`, `on` and dates are text, and so are numbers that begin with 0. Two keys of one
+name are an error, and so is a tree that aliases would make endless.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ Value = str | int | float | bool | None
 
 _RESOLVERS = (
     ("bool", r"true|True|TRUE|false|False|FALSE", [*"tTfF"]),
-    ("int", r"[-+]?[0-9]+", [*"-+0123456789"]),
+    ("int", r"[-+]?(?:0|[1-9][0-9]*)", [*"-+0123456789"]),
     ("float", r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+", [*"-+.0123456789"]),
     ("null", r"~|null|Null|NULL|", [*"~nN", ""]),
 )
 
 
-def _loader(base: Any) -> Any:
-    """Only nodes are composed with it, nothing is constructed."""
-    made: Any = type("Loader", (base,), {"yaml_implicit_resolvers": {}})
+def _resolving(base: Any) -> Any:
+    """A loader or dumper that takes these for something else than text, and nothing more."""
+    made: Any = type(base.__name__, (base,), {"yaml_implicit_resolvers": {}})
     for tag, pattern, first in _RESOLVERS:
         made.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"^(?:{pattern})$"), first)
     return made
 
 
-_Loader = _loader(yaml.SafeLoader)
-_QuickLoader = _loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+_Loader = _resolving(yaml.SafeLoader)
+_QuickLoader = _resolving(getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+_Dumper = _resolving(yaml.SafeDumper)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,11 @@ def _composed(text: str) -> Any:
         return yaml.compose(text, Loader=_QuickLoader)
     except yaml.YAMLError:
         return yaml.compose(text, Loader=_Loader)
+
+
+def dumped(value: Any) -> str:
+    """YAML that `parse` reads as it was."""
+    return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000))
 
 
 def plain(node: Node) -> Any:

@@ -8,8 +8,6 @@ from collections.abc import Mapping as Pairs
 from dataclasses import dataclass
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
-
 from penstock.pipelines import documents
 from penstock.pipelines.binding import Binder, Places
 from penstock.pipelines.documents import Entry, Mapping, Scalar
@@ -89,7 +87,7 @@ def _long_parameters(document: Mapping) -> Mapping:
 
 def dumped(pipeline: Pipeline) -> str:
     """As a file that loads to the same pipeline; steps that are functions have no such form."""
-    return str(yaml.safe_dump(_plain(pipeline), sort_keys=False, allow_unicode=True, width=10_000))
+    return documents.dumped(_plain(pipeline))
 
 
 def _plain(value: Any, raw: bool = False) -> Any:
