@@ -1,7 +1,7 @@
 """YAML with places: a tree of nodes in which each key and value knows its line and column.
 
-The schema of scalars is YAML 1.2's: `no`, `on` and dates are text, and so are numbers that begin with 0. Two keys of one
-name are an error, and so is a tree that aliases would make endless.
+The schema of scalars is YAML 1.2's: `no`, `on` and dates are text, and so are numbers that begin with 0. Two keys of
+one name are an error, and so is a tree that aliases would make endless.
 """
 
 from __future__ import annotations
