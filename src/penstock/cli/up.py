@@ -38,7 +38,7 @@ def up(
     Prints one line, [bold]ready HOST:PORT,...[/bold], when clients can connect. The first start formats DIR by itself;
     a node that dies is started again. Several brokers have ports that count up from P and controllers of their own,
     and topics get three replicas (two with two brokers) unless they are created otherwise. Metrics for Prometheus are
-    1000 ports above the broker's: http://127.0.0.1:10092/metrics.
+    1000 ports above the broker's: http://127.0.0.1:10092/metrics. Two-phase commit is allowed, which Spark's sink uses.
 
     Each node has a directory: [bold]DIR/node-1/server.properties[/bold] (add settings to it by Kafka's names; they are
     kept), [bold]server.log[/bold], [bold]pid[/bold] and [bold]data/[/bold]; controllers have theirs in
@@ -65,6 +65,8 @@ def up(
             )
         except BadLayout as error:
             fail(str(error))
+        for node in cluster.nodes:  # on a machine of one's own anybody may, and exactly-once sinks want to
+            node.defaults.setdefault("transaction.two.phase.commit.enable", "true")
         _check_ports(cluster.brokers)
 
         def ready() -> None:
