@@ -48,6 +48,7 @@ def run_cases(
     assert outcome.returncode == 0, outcome.stderr
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)  # a JVM takes ten seconds to start, and many times that on a machine at its limit
 def test_sparks_connector_on_our_brokers(cluster: Cluster, tmp_path: Path, unique_topic: Callable[[str], str]) -> None:
     run_cases(cluster.bootstrap, tmp_path, connector_jars(), unique_topic("doors"), QUICK)

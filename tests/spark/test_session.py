@@ -165,6 +165,7 @@ def light_environment() -> list[str]:
     return [word for name in sorted(names) for word in ("--ship-without", name)]
 
 
+@pytest.mark.soak
 @PATIENTLY
 def test_executors_without_penstock_are_sent_it(tmp_path: Path) -> None:
     """A real cluster, whose machines' only Python is the system's, if any."""
