@@ -158,7 +158,7 @@ def batch_bounds(world: World) -> None:
 
 
 def batch_splits(world: World) -> None:
-    """minPartitions: more tasks, the same rows. (Of maxRecordsPerPartition alone it makes no more tasks in batch.)"""
+    """minPartitions: more tasks, the same rows; maxRecordsPerPartition: the same rows."""
     topic = world.filled_topic()
     rows = world.batch(subscribe=topic, minPartitions="6")
     assert rows.rdd.getNumPartitions() == 6

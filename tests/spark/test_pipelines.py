@@ -82,7 +82,7 @@ def test_a_pipeline_from_end_to_end(
     spark: SparkSession, cluster: Cluster, new_topic: NewTopic, tmp_path: Path, unique_topic: Callable[[str], str]
 ) -> None:
     """Topics and a growing table in; a topic, files, and dead letters out. What is run again goes on where it was, and
-    a batch that failed half-way is there once."""
+    a batch that failed before it wrote is there once."""
     topics = {name: new_topic(partitions=2) for name in ("orders", "named", "invoices", "dead")}
     flag = tmp_path / "flag"
     module = unique_topic("doubling").replace("-", "_")
@@ -104,7 +104,7 @@ def test_a_pipeline_from_end_to_end(
     produce('{"id": 1, "amount": 1.5}', "poison", '{"id": 2, "amount": -1}')
     (tmp_path / "invoices" / "1.json").write_text('{"id": 1, "total": 10}\n{"id": 2, "total": 20}\n')
     Runner(loaded, spark).run_once()
-    flag.touch()  # the next batch fails after its first files
+    flag.touch()  # the next batch fails in its step
     produce('{"id": 4, "amount": 2.5}')
     (tmp_path / "invoices" / "2.json").write_text('{"id": 3, "total": 30}\n')
     runner = Runner(loaded, spark)
