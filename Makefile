@@ -24,7 +24,7 @@ demo: $(INSTALLED)
 	@$(BIN)/penstock demo $(ARGS)
 
 test: $(SPARK)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not soak" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak" $(ARGS)
 
 check: $(SPARK)
 	$(BIN)/ruff format --check .

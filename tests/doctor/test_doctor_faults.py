@@ -42,8 +42,6 @@ time.time = lambda: _time() + 3600
 time.time_ns = lambda: _time_ns() + 3600 * 10**9
 """
 
-pytestmark = pytest.mark.xdist_group("doctor")
-
 Findings = dict[str, dict[str, Any]]
 Doctor = Callable[..., tuple[int, Findings]]
 

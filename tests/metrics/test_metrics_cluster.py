@@ -34,8 +34,6 @@ PROPERTIES = {
     "transaction.state.log.num.partitions": "3",
 }
 
-pytestmark = pytest.mark.xdist_group("metrics")
-
 
 def url_of(node: RunningNode) -> str:
     """Port 0 is any that is free; the log says which it became, each time anew."""

@@ -10,15 +10,11 @@ import sys
 from datetime import datetime
 from pathlib import Path
 
-import pytest
-
 from penstock.broker.own_log import JsonFormatter
 from penstock.client.admin import Admin
 from penstock.testing.nodes import start_node
 
 FIELDS = ["time", "level", "logger", "node", "message"]
-
-pytestmark = pytest.mark.xdist_group("metrics")
 
 
 def formatted(message: str, *arguments: object, exception: BaseException | None = None) -> dict[str, object]:

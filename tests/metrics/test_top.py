@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 DEADLINE_S = 60
 
-pytestmark = pytest.mark.xdist_group("metrics")
-
 
 def look(at: float, *, count: int, metrics: bool = True) -> Look:
     """A cluster in which `count` says how much has happened."""

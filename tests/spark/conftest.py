@@ -1,6 +1,6 @@
 """One Spark and one cluster a test process, shared by all of tests/spark.
 
-Modules here say `pytestmark = pytest.mark.xdist_group("spark")`, so that one worker runs them all and one JVM starts.
+One worker runs all of this folder (tests/conftest.py), so that one JVM starts.
 """
 
 from __future__ import annotations

@@ -19,8 +19,6 @@ from penstock.client.errors import ClientError
 from penstock.local.ports import free_ports
 from penstock.testing import Cluster
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 DRIVER = os.path.join(os.path.dirname(__file__), "connector_cases.py")
 DEADLINE_S = 500.0
 SOAK_DEADLINE_S = 900.0

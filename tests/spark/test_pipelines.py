@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from penstock.testing import Cluster
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 EXAMPLES = Path(__file__).parents[2] / "examples" / "pipelines"
 NewTopic = Callable[..., str]
 

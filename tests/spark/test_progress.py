@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from conftest import CommandLine
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 TIMEOUT_S = 120
 
 

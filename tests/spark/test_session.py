@@ -21,8 +21,6 @@ from penstock.testing import Cluster
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 PENSTOCK = os.path.join(os.path.dirname(sys.executable), "penstock")
 DEADLINE_S = 500.0
 PATIENTLY = pytest.mark.timeout(600)  # a JVM takes ten seconds to start, and many times that on a machine at its limit

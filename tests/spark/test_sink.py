@@ -19,7 +19,7 @@ from penstock.testing import Cluster
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 NewTopic = Callable[..., str]
 PATIENCE_S = 120.0

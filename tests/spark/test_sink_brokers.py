@@ -36,8 +36,6 @@ from penstock.spark.two_phase import (
 )
 from penstock.testing import Cluster
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 NewTopic = Callable[..., str]
 QUERY = "query"
 

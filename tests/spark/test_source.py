@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 NewTopic = Callable[..., str]
 HOUR = 3_600_000
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"

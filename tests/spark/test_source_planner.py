@@ -23,8 +23,6 @@ from penstock.spark.source_errors import BadOption, DataLost, ForeignCheckpoint,
 from penstock.spark.stream_planner import StreamPlanner
 from penstock.testing import Cluster
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 NewTopic = Callable[..., str]
 COLUMNS = ["offset", "value"]
 

@@ -19,8 +19,6 @@ from penstock.testing import Cluster
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 
 

@@ -95,7 +95,6 @@ def test_a_users_tests() -> None:
     assert "2 passed" in result.stdout, result.stdout
 
 
-@pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(330)
 def test_counting_with_spark(tmp_path: Path) -> None:
     with start_node(tmp_path / "node") as node:

@@ -1,8 +1,8 @@
 """What a session is set to unless its user says otherwise.
 
 Spark's own defaults are made for clusters and large batches: 200 shuffle partitions, a web server, checksums beside
-every checkpoint file. On one machine each of them costs more than the work of a small batch. (docs/benchmarks.md has the
-latency of a small batch, and what made the most of the difference.)
+every checkpoint file. On one machine each of them costs more than the work of a small batch. (docs/benchmarks.md has
+the latency of a small batch, and what made the most of the difference.)
 """
 
 from __future__ import annotations
