@@ -225,7 +225,7 @@ def _run_tasks(spark: SparkSession) -> list[str]:
     from pyspark.errors import PySparkException
     from pyspark.sql.functions import udf
 
-    @udf("string")
+    @udf(returnType="string", useArrow=False)
     def versions(_: int) -> str:
         import sys
 
