@@ -122,3 +122,24 @@ def test_only_librdkafka_is_put_off_when_the_coordinator_has_moved(
             assert await ask_offset(client) == (ErrorCode.NONE, 7)
 
     tell(story)
+
+
+def test_a_coordinator_that_may_be_replaced_tells_no_offsets() -> None:
+    """Nor for long: if nobody answers it, there may be nobody, and brokers go on without controllers."""
+
+    async def story(loop: SimulatedLoop) -> None:
+        world = await cluster(loop)
+        _, now = await moved(world)
+        controllers = [each.name for each in world.controllers]
+        async with world.client(now.name, patience=60) as client:
+            assert await ask_offset(client) == (ErrorCode.NONE, 7)
+            world.loop.network.partition([now.name], controllers)
+            assert now.node is not None
+            session_s = now.node.settings.broker_session_timeout_ms / 1000
+            await asyncio.sleep(session_s + 0.1)
+            assert await ask_offset(client) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, None)
+            await asyncio.sleep(session_s)
+            code, _ = await ask_offset(client)
+            assert code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    tell(story)

@@ -71,6 +71,7 @@ class BrokerLifecycle:
         self._heard_at = 0.0
         self._beaten_at = 0.0
         self._alive_until = 0.0
+        self._unanswered_at = 0.0
         self._wants_to_go = False
         self._is_closed = False
 
@@ -149,6 +150,12 @@ class BrokerLifecycle:
         """Whether no controller can have taken this broker for dead: what it leads here, it leads."""
         return self._loop.time() < self._alive_until
 
+    @property
+    def may_be_replaced(self) -> bool:
+        """Whether it was out of touch, stopped perhaps, for as long as it takes to be taken for dead, and has not asked
+        since. Where it did and no controller answers, there is none to replace it."""
+        return not self.is_surely_alive and self._unanswered_at < self._alive_until
+
     def _beat_now(self) -> None:
         if not self._caught_up.done():
             return
@@ -180,6 +187,7 @@ class BrokerLifecycle:
         if self._is_closed:
             return
         if isinstance(outcome, PeerFailed):
+            self._unanswered_at = self._beaten_at
             logger.warning("the controller does not answer heartbeats: %s", outcome.message)
             self._beat_in(IMPATIENT_S)
             return

@@ -104,6 +104,10 @@ def _fetch(
     if not request.may(Operation.DESCRIBE, group_resource(group.group_id)):
         fetched(refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED))
         return
+    if node.lifecycle.may_be_replaced:
+        # Another coordinator may have newer offsets; whoever began at old ones would commit them, too.
+        fetched(refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+        return
     if group.topics is not None:
         group.topics = [topic for topic in group.topics if _admit(node, request, topic, refused)]
     # The shard is asked in the form of the latest versions, whatever the client speaks.
