@@ -6,6 +6,7 @@ import time
 
 from group_members import KINDS, Refused, Timing
 
+from chaos import foreign_members
 from chaos.programs import Reports, settings
 
 COMMIT_SECONDS = 0.2
@@ -14,7 +15,8 @@ COMMIT_SECONDS = 0.2
 def main() -> None:
     given = settings()
     reports = Reports()
-    member = KINDS[given["kind"]](given["bootstrap"], given["group"], given["topic"], Timing(**given["timing"]))
+    kinds = KINDS | foreign_members.KINDS
+    member = kinds[given["kind"]](given["bootstrap"], given["group"], given["topic"], Timing(**given["timing"]))
     committed_at = 0.0
     is_behind = False
     while not reports.is_to_leave:

@@ -5,6 +5,7 @@ A program ends by itself when it is told to, and when nobody listens any more: n
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -30,6 +31,7 @@ class Program:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": _PATHS},
+            process_group=0,  # what it has started is killed and paused with it
         )
         self.is_paused = False
         self._heard = heard
@@ -47,16 +49,20 @@ class Program:
                 if line.endswith(b"\n"):  # a killed program may have been in the middle of one
                     self._heard(self, json.loads(line))
 
+    def _signal(self, signal_number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal_number)
+
     def kill(self) -> None:
-        self.process.kill()
+        self._signal(signal.SIGKILL)
         self._end(10)
 
     def pause(self) -> None:
-        self.process.send_signal(signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
         self.is_paused = True
 
     def resume(self) -> None:
-        self.process.send_signal(signal.SIGCONT)
+        self._signal(signal.SIGCONT)
         self.is_paused = False
 
     def leave(self, timeout: float = 60) -> int:

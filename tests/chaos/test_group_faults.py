@@ -6,6 +6,7 @@ Every record is read, no commit is lost or goes back, and no partition has two o
 from __future__ import annotations
 
 import random
+import shutil
 import time
 from pathlib import Path
 
@@ -26,8 +27,13 @@ GROUPS = {
     "kafka-python": ["kafka-python"],
     "aiokafka": ["aiokafka"],
     "mixed": ["confluent", "kafka-python", "aiokafka"],
+    "kafkajs": ["kafkajs"],
+    "java": ["java"],
+    "java-consumer-protocol": ["java-consumer-protocol"],
     "migrating": ["confluent-cooperative", "confluent-consumer-protocol"],
 }
+
+NEEDS = {"kafkajs": ("node", "npm"), "java": ("java", "mvn"), "java-consumer-protocol": ("java", "mvn")}
 
 
 def campaign(cluster: RunningCluster, kinds: list[str], sizes: list[int], faults: list[str], seed: int) -> None:
@@ -86,6 +92,9 @@ def test_a_group(tmp_path: Path, name: str, sizes: list[int], faults: list[str])
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", GROUPS)
 def test_many_faults(tmp_path: Path, name: str) -> None:
+    for command in NEEDS.get(name, ()):
+        if not shutil.which(command):
+            pytest.skip(f"{name} needs {command}")
     rng = random.Random(name)
     faults = [fault for _ in range(4) for fault in rng.sample(sorted(FAULTS), len(FAULTS))]
     sizes = [rng.randint(1, 10) for _ in faults]

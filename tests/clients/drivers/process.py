@@ -62,6 +62,10 @@ def from_json(record: Mapping[str, Any]) -> Record:
     )
 
 
+class ClientCrashed(AssertionError):
+    """The client itself failed; no broker has refused anything."""
+
+
 class ProcessReader:
     def __init__(self, client: ProcessClient, number: int) -> None:
         self._client = client
@@ -119,7 +123,8 @@ class ProcessClient:
         assert line, f"{self.name} ended: {self._error_text()}"
         answer = json.loads(line)
         if error := answer.get("error"):
-            assert "crash" not in error, f"{self.name}, {operation}: {error['crash']}"
+            if "crash" in error:
+                raise ClientCrashed(f"{self.name}, {operation}: {error['crash']}")
             raise Refused(error["code"], error["message"])
         return answer["result"]
 

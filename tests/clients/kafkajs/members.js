@@ -25,6 +25,7 @@ class Member {
     this.consumer.on('consumer.group_join', ({ payload }) => {
       this.assigned = payload.memberAssignment[topic] || []
       // What was read but not committed is read again, by whomever.
+      this.read = []
       this.positions.clear()
       this.given.push([this.given.length, this.assigned])
     })
@@ -38,14 +39,15 @@ class Member {
       autoCommit: false,
       eachMessage: async ({ partition, message }) => {
         this.read.push([partition, Number(message.offset), text(message.value)])
-        this.positions.set(partition, Number(message.offset) + 1)
       },
     })
   }
 
   async poll() {
     if (!this.read.length) await new Promise(resolve => setTimeout(resolve, MOMENT_MS))
-    return this.read.splice(0)
+    const polled = this.read.splice(0)
+    for (const [partition, offset] of polled) this.positions.set(partition, offset + 1)
+    return polled
   }
 
   offsets() {
