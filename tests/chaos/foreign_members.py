@@ -49,7 +49,8 @@ class KafkaJsMember(ForeignMember):
 
     def __init__(self, bootstrap: str, group: str, topic: str, timing: Timing) -> None:
         settings = {"sessionTimeout": timing.session_ms, "heartbeatInterval": timing.heartbeat_ms}
-        super().__init__(KafkaJs(bootstrap), group, topic, {**settings, "metadataMaxAge": timing.metadata_ms})
+        settings["metadataMaxAge"] = timing.metadata_ms
+        super().__init__(KafkaJs(bootstrap, timing.request_ms), group, topic, settings)
 
     def _note(self, given: Given) -> Given:
         return Given(int(f"{os.getpid()}{given.generation:06}"), given.partitions)

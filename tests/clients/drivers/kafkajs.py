@@ -41,7 +41,8 @@ class KafkaJs(ProcessClient):
     name = "kafkajs"
     sends_null_headers = False
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, request_ms: int = 30_000) -> None:
+        """`request_ms`: how long a broker that is silent is waited for."""
         if reason := why_not_installed():
             pytest.skip(reason)
-        super().__init__(["node", "driver.js", bootstrap], DIRECTORY)
+        super().__init__(["node", "driver.js", bootstrap, str(request_ms)], DIRECTORY)

@@ -47,7 +47,8 @@ CompressionCodecs[CompressionTypes.Snappy] = () => ({
 })
 
 const codecs = { none: 0, gzip: 1, snappy: 2, lz4: 3, zstd: 4 }
-const kafka = new Kafka({ brokers, logLevel: logLevel.NOTHING, logCreator: silent, retry })
+const requestTimeout = Number(process.argv[3])
+const kafka = new Kafka({ brokers, requestTimeout, logLevel: logLevel.NOTHING, logCreator: silent, retry })
 const admin = kafka.admin({ retry })
 const bytes = text => (text === null ? null : Buffer.from(text, 'base64'))
 const text = buffer => (buffer === null ? null : Buffer.from(buffer).toString('base64'))
