@@ -13,7 +13,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11 py
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 SPARK := .venv/.spark
-WORKERS ?= 3
+WORKERS ?= 4
 SEEDS ?= 100
 PINNED := --quiet --generate-hashes --all-build-deps --allow-unsafe --strip-extras --no-header --no-annotate \
 	--no-emit-options --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
