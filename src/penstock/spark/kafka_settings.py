@@ -78,19 +78,14 @@ def kafka_settings(given: Mapping[str, str]) -> KafkaSettings:
     """`given` has the settings without their prefix, in lower case."""
     for name, value in given.items():
         _check(name, value)
-    if "bootstrap.servers" not in given:
-        raise BadOption('kafka.bootstrap.servers is missing: option("kafka.bootstrap.servers", "host:9092")')
-    try:
-        parse_bootstrap(given["bootstrap.servers"])
-    except ClientError as error:
-        raise BadOption(f"kafka.bootstrap.servers={given['bootstrap.servers']!r}: {error}") from None
+    bootstrap = bootstrap_servers(given)
     level = given.get("isolation.level", "read_uncommitted").lower()
     if level not in ISOLATION_LEVELS:
         raise BadOption(f"kafka.isolation.level={level!r} is not one of {', '.join(ISOLATION_LEVELS)}")
-    times = {name: _number(name, given.get(name, str(usual))) / 1000 for name, usual in _TIMES.items()}
-    sizes = {name: _number(name, given.get(name, str(usual))) for name, usual in _SIZES.items()}
+    times = {name: whole_number(name, given.get(name, str(usual))) / 1000 for name, usual in _TIMES.items()}
+    sizes = {name: whole_number(name, given.get(name, str(usual))) for name, usual in _SIZES.items()}
     return KafkaSettings(
-        bootstrap=given["bootstrap.servers"],
+        bootstrap=bootstrap,
         isolation=ISOLATION_LEVELS[level],
         group_id=given.get("group.id") or None,
         request_timeout=times["request.timeout.ms"],
@@ -121,7 +116,18 @@ def _check(name: str, value: str) -> None:
         raise BadOption(f"there is no setting kafka.{name} of a consumer.{nearest(PREFIX + name, known)}")
 
 
-def _number(name: str, text: str) -> int:
+def whole_number(name: str, text: str) -> int:
     if not text.strip().isdecimal() or int(text) < 1:
         raise BadOption(f"kafka.{name}={text!r} is not a number from 1 on")
     return int(text)
+
+
+def bootstrap_servers(given: Mapping[str, str]) -> str:
+    """Where to begin, which nobody can do without."""
+    if "bootstrap.servers" not in given:
+        raise BadOption('kafka.bootstrap.servers is missing: option("kafka.bootstrap.servers", "host:9092")')
+    try:
+        parse_bootstrap(given["bootstrap.servers"])
+    except ClientError as error:
+        raise BadOption(f"kafka.bootstrap.servers={given['bootstrap.servers']!r}: {error}") from None
+    return given["bootstrap.servers"]

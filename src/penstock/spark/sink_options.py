@@ -11,10 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.arrow.writing import BATCH_BYTES
-from penstock.client.cluster import parse_bootstrap
-from penstock.client.errors import ClientError
 from penstock.records.compression import CODEC_NAMES
-from penstock.spark.kafka_settings import PREFIX, nearest
+from penstock.spark.kafka_settings import PREFIX, bootstrap_servers, nearest, whole_number
 from penstock.spark.source_errors import BadOption
 
 OPTIONS = ("topic", "deliveryGuarantee", "sinkId", "version")
@@ -146,28 +144,23 @@ def _version(given: Mapping[str, str], *, streaming: bool) -> int | None:
 def _producer_settings(given: Mapping[str, str], *, exactly_once: bool) -> ProducerSettings:
     for name, value in given.items():
         _check(name, value)
-    if "bootstrap.servers" not in given:
-        raise BadOption('kafka.bootstrap.servers is missing: option("kafka.bootstrap.servers", "host:9092")')
-    try:
-        parse_bootstrap(given["bootstrap.servers"])
-    except ClientError as error:
-        raise BadOption(f"kafka.bootstrap.servers={given['bootstrap.servers']!r}: {error}") from None
+    bootstrap = bootstrap_servers(given)
     codec = given.get("compression.type", "none").lower()
     if codec not in _CODECS:
         raise BadOption(f"kafka.compression.type={codec!r} is not one of {', '.join(_CODECS)}")
-    times = {name: _number(name, given.get(name, str(usual))) / 1000 for name, usual in _TIMES.items()}
+    times = {name: whole_number(name, given.get(name, str(usual))) / 1000 for name, usual in _TIMES.items()}
     timeout = given.get("transaction.timeout.ms")
     if timeout is not None and not exactly_once:
         raise BadOption(f"kafka.transaction.timeout.ms has no meaning with deliveryGuarantee={AT_LEAST_ONCE!r}")
     level = given.get(f"compression.{codec}.level")
     return ProducerSettings(
-        bootstrap=given["bootstrap.servers"],
+        bootstrap=bootstrap,
         compression=codec,
         compression_level=None if level is None else int(level),
-        batch_bytes=_number("batch.size", given.get("batch.size", str(BATCH_BYTES))),
+        batch_bytes=whole_number("batch.size", given.get("batch.size", str(BATCH_BYTES))),
         request_timeout=times["request.timeout.ms"],
         delivery_timeout=times["delivery.timeout.ms"],
-        transaction_timeout_ms=None if timeout is None else _number("transaction.timeout.ms", timeout),
+        transaction_timeout_ms=None if timeout is None else whole_number("transaction.timeout.ms", timeout),
     )
 
 
@@ -188,9 +181,3 @@ def _check(name: str, value: str) -> None:
 
 def _kafka_names() -> list[str]:
     return [PREFIX + each for each in sorted(_HEEDED | _NEEDLESS | set(_LEVELS) | set(_REFUSED))]
-
-
-def _number(name: str, text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise BadOption(f"kafka.{name}={text!r} is not a number from 1 on")
-    return int(text)
