@@ -1,0 +1,95 @@
+"""The process that runs the demo's pipelines: `python -m penstock.demo.runner BOOTSTRAP DIRECTORY`.
+
+One Spark session for all of them, because each session is a Java. Once a second it prints how far the queries are, a
+line of JSON. SIGTERM ends it between two batches.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from penstock.demo.streams import PIPELINES, pipeline_file
+
+if TYPE_CHECKING:
+    from penstock.pipelines.reports import QueryReport
+    from penstock.pipelines.running import Runner
+
+CORES_MAX = 4
+_SAY_SECONDS = 1.0
+
+
+def main() -> int:
+    bootstrap, directory = sys.argv[1:]
+    from penstock.pipelines.running import Runner
+    from penstock.pipelines.validating import load_checked
+    from penstock.spark import session
+
+    cores = max(1, min(CORES_MAX, os.cpu_count() or 1))
+    spark = session(
+        "penstock-demo",
+        master=f"local[{cores}]",
+        config={
+            "spark.driver.memory": "1g",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.shuffle.partitions": "1",  # a few rows for each window
+            "spark.local.dir": os.path.join(directory, "spark"),
+            "spark.sql.warehouse.dir": os.path.join(directory, "warehouse"),
+            "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={directory} -XX:-UsePerfData",
+        },
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    given = {"bootstrap": bootstrap, "checkpoints": os.path.join(directory, "checkpoints")}
+    runners = {name: Runner(load_checked(pipeline_file(name), None, given)[0], spark) for name in PIPELINES}
+
+    def stop(number: int, frame: object) -> None:
+        for runner in runners.values():
+            runner.stop()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    failures: list[Exception] = []
+    threads = [threading.Thread(target=_run, args=(runner, stop, failures)) for runner in runners.values()]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        _say(runners)
+        time.sleep(_SAY_SECONDS)
+    _say(runners)
+    spark.stop()
+    for failure in failures:
+        print(failure, file=sys.stderr)
+    return 1 if failures else 0
+
+
+def _run(runner: Runner, stop: Any, failures: list[Exception]) -> None:
+    try:
+        runner.run()
+    except Exception as error:  # noqa: BLE001  # told by main; the other pipeline is stopped, too
+        failures.append(error)
+        stop(0, None)
+
+
+def _say(runners: dict[str, Runner]) -> None:
+    word = {name: [_view(query) for query in runner.report().queries] for name, runner in runners.items()}
+    print(json.dumps(word), flush=True)
+
+
+def _view(query: QueryReport) -> dict[str, Any]:
+    return {
+        "name": query.name,
+        "state": query.state,
+        "rows": query.rows_in,
+        "rate": query.processed_rows_per_second,
+        "lag": query.lag,
+        "error": query.error if query.failures else None,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

