@@ -110,6 +110,7 @@ def test_pictures() -> None:
 TABLES = {
     "orders": ("id", "amount", "items", "a", "at", "customer", "_key"),
     "customers": ("id", "name"),
+    "totals": ("window", "total"),
     "anything": None,
 }
 
@@ -121,6 +122,7 @@ TABLES = {
         "SELECT transform(items, x -> x + amount) AS y FROM orders",
         "SELECT item FROM orders LATERAL VIEW explode(items) e AS item WHERE item > 3 AND e.item < 5",
         "SELECT window.start, window.end AS e, count(*) AS n FROM orders GROUP BY window(at, '5 minutes')",
+        "SELECT t.window.start AS s, o.id FROM totals t JOIN orders o ON t.window = window(o.at, '1 hour')",
         "SELECT session_window.start AS s, customer FROM orders GROUP BY session_window(at, '5 minutes'), customer",
         "SELECT id FROM orders WHERE id IN (SELECT id FROM customers WHERE name = orders.a)",
         "WITH x AS (SELECT id AS i FROM orders) SELECT i, x.i AS j FROM x",

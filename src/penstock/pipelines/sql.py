@@ -31,8 +31,8 @@ DIALECT = "spark"
 SOURCE_ROW = "__source"
 """The hidden column: the record a row stems from."""
 
-# sqlglot takes `window` for a keyword. A name of the same length leaves all positions as they are.
-_WINDOW = re.compile(r"\bwindow(?=\s*[(.])", re.IGNORECASE)
+# sqlglot takes `window` for a keyword, but not after a dot. A name of the same length leaves all positions as they are.
+_WINDOW = re.compile(r"(?<!\.)\bwindow(?=\s*[(.])", re.IGNORECASE)
 _WINDOW_STANDS_AS = "wind0w"
 _TIME_WINDOWS = {_WINDOW_STANDS_AS, "window", "session_window", "window_time"}
 _STATEFUL_FUNCTIONS = {_WINDOW_STANDS_AS, "session_window"}
