@@ -206,6 +206,17 @@ def pause_coordinator(scene: GroupScene) -> None:
         coordinator.resume()
 
 
+def wake_replaced_coordinator(scene: GroupScene) -> None:
+    """Silent until another coordinates; then it wakes up, thinking that it still does."""
+    coordinator = scene.coordinator()
+    coordinator.pause()
+    try:
+        scene.cluster.wait_until(lambda: scene.coordinator().node_id != coordinator.node_id, "another coordinator")
+    finally:
+        coordinator.resume()
+    scene.progress()
+
+
 def kill_coordinator_and_member(scene: GroupScene) -> None:
     """Its death is to be noticed by a coordinator that has never heard of it, but in the log."""
     coordinator, member = scene.coordinator(), scene.working_member()
@@ -258,6 +269,7 @@ FAULTS: dict[str, Callable[[GroupScene], None]] = {
         kill_coordinator,
         stop_coordinator,
         pause_coordinator,
+        wake_replaced_coordinator,
         kill_coordinator_and_member,
         kill_leader,
         kill_controller,

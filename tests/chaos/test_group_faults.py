@@ -33,6 +33,10 @@ GROUPS = {
     "migrating": ["confluent-cooperative", "confluent-consumer-protocol"],
 }
 
+# kafkajs asks whichever broker it is connected to for metadata, time-out after time-out: while that one is silent, and
+# nothing closes the connection, it does not turn to the others.
+BEYOND = {"kafkajs": {"pause_coordinator"}}
+
 NEEDS = {"kafkajs": ("node", "npm"), "java": ("java", "mvn"), "java-consumer-protocol": ("java", "mvn")}
 
 
@@ -96,7 +100,8 @@ def test_many_faults(tmp_path: Path, name: str) -> None:
         if not shutil.which(command):
             pytest.skip(f"{name} needs {command}")
     rng = random.Random(name)
-    faults = [fault for _ in range(4) for fault in rng.sample(sorted(FAULTS), len(FAULTS))]
+    possible = sorted(FAULTS.keys() - BEYOND.get(name, set()))
+    faults = [fault for _ in range(4) for fault in rng.sample(possible, len(possible))]
     sizes = [rng.randint(1, 10) for _ in faults]
     with start_cluster(tmp_path, brokers=3, properties=PROPERTIES) as cluster:
         campaign(cluster, GROUPS[name], sizes, faults, seed=1)

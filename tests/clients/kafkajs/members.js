@@ -18,7 +18,9 @@ class Member {
       sessionTimeout: 6000,
       heartbeatInterval: 300,
       maxWaitTimeInMs: 100,
-      retry: { initialRetryTime: 50, retries: 30, restartOnFailure: async () => true },
+      // A commit that kafkajs tries again goes out under the generation of that moment, though what it commits was read
+      // in an older one, when the partition was perhaps another's since: it must fail instead.
+      retry: { initialRetryTime: 50, maxRetryTime: 500, retries: 0, restartOnFailure: async () => true },
       ...settings,
     })
     this.consumer.on('consumer.rebalancing', () => (this.assigned = []))
