@@ -1,143 +1,172 @@
-"""`penstock demo`: a broker at work, in one command.
-
-It starts a real node in a temporary directory, writes a stream of events with an idempotent producer while a consumer
-reads them; it succeeds only if every acknowledged event was read back, once and in order. At the end it shows the files
-this left on disk.
-"""
+"""`penstock demo`: a cluster, trucks, a web shop and pipelines on Spark at work, in one command."""
 
 from __future__ import annotations
 
-import os
-import tempfile
-from typing import TYPE_CHECKING, Annotated
+import contextlib
+import signal
+import sys
+from collections.abc import Iterator
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.output import Json, fail, print_json, size_text
+from penstock.cli.output import Json, fail, print_json
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from penstock.cli.demo_stream import EventStream
-    from penstock.local.node import LocalNode
+    from penstock.demo.script import Outcome
+    from penstock.demo.show import Show
 
-TOPIC = "events"
-PARTITIONS = 3
-# Small enough for a short demo to roll segments.
-PROPERTIES = {"log.segment.bytes": str(8 * 1024 * 1024), "log.index.interval.bytes": "4096"}
-_REFRESH_SECONDS = 0.1
-_DUMP_LINES = 4
+HEADLESS_SECONDS = 30.0
+RATE = 400.0
 
 
 def demo(
-    duration: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="How long to write events.")] = 10.0,
-    headless: Annotated[bool, typer.Option("--headless", help="No live display; plain lines.")] = False,
+    duration: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1,
+            metavar="SECONDS",
+            help="How long, once everything is at work.",
+            show_default="until q is pressed; 30 with --headless",
+        ),
+    ] = None,
+    headless: Annotated[
+        bool,
+        typer.Option("--headless", help="No display, no keys: the incidents happen by themselves."),
+    ] = False,
+    no_spark: Annotated[bool, typer.Option("--no-spark", help="Cluster and events only; installs nothing.")] = False,
+    rate: Annotated[float, typer.Option(min=1.0, metavar="N", help="Events a second.")] = RATE,
+    picture: Annotated[str | None, typer.Option(hidden=True, metavar="FILE", help="The display, as SVG.")] = None,
     json: Json = False,
 ) -> None:
-    """Start a broker, stream events through it, and show what is on disk.
+    """Three brokers, a fleet of trucks and a web shop that write events, and pipelines on Spark that read them.
 
-    Ends with status 0 only if everything that was acknowledged was read back.
+    Kill a broker and bring it back, send records that nobody can read, replay them: the display says what happens.
+    The cluster is at work within seconds. Spark, if it is not here yet, is installed into this Python environment
+    meanwhile (about 600 MB), and a Java with it. When the demo ends nothing of it runs or lies anywhere, but for what
+    was installed.
 
-    Example:
+    Ends with status 0 only if every acknowledged event came out of its topic and out of its pipeline, once, counted by
+    key and sequence.
 
-        penstock demo --duration 5
+    Examples:
+
+        penstock demo
+        penstock demo --no-spark
+        penstock demo --headless --duration 60
     """
+    from penstock.demo.show import Show
+
+    if not (headless or json) and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        fail("the display needs a terminal; without one, add --headless")
+    lines = _lines(json) if headless or json else None
+    show = Show(rate=rate, spark=not no_spark, tell=lines or (lambda text: None))
+    try:
+        with _signals(show):
+            if lines is not None:
+                outcome = _headless(show, duration or HEADLESS_SECONDS, picture)
+            else:
+                outcome = _interactive(show, duration)
+    finally:
+        show.close()
+    if show.interrupted:
+        raise KeyboardInterrupt
+    _conclude(outcome, json)
+
+
+def _headless(show: Show, duration: float, picture: str | None) -> Outcome | None:
+    from penstock.demo.script import perform
+
+    if picture is None:
+        return perform(show, duration)
+    from penstock.demo.picture import pictured
+
+    return pictured(show, duration, picture)
+
+
+def _interactive(show: Show, duration: float | None) -> Outcome | None:
+    from penstock.demo.stage import play
+
+    return play(show, duration, _console())
+
+
+def _conclude(outcome: Outcome | None, json: bool) -> None:
+    if outcome is None:
+        fail("the demo failed before events flowed")
+    if json:
+        print_json(_machine(outcome))
+    else:
+        console = _console()
+        console.print()
+        for verdict in outcome.verdicts:
+            colour = "green" if verdict.is_good else "bold red"
+            console.print(f"  {verdict.outlet:<16} [{colour}]{verdict.text}[/]")
+        console.print(
+            f"  meanwhile        brokers killed {outcome.kills}, poison records {outcome.poison}, "
+            f"dead letters replayed {outcome.replayed}"
+        )
+        pipelines = "" if len(outcome.verdicts) == 1 else f", pipelines after {outcome.working_seconds:.0f} s"
+        console.print(
+            f"  time             cluster at work after {outcome.started_seconds:.1f} s{pipelines}, "
+            f"{outcome.seconds:.0f} s in all"
+        )
+        console.print()
+    if not outcome.is_good:
+        bad = [f"{verdict.outlet}: {verdict.text}" for verdict in outcome.verdicts if not verdict.is_good]
+        # Who was interrupted by a failure has not waited for the rest, which says nothing then.
+        fail(f"the demo failed: {'; '.join(outcome.failures or bad) or 'nothing was acknowledged'}")
+    if not json:
+        _console().print("[bold green]Nothing was lost, and nothing came twice.[/]")
+
+
+def _machine(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "acknowledged": outcome.acknowledged,
+        "outlets": {
+            verdict.outlet: {"arrived": verdict.arrived, "missing": len(verdict.missing), "doubled": verdict.doubled}
+            for verdict in outcome.verdicts
+        },
+        "brokers_killed": outcome.kills,
+        "poison": outcome.poison,
+        "replayed": outcome.replayed,
+        "failures": list(outcome.failures),
+        "seconds_to_cluster": round(outcome.started_seconds, 1),
+        "seconds_to_pipelines": round(outcome.working_seconds, 1),
+        "seconds": round(outcome.seconds, 1),
+    }
+
+
+def _console() -> Console:
     from rich.console import Console
 
-    from penstock.local.node import LocalNode
-    from penstock.local.ports import free_ports
-
-    console = Console(stderr=json, highlight=False)
-    with tempfile.TemporaryDirectory(prefix="penstock-demo-") as directory:
-        node = LocalNode(
-            1, os.path.join(directory, "node-1"), host="127.0.0.1", port=free_ports(1)[0], properties=PROPERTIES
-        )
-        try:
-            stream = _run(node, duration, headless or json, console)
-        finally:
-            node.stop()
-    result = {
-        "acknowledged": stream.acknowledged,
-        "read": stream.read,
-        "seconds": round(stream.write_seconds, 3),
-        "records_per_second": round(stream.acknowledged / stream.write_seconds),
-    }
-    if json:
-        print_json(result)
-    problem = stream.problem()
-    if problem is not None:
-        fail(f"the demo failed: {problem}")
-    console.print(
-        f"[bold green]All {stream.acknowledged:,} acknowledged events were read back,[/] each once and in order."
-    )
+    return Console(highlight=False, soft_wrap=True)
 
 
-def _run(node: LocalNode, duration: float, plain: bool, console: Console) -> EventStream:
-    from penstock.cli.demo_stream import EventStream
-    from penstock.client.admin import Admin
+def _lines(json: bool) -> Any:
+    import time
 
-    console.print("starting a broker ...")
-    node.start()
-    node.wait_ready()
-    console.print(f"[bold]ready {node.address}[/]  any Kafka client can connect")
-    with Admin(node.address) as admin:
-        admin.topics.create(TOPIC, partitions=PARTITIONS)
-    console.print(f"topic [bold]{TOPIC}[/], {PARTITIONS} partitions; writing and reading for {duration:g} s")
-    stream = EventStream(node.address, TOPIC, PARTITIONS)
-    stream.start(duration)
-    if plain:
-        stream.wait()
-    else:
-        _display(stream, duration, console)
-    console.print(
-        f"wrote {stream.acknowledged:,} events ({size_text(stream.bytes_written)}) "
-        f"at {stream.acknowledged / stream.write_seconds:,.0f}/s; read {stream.read:,}"
-    )
-    _show_files(node.data_path, console)
-    return stream
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - began:6.1f} s  {text}", file=sys.stderr if json else sys.stdout, flush=True)
+
+    return say
 
 
-def _display(stream: EventStream, duration: float, console: Console) -> None:
-    from rich.live import Live
-    from rich.table import Table
+@contextlib.contextmanager
+def _signals(show: Show) -> Iterator[None]:
+    """Ctrl-C, a polite kill and the end of the terminal all end the demo; what is to be taken away is."""
 
-    previous = (0.0, 0, 0)
-    rates = (0.0, 0.0)
+    def stop(number: int, frame: FrameType | None) -> None:
+        show.interrupt()
 
-    def frame(elapsed: float) -> Table:
-        nonlocal previous, rates
-        if elapsed - previous[0] >= 0.5:
-            passed = elapsed - previous[0]
-            rates = ((stream.acknowledged - previous[1]) / passed, (stream.read - previous[2]) / passed)
-            previous = (elapsed, stream.acknowledged, stream.read)
-        table = Table(box=None, pad_edge=False)
-        for name in ("", "events", "events/s"):
-            table.add_column(name, justify="right" if name else "left", min_width=12)
-        table.add_row("acknowledged", f"{stream.acknowledged:,}", f"{rates[0]:,.0f}")
-        table.add_row("read back", f"{stream.read:,}", f"{rates[1]:,.0f}")
-        done = int(min(1.0, elapsed / duration) * 30)
-        table.add_row("time", f"[green]{'━' * done}[/][dim]{'━' * (30 - done)}[/]", f"{min(elapsed, duration):.1f} s")
-        return table
-
-    with Live(frame(0), console=console, refresh_per_second=10) as live:
-        while not stream.wait(_REFRESH_SECONDS):
-            live.update(frame(stream.elapsed))
-        live.update(frame(stream.elapsed))
-
-
-def _show_files(data: str, console: Console) -> None:
-    """The files of one partition, and the last batches of its last segment."""
-    from penstock.cli.dump import dump
-    from penstock.cli.log import text_of
-
-    partition = os.path.join(data, f"{TOPIC}-0")
-    names = sorted(os.listdir(partition))
-    console.print(f"\non disk, {TOPIC}-0 (Kafka's own file formats):")
-    for name in names:
-        console.print(f"  {name:<32} {size_text(os.path.getsize(os.path.join(partition, name))):>10}", style="cyan")
-    segment = [name for name in names if name.endswith(".log")][-1]
-    console.print(f"\npenstock log dump --records {segment}   [dim](the first lines)[/]")
-    entries = dump(os.path.join(partition, segment), records=True, limit=_DUMP_LINES)
-    for entry in entries:
-        console.print(f"  {text_of(entry)}", style="dim", markup=False, soft_wrap=True)
-    console.print()
+    handlers = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        if not show.interrupted:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)

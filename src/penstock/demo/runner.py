@@ -1,14 +1,13 @@
 """The process that runs the demo's pipelines: `python -m penstock.demo.runner BOOTSTRAP DIRECTORY`.
 
 One Spark session for all of them, because each session is a Java. Once a second it prints how far the queries are, a
-line of JSON. SIGTERM ends it between two batches.
+line of JSON. If one pipeline fails for good, all end.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import threading
 import time
@@ -47,14 +46,17 @@ def main() -> int:
     given = {"bootstrap": bootstrap, "checkpoints": os.path.join(directory, "checkpoints")}
     runners = {name: Runner(load_checked(pipeline_file(name), None, given)[0], spark) for name in PIPELINES}
 
-    def stop(number: int, frame: object) -> None:
-        for runner in runners.values():
-            runner.stop()
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
     failures: list[Exception] = []
-    threads = [threading.Thread(target=_run, args=(runner, stop, failures)) for runner in runners.values()]
+
+    def run(runner: Runner) -> None:
+        try:
+            runner.run()
+        except Exception as error:  # noqa: BLE001  # told below
+            failures.append(error)
+            for each in runners.values():
+                each.stop()
+
+    threads = [threading.Thread(target=run, args=(runner,)) for runner in runners.values()]
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
@@ -65,14 +67,6 @@ def main() -> int:
     for failure in failures:
         print(failure, file=sys.stderr)
     return 1 if failures else 0
-
-
-def _run(runner: Runner, stop: Any, failures: list[Exception]) -> None:
-    try:
-        runner.run()
-    except Exception as error:  # noqa: BLE001  # told by main; the other pipeline is stopped, too
-        failures.append(error)
-        stop(0, None)
 
 
 def _say(runners: dict[str, Runner]) -> None:

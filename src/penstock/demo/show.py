@@ -19,20 +19,16 @@ from penstock.demo.clients import Worker
 from penstock.demo.cluster import DemoCluster
 from penstock.demo.janitor import Janitor
 from penstock.demo.ledger import Ledger, Verdict
-from penstock.demo.letters import Letters
-from penstock.demo.load import Load
-from penstock.demo.observer import Observer
 from penstock.demo.poison import WHAT
-from penstock.demo.readers import GroupReader, ResultsReader
 from penstock.demo.reports import Reports
 from penstock.demo.spark import DOWNLOAD_MB, Installation, NoSpark, Pipelines, is_installed
-from penstock.demo.streams import FLOWS, GROUPS, PIPELINES, topics_of
+from penstock.demo.streams import PIPELINES, topics_of
+from penstock.demo.traffic import Traffic
 
 POISON = 5
 STALLED_SECONDS = 120.0
 """Nothing came out for so long: then nothing will."""
 _POLL_SECONDS = 0.1
-_HISTORY = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +52,13 @@ class Show:
         os.mkdir(os.path.join(self.directory, "cluster"))
         self.ledger = Ledger({name: topics_of(name) for name in PIPELINES} if spark else {})
         self.reports = Reports()
+        self.traffic: Traffic | None = None
         self.installation: Installation | None = None
         self.pipelines: Pipelines | None = None
         self.kills = 0
+        self.interrupted = False
         self._acting = threading.Lock()
-        self._workers: list[Worker] = []
+        self._workers: dict[str, Worker] = {}
         self._closed = threading.Lock()
 
     # Stages.
@@ -71,19 +69,17 @@ class Show:
         self.cluster.start(self.stopping.is_set)
         if self.stopping.is_set():
             return
-        bootstrap = self.cluster.bootstrap
-        self.happened(f"the cluster is ready at {bootstrap}")
-        self.letters = Letters(bootstrap, self.ledger.letters)
-        self.load = Load(bootstrap, self.rate, self.ledger.acknowledged)
-        aside = None if self.wants_spark else self.letters
-        self.groups = {name: GroupReader(bootstrap, name, self.ledger, aside) for name in GROUPS}
-        self.results = ResultsReader(bootstrap, self.ledger, self.letters, self.reports, self.load.marks)
-        self.observer = Observer(bootstrap, [broker.node_id for broker in self.cluster.brokers])
-        for name, group in self.groups.items():
-            self._work(f"group {name}", group.run)
-        self._work("results", self.results.run)
-        self._work("observer", self.observer.run)
-        self._loading = self._work("load", self.load.run)
+        self.happened(f"the cluster is ready at {self.cluster.bootstrap}")
+        self.traffic = Traffic(
+            self.cluster.bootstrap,
+            [broker.node_id for broker in self.cluster.brokers],
+            self.rate,
+            self.ledger,
+            self.reports,
+            puts_aside=not self.wants_spark,
+        )
+        for name, run in self.traffic.parts().items():
+            self._work(name, run)
         self.happened(f"trucks and shop write {self.rate:g} events a second, acks=all")
         if self.wants_spark:
             self._work("spark", self._spark)
@@ -100,11 +96,16 @@ class Show:
             if self.stopping.is_set():
                 return
             self.happened("Spark starts; the pipelines will read everything from the beginning")
-            self.pipelines = Pipelines(self.cluster.bootstrap, os.path.join(self.directory, "spark"), self.janitor)
+            self.pipelines = Pipelines(self.cluster.bootstrap, os.path.join(self.directory, "pipelines"), self.janitor)
             self.pipelines.run()
         except NoSpark:
             if not self.stopping.is_set():
                 raise
+
+    @property
+    def flowing(self) -> Traffic:
+        assert self.traffic is not None
+        return self.traffic
 
     @property
     def everything_works(self) -> bool:
@@ -121,14 +122,14 @@ class Show:
             if self.cluster.down is not None:
                 self.happened(f"broker {self.cluster.down.node_id} is down already; bring it back first (b)")
                 return
-            view = self.observer.view
+            view = self.flowing.observer.view
             victim = max(self.cluster.brokers, key=lambda broker: self._leads(broker.node_id)).node_id
             leads = self._leads(victim)
             self.cluster.kill(victim)
             self.kills += 1
             began = time.monotonic()
             self.happened(f"broker {victim} killed (kill -9); it led {leads} of {view.partitions} partitions")
-            if self._wait(lambda: not self._leads(victim) and not self.observer.view.without_leader):
+            if self._wait(lambda: not self._leads(victim) and not self.flowing.observer.view.without_leader):
                 self.happened(f"all partitions have new leaders after {time.monotonic() - began:.1f} s")
 
     def bring_back(self) -> None:
@@ -141,23 +142,23 @@ class Show:
             if broker is None or self.stopping.is_set():
                 return
             self.happened(f"broker {broker.node_id} is up again and reads what it has missed")
-            if self._wait(lambda: self.observer.view.is_whole):
+            if self._wait(lambda: self.flowing.observer.view.is_whole):
                 self.happened(f"all replicas are in sync {time.monotonic() - began:.1f} s after its start")
 
     def send_poison(self) -> None:
-        self.load.poison(POISON)
+        self.flowing.load.poison(POISON)
         self.happened(f"the next {POISON} events are poison: {WHAT}")
 
     def replay(self) -> None:
         with self._acting:
-            if not self.letters.waiting:
+            if not self.flowing.letters.waiting:
                 self.happened("no dead letters lie there; send poison first (p)")
                 return
-            count = self.letters.replay()
+            count = self.flowing.letters.replay()
             self.happened(f"{count} dead letters repaired and sent again to the topics they came from")
 
     def _leads(self, broker_id: int) -> int:
-        view = self.observer.view.brokers.get(broker_id)
+        view = self.flowing.observer.view.brokers.get(broker_id)
         return view.leads if view is not None else 0
 
     # The end.
@@ -167,11 +168,11 @@ class Show:
 
         A stream that stands still for long does not move again; what is missing then is lost.
         """
-        self.load.stop()
-        self._loading.join()
+        self.flowing.load.stop()
+        self._workers["load"].join()
         self.happened(f"{len(self.ledger.acknowledged):,} events were acknowledged; waiting for the last to come out")
         best, moved = -1, time.monotonic()
-        while not hurry() and not self.failures:
+        while not (hurry() or self.failures or self.stopping.is_set()):
             missing = self.ledger.waiting()
             if not missing:
                 break
@@ -182,15 +183,17 @@ class Show:
             time.sleep(_POLL_SECONDS)
         return self.ledger.verdicts()
 
+    def interrupt(self) -> None:
+        """From a signal handler."""
+        self.interrupted = True
+        self.stopping.set()
+
     def close(self) -> None:
         """Everything ends; may be called twice, and from a demo that has not quite started."""
         with self._closed:
             self.stopping.set()
-            for reader in (*getattr(self, "groups", {}).values(), *filter(None, [getattr(self, "results", None)])):
-                reader.stopping.set()
-            if hasattr(self, "load"):
-                self.load.stop()
-                self.observer.stopping.set()
+            if self.traffic is not None:
+                self.traffic.stop()
             if self.installation is not None:
                 self.installation.stop()
             if self.pipelines is not None:
@@ -207,11 +210,9 @@ class Show:
             self.failures.append(text)
             self.happened(f"failed: {text}")
 
-    def _work(self, name: str, run: Callable[[], None]) -> Worker:
-        worker = Worker(name, run, self.failed)
-        self._workers.append(worker)
+    def _work(self, name: str, run: Callable[[], None]) -> None:
+        worker = self._workers[name] = Worker(name, run, self.failed)
         worker.start()
-        return worker
 
     def _wait(self, condition: Callable[[], bool]) -> bool:
         deadline = time.monotonic() + STALLED_SECONDS
@@ -219,7 +220,3 @@ class Show:
             if self.stopping.wait(_POLL_SECONDS) or time.monotonic() > deadline:
                 return False
         return True
-
-
-def flows_of(pipeline: str) -> list[str]:
-    return [flow.output for flow in FLOWS if flow.pipeline == pipeline]

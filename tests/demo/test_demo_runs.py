@@ -1,0 +1,200 @@
+"""The demo as people start it. Whatever ends it, nothing of it is left."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+DEMO = [sys.executable, "-m", "penstock", "demo"]
+WAIT_SECONDS = 150.0
+
+
+def wait_for(condition: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not after {seconds:g} s: {what}"
+        time.sleep(0.1)
+
+
+def processes_of(directory: Path) -> list[str]:
+    """Those that have it on their command line, or as their place for temporary files."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and int(entry.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                words = (entry / "cmdline").read_bytes() + b"\0" + (entry / "environ").read_bytes()
+                if str(directory).encode() in words and (entry / "cmdline").read_bytes():
+                    found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return found
+
+
+@pytest.fixture
+def temporary(tmp_path: Path) -> Iterator[Path]:
+    """Where the demo keeps its files; empty afterwards, and nobody works there."""
+    yield tmp_path
+    wait_for(lambda: not processes_of(tmp_path), f"processes end: {processes_of(tmp_path)}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def start(temporary: Path, *arguments: str, **more: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*DEMO, *arguments],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=more.get("process_group"),
+    )
+
+
+def judged(demo: subprocess.Popen[str], seconds: float) -> dict[str, object]:
+    out, err = demo.communicate(timeout=seconds)
+    assert demo.returncode == 0, err
+    outcome: dict[str, object] = json.loads(out)
+    return outcome
+
+
+def test_headless_without_spark(temporary: Path) -> None:
+    with start(temporary, "--headless", "--no-spark", "--duration", "1", "--json") as demo:
+        outcome = judged(demo, 170)
+    assert outcome["failures"] == []
+    assert outcome["acknowledged"]
+    assert outcome["outlets"] == {"topics": {"arrived": outcome["acknowledged"], "missing": 0, "doubled": 0}}
+    assert (outcome["brokers_killed"], outcome["poison"], outcome["replayed"]) == (1, 5, 5)
+
+
+def test_nothing_is_left_of_a_demo_that_was_killed(temporary: Path) -> None:
+    with start(temporary, "--headless", "--no-spark", "--duration", "600") as demo:
+        assert demo.stdout is not None
+        for line in demo.stdout:
+            if "trucks and shop write" in line:
+                break
+        assert processes_of(temporary)
+        demo.send_signal(signal.SIGKILL)
+    wait_for(lambda: not processes_of(temporary), "its processes end")
+    wait_for(lambda: not list(temporary.iterdir()), "its files are taken away")
+
+
+def test_a_display_needs_a_terminal(temporary: Path) -> None:
+    with start(temporary) as demo:
+        _, err = demo.communicate(timeout=60)
+    assert demo.returncode == 1
+    assert err == "penstock: the display needs a terminal; without one, add --headless\n"
+
+
+class Terminal:
+    """A terminal of tmux's, which nobody looks at but us."""
+
+    def __init__(self, socket: Path, command: str) -> None:
+        self._tmux = ["tmux", "-S", str(socket), "-f", "/dev/null"]
+        self._run("new-session", "-d", "-x", "140", "-y", "50", "-s", "demo", f"{command}; echo status=$?; read _")
+
+    def text(self) -> str:
+        return self._run("capture-pane", "-p", "-t", "demo")
+
+    def press(self, key: str) -> None:
+        self._run("send-keys", "-t", "demo", key)
+
+    def shows(self, text: str, seconds: float = WAIT_SECONDS) -> None:
+        deadline = time.monotonic() + seconds
+        while text not in (seen := self.text()):
+            assert time.monotonic() < deadline, f"{text!r} is not to be seen:\n{seen}"
+            time.sleep(0.1)
+
+    def close(self) -> None:
+        """As if its window were closed: everybody in it gets SIGHUP."""
+        subprocess.run([*self._tmux, "kill-server"], check=False, capture_output=True)
+
+    def _run(self, *words: str) -> str:
+        return subprocess.run([*self._tmux, *words], check=True, capture_output=True, text=True).stdout
+
+
+@contextlib.contextmanager
+def terminal(temporary: Path, tmp_path_factory: pytest.TempPathFactory, *arguments: str) -> Iterator[Terminal]:
+    if shutil.which("tmux") is None:
+        pytest.skip("tmux is not installed, which this test needs as a terminal")
+    command = f"TMPDIR={shlex.quote(str(temporary))} {shlex.join([*DEMO, *arguments])}"
+    opened = Terminal(tmp_path_factory.mktemp("tmux") / "socket", command)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def survive(demo: Terminal, seconds: float) -> None:
+    """Kill a broker, bring it back, poison, replay, quit."""
+    demo.press("k")
+    demo.shows("killed (kill -9)", seconds)
+    demo.shows("have new leaders after", seconds)
+    demo.press("b")
+    demo.shows("all replicas are in sync", seconds)
+    demo.press("p")
+    demo.shows("dead letters: 5 waiting", seconds)
+    demo.press("r")
+    demo.shows("dead letters: 0 waiting, 5 replayed", seconds)
+    demo.press("q")
+    demo.shows("status=", seconds)
+    last = demo.text()
+    assert "Nothing was lost, and nothing came twice." in last
+    assert "brokers killed 1, poison records 5, dead letters replayed 5" in last
+    assert "status=0" in last
+
+
+def test_at_the_keys_without_spark(temporary: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    with terminal(temporary, tmp_path_factory, "--no-spark") as demo:
+        demo.shows("all in sync")
+        survive(demo, WAIT_SECONDS)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+def test_at_the_keys_with_pipelines(temporary: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    with terminal(temporary, tmp_path_factory) as demo:
+        demo.shows("everything is at work", 600)
+        survive(demo, 600)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+def test_headless_with_pipelines(temporary: Path) -> None:
+    with start(temporary, "--headless", "--duration", "60", "--json") as demo:
+        outcome = judged(demo, 1100)
+    assert outcome["failures"] == []
+    outlets = outcome["outlets"]
+    assert isinstance(outlets, dict)
+    assert set(outlets) == {"topics", "pipeline fleet", "pipeline shop"}
+    assert all(each["arrived"] and not each["missing"] and not each["doubled"] for each in outlets.values())
+    assert (outcome["brokers_killed"], outcome["poison"], outcome["replayed"]) == (1, 5, 5)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("how", ["window closed", "interrupted", "terminated", "killed"])
+def test_nothing_is_left_of_pipelines(temporary: Path, tmp_path_factory: pytest.TempPathFactory, how: str) -> None:
+    if how == "window closed":
+        with terminal(temporary, tmp_path_factory) as demo:
+            demo.shows("everything is at work", 600)
+        wait_for(lambda: not processes_of(temporary), "its processes end")
+        wait_for(lambda: not list(temporary.iterdir()), "its files are taken away")
+        return
+    number = {"interrupted": signal.SIGINT, "terminated": signal.SIGTERM, "killed": signal.SIGKILL}[how]
+    with start(temporary, "--headless", "--duration", "600") as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "everything is at work" in line:
+                break
+        process.send_signal(number)
+    assert process.returncode == (-number if how == "killed" else 130)
+    wait_for(lambda: not processes_of(temporary), "its processes end")
+    wait_for(lambda: not list(temporary.iterdir()), "its files are taken away")
