@@ -13,13 +13,13 @@ from deltalake import DeltaTable
 
 from penstock.arrow import read_table, write_table
 from penstock.pipelines.decoding import decoded
-from penstock.pipelines.delta import DeltaSink
 from penstock.pipelines.encoding import records
 from penstock.pipelines.fixtures import run_tests
 from penstock.pipelines.model import Decoding, Encoding, TopicSink, TopicSource
 from penstock.pipelines.problems import PipelineFailed
 from penstock.pipelines.running import Runner
 from penstock.pipelines.sinks import Destination
+from penstock.pipelines.sinks.delta import DeltaSink
 from penstock.pipelines.validating import load_checked
 
 if TYPE_CHECKING:

@@ -1,50 +1,13 @@
-"""Files on any file system that Hadoop knows: batches of rows, and small notes.
-
-A batch is written to a place of its own (`_penstock/...`, which readers of Spark pass over) and then moved, file by
-file, under names with the batch's number. A batch that is written again first removes what an earlier attempt has
-moved. So the files of a batch are all there in the end, and once; for a moment a reader may see some of them.
-"""
+"""Files on any file system that Hadoop knows, and small notes in them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-_STAGING = "_penstock"
-
-
-def write_files(
-    frame: DataFrame,
-    kind: str,
-    path: str,
-    name: str,
-    partition_by: tuple[str, ...],
-    options: Mapping[str, str],
-    *,
-    replace: bool,
-) -> None:
-    """`name` is the batch's, and no other's; `replace`: it may have been written before."""
-    files = Files(frame.sparkSession, path)
-    staged = f"{path}/{_STAGING}/{name}"
-    writer = frame.write.format(kind).mode("overwrite").options(**options)
-    if partition_by:
-        writer = writer.partitionBy(*partition_by)
-    writer.save(staged)
-    root = files.qualified(staged)
-    if replace:
-        for stale in [each for each in files.under(path) if _name(each).startswith(f"{name}-")]:
-            if not stale.startswith(root):
-                files.delete(stale)
-    made = sorted(each for each in files.under(staged) if not _name(each).startswith(("_", ".")))
-    for number, each in enumerate(made):
-        place = each.removeprefix(root).rpartition("/")[0]
-        extension = _name(each).partition(".")[2]
-        files.move(each, f"{path}{place}/{name}-{number:04d}.{extension}")
-    files.delete(staged)
+    from pyspark.sql import SparkSession
 
 
 class Files:
@@ -65,6 +28,9 @@ class Files:
         found = self._system.listFiles(self._path(path), True)
         while found.hasNext():
             yield str(found.next().getPath().toString())
+
+    def exists(self, path: str) -> bool:
+        return bool(self._system.exists(self._path(path)))
 
     def names(self, path: str) -> list[str]:
         if not self._system.exists(self._path(path)):
@@ -104,5 +70,6 @@ class Files:
         return self._jvm.org.apache.hadoop.fs.Path(text)
 
 
-def _name(path: str) -> str:
+def named(path: str) -> str:
+    """What the file itself is called."""
     return path.rpartition("/")[2]

@@ -200,8 +200,8 @@ class TopicSink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatSink:
-    """Anything that Spark or an installed package (entry point `penstock.sinks`) writes: parquet, json, csv, delta,
-    console, ..."""
+    """Anything else that is written to: files (parquet, json, csv, ...), delta, postgres, cassandra, elasticsearch,
+    snowflake, console, what an installed package brings (entry point `penstock.sinks`), or any format of Spark's."""
 
     SIGNS: ClassVar[tuple[str, ...]] = ("format",)
 
@@ -212,6 +212,17 @@ class FormatSink:
     partition_by: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     """Default: all but the metadata of records."""
+    table: str = ""
+    """Of a database: where rows go, `schema.table`; of Elasticsearch: the index."""
+    key: tuple[str, ...] = ()
+    """Of a database: columns by which a row takes the place of an earlier one. Without it rows are added."""
+    on_error: Literal["fail", "drop", "dead-letter", ""] = ""
+    """Of a database: what becomes of rows that it refuses. Default: `dead-letter` where rows still have their record,
+    else `fail`."""
+    roll_bytes: int | None = None
+    """Of files: rows are gathered until there are about so many bytes, and only then shown, in files of this size."""
+    roll_every: Duration | None = None
+    """Of files: ... or until the first of them has waited this long. Without both a batch is shown when it is done."""
     options: Options = field(default_factory=dict)
 
 

@@ -1,0 +1,149 @@
+"""Delta tables without Delta's jars: executors write Parquet, the driver commits with the `deltalake` package.
+
+The commit carries (sink, batch) as an application's transaction, and a batch that the table has already is passed over:
+so a batch is in the table once, however often it is written. Files of attempts that never came to a commit belong to no
+version of the table; `vacuum` removes them.
+
+Many batches make many small files. After every hundredth (option `optimizeEvery`) they are put together, in a commit of
+its own, which changes no rows; files that it replaces stay for readers of older versions until somebody vacuums the
+table, which the option `vacuumHours` does each time: those go that have been out of use for so long.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from penstock.pipelines.files import Files
+from penstock.pipelines.problems import PipelineFailed, nearest
+from penstock.pipelines.sinks.destination import Destination, Sink
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+
+OPTIMIZE_EVERY = "optimizeEvery"
+"""Option: after so many batches small files are put together; 0: never."""
+VACUUM_HOURS = "vacuumHours"
+"""Option: whenever that is done, files go that no version of the last so many hours needs. Without it none do."""
+_OPTIMIZE_EVERY = 100
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+
+
+class DeltaSink(Sink):
+    def __init__(self, destination: Destination) -> None:
+        super().__init__(destination)
+        own = (OPTIMIZE_EVERY, VACUUM_HOURS)
+        self._storage = {name: value for name, value in destination.options.items() if name not in own}
+        self._optimize_every = int(destination.options.get(OPTIMIZE_EVERY, _OPTIMIZE_EVERY))
+        self._vacuum_hours = int(destination.options.get(VACUUM_HOURS, -1))
+        self._stages = f"{destination.path}/_penstock/{destination.short_identity}"
+        self._cleared = False
+
+    def write(self, frame: DataFrame, batch: int) -> None:
+        from deltalake import CommitProperties, Transaction
+
+        table = self._table(frame)
+        written = table.transaction_version(self.destination.identity)
+        if written is not None and written >= batch:
+            return
+        _check_columns(frame, table, self.destination.sink)
+        partition_by = list(self.destination.partition_by)
+        actions = list(self._files(frame, partition_by))
+        table.create_write_transaction(
+            actions,
+            "append",
+            table.schema(),
+            partition_by,
+            commit_properties=CommitProperties(app_transactions=[Transaction(self.destination.identity, batch)]),
+        )
+        if self._optimize_every and (batch + 1) % self._optimize_every == 0:
+            table.update_incremental()
+            table.optimize.compact()
+            if self._vacuum_hours >= 0:
+                table.vacuum(self._vacuum_hours, dry_run=False, enforce_retention_duration=False)
+
+    def _table(self, frame: DataFrame) -> Any:
+        from deltalake import DeltaTable
+
+        to = self.destination
+        if not DeltaTable.is_deltatable(to.path, self._storage or None):
+            DeltaTable.create(
+                to.path,
+                _arrow_schema(frame),
+                mode="ignore",
+                partition_by=list(to.partition_by) or None,
+                storage_options=self._storage or None,
+            )
+        return DeltaTable(to.path, storage_options=self._storage or None)
+
+    def _files(self, frame: DataFrame, partition_by: list[str]) -> Iterator[Any]:
+        """Written, and moved to where the table has its files."""
+        from deltalake.transaction import AddAction
+
+        session, path = frame.sparkSession, self.destination.path
+        session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        files = Files(session, path)
+        if not self._cleared:
+            files.delete(self._stages)  # of attempts that were killed
+            self._cleared = True
+        staged = f"{self._stages}/{uuid.uuid4().hex}"
+        writer = frame.write.mode("overwrite")
+        (writer.partitionBy(*partition_by) if partition_by else writer).parquet(staged)
+        root = files.qualified(staged)
+        for each in sorted(files.under(staged)):
+            place, _, name = each.removeprefix(root + "/").rpartition("/")
+            if name.startswith(("_", ".")):
+                continue
+            target = f"{place}/{name}" if place else name
+            size = files.size(each)
+            files.move(each, f"{path}/{target}")
+            values = dict(_partition(part) for part in place.split("/") if part)
+            yield AddAction(target, size, values, time.time_ns() // 1_000_000, True, "{}")
+        files.delete(staged)
+
+
+def _partition(directory: str) -> tuple[str, str | None]:
+    name, _, value = directory.partition("=")
+    return unquote(name), None if value == _NO_VALUE else unquote(value)
+
+
+def _check_columns(frame: DataFrame, table: Any, sink: str) -> None:
+    """The table's files are read by its schema, so they must be written by it."""
+    import pyarrow as pa
+
+    there = pa.schema(table.schema().to_arrow())
+    for field in _arrow_schema(frame):
+        if field.name not in there.names:
+            hint = f'{nearest(field.name, there.names)}; add it to the table, or choose "columns"'
+            raise PipelineFailed(f'sink "{sink}": the table has no column "{field.name}"; {hint}')
+        kind = there.field(field.name).type
+        if _plain(kind) != _plain(field.type):
+            hint = f'it is {field.type} here; CAST it in a step, or write to another "path"'
+            raise PipelineFailed(f'sink "{sink}": column "{field.name}" of the table is {kind}, {hint}')
+
+
+def _arrow_schema(frame: DataFrame) -> pa.Schema:
+    """Every column may be NULL: what comes later may have fewer."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructField, StructType
+
+    nullable = StructType([StructField(field.name, field.dataType) for field in frame.schema.fields])
+    return to_arrow_schema(nullable, timezone="UTC")
+
+
+def _plain(kind: pa.DataType) -> str:
+    """Without what differs between two ways of saying the same type: names of items, whether they may be NULL."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        return f"struct<{', '.join(f'{each.name}: {_plain(each.type)}' for each in kind)}>"
+    if pa.types.is_map(kind):
+        return f"map<{_plain(kind.key_type)}, {_plain(kind.item_type)}>"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"list<{_plain(kind.value_type)}>"
+    return str(kind).removeprefix("large_").removesuffix("_view")

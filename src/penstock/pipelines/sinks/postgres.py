@@ -1,0 +1,299 @@
+"""Tables of PostgreSQL.
+
+Executors COPY the rows of a batch, as text, into a staging table of the batch's own; the driver merges that into the
+table in one transaction, which also notes (sink, batch) in `penstock_batches`. So a batch is in the table once, whole
+or not at all, and whoever is killed leaves at most a staging table, which the next start drops.
+
+A merge takes all rows at once. If the server refuses one of them, it is done again row by row, in the same transaction,
+and the rows that are refused are told, and noted with the batch, so that they are told again if the batch comes again.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from penstock.pipelines.problems import PipelineFailed, nearest
+from penstock.pipelines.sinks.destination import ORIGIN, Destination, Refused, Sink, SinkUnavailable, judged
+from penstock.pipelines.sinks.merging import ATTEMPT, PARTITION, REASON, ROW, Merge, listed, quoted, quoted_path
+from penstock.pipelines.sinks.shaping import as_text
+from penstock.pipelines.sinks.tasks import Receipt, Task, run_tasks
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType
+
+BATCHES = "penstock_batches"
+"""The table of what was written, beside the sink's."""
+DSN = "dsn"
+"""Option: a connection string; all others are libpq's: host, user, password, sslmode, ..."""
+
+_STAGE = "penstock_stage"
+_CONNECT_SECONDS = 10
+_LOCK = 0x70656E73746F636B  # of those who create tables: IF NOT EXISTS does not stand two at a time
+_TYPES = {
+    "boolean": "boolean",
+    "byte": "smallint",
+    "short": "smallint",
+    "integer": "integer",
+    "long": "bigint",
+    "float": "real",
+    "double": "double precision",
+    "date": "date",
+    "timestamp": "timestamptz",
+    "timestamp_ntz": "timestamp",
+    "binary": "bytea",
+    "array": "jsonb",
+    "map": "jsonb",
+    "struct": "jsonb",
+}
+_FOR_A_WHILE = ("the database system is", "too many", "remaining connection slots", "terminating connection")
+
+
+class PostgresSink(Sink):
+    wants_origin = True
+
+    def __init__(self, destination: Destination) -> None:
+        super().__init__(destination)
+        self._connection = connection_of(destination.options)
+        self._schema = destination.table.rpartition(".")[0]
+        self._target = quoted_path(destination.table)
+        self._batches = self._named(BATCHES)
+        self._stages = f"{_STAGE}_{destination.short_identity}_"
+        self._prepared = False
+
+    def write(self, frame: DataFrame, batch: int) -> Sequence[Refused]:
+        import psycopg
+
+        columns = [name for name in frame.columns if name != ORIGIN]
+        with reached(self.destination.sink), connected(self._connection) as server:
+            if not self._prepared:
+                self._prepare(server, frame)
+            written = self._written(server, batch)
+            if written is not None:
+                return judged(written, self.destination)
+            expressions = self._expressions(server, columns)
+            stage = self._named(f"{self._stages}{uuid.uuid4().hex[:8]}")
+            staged = [*columns, *([ORIGIN] if ORIGIN in frame.columns else [])]
+            _create_stage(server, stage, staged)
+            try:
+                copy = partial(_copy, self._connection, self.destination.sink, stage)
+                receipts = run_tasks(as_text(frame.select(*_ticked(staged))), copy)
+                return self._merge(server, stage, expressions, receipts, batch)
+            finally:
+                with suppress(psycopg.OperationalError):  # the server went away; the next start drops it
+                    server.execute(f"DROP TABLE IF EXISTS {stage}")
+
+    # -- the tables
+
+    def _prepare(self, server: Any, frame: DataFrame) -> None:
+        with server.transaction():
+            server.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+            server.execute(
+                f"CREATE TABLE IF NOT EXISTS {self._batches} (sink text PRIMARY KEY, batch bigint NOT NULL, "
+                "refused jsonb NOT NULL, written_at timestamptz NOT NULL DEFAULT now())"
+            )
+            if _oid(server, self._target) is None:
+                server.execute(self._create(frame))
+            stale = "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE %s"
+            for (name,) in server.execute(stale, [self._stages.replace("_", r"\_") + "%"]).fetchall():
+                server.execute(f"DROP TABLE IF EXISTS {self._named(name)}")
+        self._prepared = True
+
+    def _create(self, frame: DataFrame) -> str:
+        fields = [field for field in frame.schema.fields if field.name != ORIGIN]
+        columns = [f"{quoted(field.name)} {_type(field.dataType)}" for field in fields]
+        key = [f"PRIMARY KEY ({listed(self.destination.key)})"] if self.destination.key else []
+        return f"CREATE TABLE {self._target} ({', '.join([*columns, *key])})"
+
+    def _expressions(self, server: Any, columns: list[str]) -> dict[str, str]:
+        """How the staged text of each column becomes a value of the table's."""
+        found = server.execute(
+            "SELECT a.attname, format_type(a.atttypid, NULL), t.typcategory = 'A' FROM pg_attribute a "
+            "JOIN pg_type t ON t.oid = a.atttypid WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped",
+            [_oid(server, self._target)],
+        ).fetchall()
+        kinds = {name: (kind, array) for name, kind, array in found}
+        for name in columns:
+            if name not in kinds:
+                raise PipelineFailed(
+                    f'sink "{self.destination.sink}": table {self.destination.table} has no column "{name}"; '
+                    f'{nearest(name, kinds)}; add it to the table, or choose "columns"'
+                )
+        return {name: _expression(name, *kinds[name]) for name in columns}
+
+    def _named(self, name: str) -> str:
+        return quoted_path(f"{self._schema}.{name}") if self._schema else quoted(name)
+
+    # -- the batch
+
+    def _written(self, server: Any, batch: int) -> list[Refused] | None:
+        """What was refused of it, if it is written."""
+        found = server.execute(
+            f"SELECT batch, refused FROM {self._batches} WHERE sink = %s", [self.destination.identity]
+        ).fetchone()
+        if found is None or found[0] < batch:
+            return None
+        return [Refused(**each) for each in found[1]] if found[0] == batch else []
+
+    def _merge(
+        self, server: Any, stage: str, expressions: Mapping[str, str], receipts: list[Receipt], batch: int
+    ) -> Sequence[Refused]:
+        refused = [each for receipt in receipts for each in receipt.refused]
+        tasks = [(receipt.partition, receipt.attempt) for receipt in receipts]
+        merge = Merge(self._target, stage, expressions, self.destination.key, tasks)
+        with server.transaction():
+            # First of all: it waits for a merge of the same batch by somebody who may be dead, and then knows.
+            noted = server.execute(
+                f"INSERT INTO {self._batches} AS b (sink, batch, refused) VALUES (%s, %s, '[]') ON CONFLICT (sink) DO "
+                "UPDATE SET batch = EXCLUDED.batch, refused = '[]', written_at = now() WHERE b.batch < EXCLUDED.batch",
+                [self.destination.identity, batch],
+            )
+            if noted.rowcount:
+                refused += self._merge_rows(server, merge) if tasks else []
+                judged(refused, self.destination)
+                server.execute(
+                    f"UPDATE {self._batches} SET refused = %s WHERE sink = %s",
+                    [json.dumps([asdict(each) for each in refused]), self.destination.identity],
+                )
+        return refused
+
+    def _merge_rows(self, server: Any, merge: Merge) -> list[Refused]:
+        from psycopg import DataError, IntegrityError
+
+        try:
+            with server.transaction():
+                server.execute(merge.all_at_once)
+            return []
+        except (DataError, IntegrityError):
+            server.execute(merge.row_by_row)
+        rows = server.execute(
+            f"SELECT r.{REASON}, to_jsonb(r)->>'{ORIGIN}' FROM {merge.stage} r WHERE {REASON} IS NOT NULL"
+        )
+        return [Refused(reason, origin or "") for reason, origin in rows.fetchall()]
+
+
+def connection_of(options: Mapping[str, str]) -> dict[str, str]:
+    """As psycopg takes it."""
+    given = {name: value for name, value in options.items() if name != DSN}
+    return {"connect_timeout": str(_CONNECT_SECONDS), **given, "conninfo": options.get(DSN, "")}
+
+
+@contextmanager
+def connected(connection: Mapping[str, Any]) -> Iterator[Any]:
+    """Every statement its own transaction, unless it is said otherwise."""
+    import psycopg
+
+    with psycopg.connect(**connection, autocommit=True) as server:
+        yield server
+
+
+@contextmanager
+def reached(sink: str) -> Iterator[None]:
+    """Errors of the server in our words: whether it is gone, or says no."""
+    import psycopg
+
+    try:
+        yield
+    except psycopg.OperationalError as error:
+        said = " ".join(str(error).split())
+        if "FATAL" in said and not any(each in said for each in _FOR_A_WHILE):
+            raise PipelineFailed(f'sink "{sink}": {said}') from error
+        raise SinkUnavailable(f'sink "{sink}": PostgreSQL: {said}') from error
+    except psycopg.errors.InvalidColumnReference as error:  # ON CONFLICT without an index
+        way_out = 'create a unique index over the columns of "key"'
+        raise PipelineFailed(f'sink "{sink}": {" ".join(str(error).split())}; {way_out}') from error
+    except psycopg.Error as error:
+        raise PipelineFailed(f'sink "{sink}": {" ".join(str(error).split())}') from error
+
+
+def _copy(
+    connection: Mapping[str, Any], sink: str, stage: str, task: Task, batches: Iterator[pa.RecordBatch]
+) -> Receipt:
+    """In an executor: the rows of a partition, in one transaction."""
+    receipt = Receipt()
+    first = next(batches, None)
+    if first is None:
+        return receipt
+    names = listed([PARTITION, ATTEMPT, ROW, *first.schema.names])
+    copying = f"COPY {stage} ({names}) FROM STDIN (FORMAT csv)"
+    with reached(sink), connected(connection) as server, server.cursor() as cursor, cursor.copy(copying) as copy:
+        for batch in chain([first], batches):
+            copy.write(csv_of(batch, task, receipt))
+    return receipt
+
+
+def csv_of(batch: pa.RecordBatch, task: Task, receipt: Receipt) -> bytes:
+    """Rows with the task's marks before them; NULL is nothing, no text is "". Rows with a character that PostgreSQL has
+    not are refused here, as it would refuse them all."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    written = pa.table(
+        [
+            pa.repeat(pa.scalar(task.partition), batch.num_rows),
+            pa.repeat(pa.scalar(task.attempt), batch.num_rows),
+            pa.array(range(receipt.rows, receipt.rows + batch.num_rows)),
+            *batch.columns,
+        ],
+        names=[PARTITION, ATTEMPT, ROW, *batch.schema.names],
+    )
+    text = _csv(csv, written)
+    if b"\0" in text:
+        text = _csv(csv, _without_zeros(written, receipt))
+    receipt.rows += batch.num_rows
+    return text
+
+
+def _csv(csv: Any, table: pa.Table) -> bytes:
+    out = io.BytesIO()
+    csv.write_csv(table, out, csv.WriteOptions(include_header=False, quoting_style="needed"))
+    return out.getvalue()
+
+
+def _without_zeros(table: pa.Table, receipt: Receipt) -> pa.Table:
+    import pyarrow as pa
+
+    kept = []
+    for row in table.to_pylist():
+        bad = next((name for name, value in row.items() if isinstance(value, str) and "\0" in value), None)
+        kept.append(bad is None)
+        if bad is not None:
+            receipt.refuse(f'column "{bad}" has a character of code 0, which PostgreSQL has not', row.get(ORIGIN))
+    return table.filter(pa.array(kept))
+
+
+def _create_stage(server: Any, stage: str, columns: list[str]) -> None:
+    texts = ", ".join(f"{quoted(name)} text" for name in columns)
+    marks = f"{PARTITION} bigint, {ATTEMPT} bigint, {ROW} bigint, {REASON} text"
+    server.execute(f"CREATE UNLOGGED TABLE {stage} ({marks}{', ' if texts else ''}{texts})")
+
+
+def _oid(server: Any, target: str) -> Any:
+    return server.execute("SELECT to_regclass(%s)::oid", [target]).fetchone()[0]
+
+
+def _expression(name: str, kind: str, array: bool) -> str:
+    """Without the length of the type: a cast would cut text where an assignment complains."""
+    column = f"r.{quoted(name)}"
+    if array:
+        items = f"SELECT jsonb_array_elements_text({column}::jsonb)"
+        return f"CASE WHEN {column} IS NOT NULL THEN ARRAY({items})::{kind} END"
+    return f"{column}::{kind}"
+
+
+def _type(kind: DataType) -> str:
+    name = kind.typeName()
+    return kind.simpleString().replace("decimal", "numeric") if name == "decimal" else _TYPES.get(name, "text")
+
+
+def _ticked(names: list[str]) -> list[str]:
+    return [f"`{name.replace('`', '``')}`" for name in names]

@@ -1,0 +1,67 @@
+"""Rows as text and as JSON, for servers that have types of their own: Spark writes what any of them reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.pipelines.sinks.destination import ORIGIN
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructField
+
+TIMES = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
+ORDER = "__order"
+
+
+def as_text(frame: DataFrame) -> DataFrame:
+    """Each column as SQL databases read it from a file: times with their zone, bytes as \\x..., the rest of what is no
+    scalar as JSON."""
+    return frame.select(*(_text(field).alias(field.name) for field in frame.schema.fields))
+
+
+def as_json(frame: DataFrame, *, times: str = TIMES, binary: str = "") -> Column:
+    """The row as one document, NULLs included, without its origin. `binary`: bytes in hexadecimal after this; without
+    it in base 64."""
+    from pyspark.sql import functions as f
+
+    columns = [
+        f.concat(f.lit(binary), f.hex(_column(field))).alias(field.name)
+        if binary and field.dataType.typeName() == "binary"
+        else _column(field).alias(field.name)
+        for field in frame.schema.fields
+        if field.name != ORIGIN
+    ]
+    return f.to_json(f.struct(*columns), {"ignoreNullFields": "false", "timestampFormat": times})
+
+
+def in_order_by(frame: DataFrame, key: tuple[str, ...]) -> DataFrame:
+    """Rows with the same key meet in one partition, in the order they had."""
+    from pyspark.sql import functions as f
+
+    columns = [f.col(f"`{name}`") for name in key]
+    numbered = frame.withColumn(ORDER, f.monotonically_increasing_id())
+    return numbered.repartition(*columns).sortWithinPartitions(ORDER).drop(ORDER)
+
+
+def _text(field: StructField) -> Column:
+    from pyspark.sql import functions as f
+
+    kind, column = field.dataType.typeName(), _column(field)
+    if kind == "binary":
+        return f.concat(f.lit("\\x"), f.hex(column))
+    if kind == "timestamp":
+        return f.date_format(column, TIMES)
+    if _nested(field.dataType):
+        return f.to_json(column, {"ignoreNullFields": "false", "timestampFormat": TIMES})
+    return column.cast("string")
+
+
+def _nested(kind: DataType) -> bool:
+    return kind.typeName() in ("array", "map", "struct")
+
+
+def _column(field: StructField) -> Column:
+    from pyspark.sql import functions as f
+
+    return f.col(f"`{field.name.replace('`', '``')}`")

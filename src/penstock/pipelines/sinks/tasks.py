@@ -1,0 +1,80 @@
+"""Rows written by executors, as tasks of one job of Spark's.
+
+A task gets the rows of one partition as Arrow and answers with a receipt. Spark may run a task twice (a lost executor,
+a speculative copy), so what a task writes must either be the same twice, or be marked with the task's attempt and count
+only if its receipt came: the driver sees one receipt for each partition that has rows.
+
+A server that cannot be reached is told in the receipt. It is no failure of the task's: Spark would try it again at
+once, several times, for nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from penstock.pipelines.sinks.destination import REFUSED_MAX, Refused, SinkUnavailable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Which partition of the batch this is, and which attempt at it."""
+
+    partition: int
+    attempt: int
+
+
+@dataclass(slots=True)
+class Receipt:
+    """What became of a partition."""
+
+    partition: int = 0
+    attempt: int = 0
+    rows: int = 0
+    refused: list[Refused] = field(default_factory=list)
+    unavailable: str = ""
+    notes: list[str] = field(default_factory=list)
+    """What the sink wants to remember, such as names of files."""
+
+    def refuse(self, reason: str, origin: str | None) -> None:
+        if len(self.refused) <= REFUSED_MAX:  # one too many says that they are too many
+            self.refused.append(Refused(reason, origin or ""))
+
+
+Write = Callable[[Task, "Iterator[pa.RecordBatch]"], Receipt]
+"""Runs in an executor, so it travels there: it holds plain values only. SinkUnavailable has a meaning, see above."""
+
+
+def run_tasks(frame: DataFrame, write: Write) -> list[Receipt]:
+    """In order of partitions. SinkUnavailable if a task says so."""
+    rows = frame.mapInArrow(lambda batches: _answer(write, batches), "receipt string").collect()
+    receipts = sorted((_receipt(row.receipt) for row in rows), key=lambda receipt: receipt.partition)
+    for receipt in receipts:
+        if receipt.unavailable:
+            raise SinkUnavailable(receipt.unavailable)
+    return receipts
+
+
+def _answer(write: Write, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+    from pyspark import TaskContext
+
+    context: Any = TaskContext.get()
+    task = Task(context.partitionId(), context.taskAttemptId())
+    try:
+        receipt = write(task, batches)
+    except SinkUnavailable as error:
+        receipt = Receipt(unavailable=str(error))
+    receipt.partition, receipt.attempt = task.partition, task.attempt
+    yield pa.RecordBatch.from_pydict({"receipt": [json.dumps(asdict(receipt))]})
+
+
+def _receipt(text: str) -> Receipt:
+    given = json.loads(text)
+    return Receipt(**{**given, "refused": [Refused(**each) for each in given["refused"]]})
