@@ -27,7 +27,7 @@ START_MS = int(datetime(2026, 5, 1, 6, tzinfo=UTC).timestamp() * 1000)
 
 Choice = TypeVar("Choice")
 
-_SKEWED_CHOICES = 4096
+_SKEWED_CHOICES_MIN = 4096
 _POISON = (b"poison", b"", b"\xff\xfe\x00", b'{"broken": true}', None)
 _BEGINNING_BYTES = 10
 """So much of a value is left of one that was cut off: no format is whole by then."""
@@ -206,9 +206,10 @@ STREAMS: dict[str, Callable[[Stream], Iterator[Event]]] = {
 
 def _skewed(random: Random, choices: list[Choice]) -> Callable[[], Choice]:
     """One of them, the n-th with a chance of 1/n to the first's."""
-    table = random.choices(choices, [1 / rank for rank in range(1, len(choices) + 1)], k=_SKEWED_CHOICES)
+    size = max(_SKEWED_CHOICES_MIN, 4 * len(choices))
+    table = random.choices(choices, [1 / rank for rank in range(1, len(choices) + 1)], k=size)
     chance = random.random
-    return lambda: table[int(chance() * _SKEWED_CHOICES)]
+    return lambda: table[int(chance() * size)]
 
 
 def _times(stream: Stream, random: Random) -> Iterator[int]:
