@@ -38,6 +38,18 @@ def columns_of_values(coding: Decoding, directory: str) -> tuple[str, ...]:
     return tuple(each.name for each in protobuf_descriptor(coding, directory).fields)
 
 
+def types_of_values(coding: Decoding, directory: str) -> dict[str, str]:
+    """Of each column, in words of its format; only good for telling whether one has changed."""
+    if coding.format == "json":
+        return sql.column_types(text(coding, directory))
+    if coding.format == "avro":
+        return {each["name"]: json.dumps(each["type"]) for each in avro_schema(coding, directory)["fields"]}
+    if coding.format == "protobuf":
+        fields = protobuf_descriptor(coding, directory).fields
+        return {each.name: f"{'repeated ' * each.is_repeated}{each.type}" for each in fields}
+    return {}
+
+
 def json_columns(coding: Decoding, directory: str) -> dict[str, bool]:
     """Name of each column, and whether it may be NULL."""
     return _ddl(text(coding, directory), "schema" if coding.schema else "schema_file")

@@ -102,21 +102,32 @@ def check_expression(text: str) -> exp.Expression:
 
 def parse_columns(text: str) -> dict[str, bool]:
     """Names of columns as in CREATE TABLE, in their order, and whether they may be NULL."""
+    return {
+        each.name: not any(isinstance(constraint.kind, exp.NotNullColumnConstraint) for constraint in each.constraints)
+        for each in _column_definitions(text)
+    }
+
+
+def column_types(text: str) -> dict[str, str]:
+    """Names of columns as in CREATE TABLE, in their order, and their types."""
+    return {each.name: each.kind.sql(DIALECT) for each in _column_definitions(text) if each.kind is not None}
+
+
+def _column_definitions(text: str) -> list[exp.ColumnDef]:
     prefix = "CREATE TABLE t ("
     statements = _parse(f"{prefix}{text.rstrip().rstrip(',')})", shift=len(prefix))
     schema = statements[0].this if isinstance(statements[0], exp.Create) else None
-    columns: dict[str, bool] = {}
+    columns: dict[str, exp.ColumnDef] = {}
     for each in schema.expressions if isinstance(schema, exp.Schema) else ():
         if not isinstance(each, exp.ColumnDef) or each.kind is None:
             name = each.name or each.sql(DIALECT)
             raise SqlInvalid(f'column "{name}" has no type; write it as "{name} STRING"', 0)
         if each.name.lower() in map(str.lower, columns):
             raise SqlInvalid(f'column "{each.name}" is there twice', 0)
-        required = any(isinstance(constraint.kind, exp.NotNullColumnConstraint) for constraint in each.constraints)
-        columns[each.name] = not required
+        columns[each.name] = each
     if len(statements) > 1 or not columns:
         raise SqlInvalid("columns are needed here, such as: id BIGINT NOT NULL, at TIMESTAMP", 0)
-    return columns
+    return list(columns.values())
 
 
 def carrying(query: Query, stream: str) -> str:
