@@ -47,15 +47,20 @@ def temporary(tmp_path: Path) -> Iterator[Path]:
     assert list(tmp_path.iterdir()) == []
 
 
-def start(temporary: Path, *arguments: str, **more: int) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+@contextlib.contextmanager
+def started(temporary: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
         [*DEMO, *arguments],
         env={**os.environ, "TMPDIR": str(temporary)},
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        process_group=more.get("process_group"),
-    )
+    ) as demo:
+        try:
+            yield demo
+        finally:
+            demo.terminate()  # where a test has failed
 
 
 def judged(demo: subprocess.Popen[str], seconds: float) -> dict[str, object]:
@@ -65,17 +70,19 @@ def judged(demo: subprocess.Popen[str], seconds: float) -> dict[str, object]:
     return outcome
 
 
+@pytest.mark.timeout(600)
 def test_headless_without_spark(temporary: Path) -> None:
-    with start(temporary, "--headless", "--no-spark", "--duration", "1", "--json") as demo:
-        outcome = judged(demo, 170)
+    with started(temporary, "--headless", "--no-spark", "--duration", "1", "--json") as demo:
+        outcome = judged(demo, 500)
     assert outcome["failures"] == []
     assert outcome["acknowledged"]
     assert outcome["outlets"] == {"topics": {"arrived": outcome["acknowledged"], "missing": 0, "doubled": 0}}
     assert (outcome["brokers_killed"], outcome["poison"], outcome["replayed"]) == (1, 5, 5)
 
 
+@pytest.mark.timeout(600)
 def test_nothing_is_left_of_a_demo_that_was_killed(temporary: Path) -> None:
-    with start(temporary, "--headless", "--no-spark", "--duration", "600") as demo:
+    with started(temporary, "--headless", "--no-spark", "--duration", "600") as demo:
         assert demo.stdout is not None
         for line in demo.stdout:
             if "trucks and shop write" in line:
@@ -87,7 +94,7 @@ def test_nothing_is_left_of_a_demo_that_was_killed(temporary: Path) -> None:
 
 
 def test_a_display_needs_a_terminal(temporary: Path) -> None:
-    with start(temporary) as demo:
+    with started(temporary) as demo:
         _, err = demo.communicate(timeout=60)
     assert demo.returncode == 1
     assert err == "penstock: the display needs a terminal; without one, add --headless\n"
@@ -151,6 +158,7 @@ def survive(demo: Terminal, seconds: float) -> None:
     assert "status=0" in last
 
 
+@pytest.mark.timeout(900)
 def test_at_the_keys_without_spark(temporary: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     with terminal(temporary, tmp_path_factory, "--no-spark") as demo:
         demo.shows("all in sync")
@@ -168,7 +176,7 @@ def test_at_the_keys_with_pipelines(temporary: Path, tmp_path_factory: pytest.Te
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
 def test_headless_with_pipelines(temporary: Path) -> None:
-    with start(temporary, "--headless", "--duration", "60", "--json") as demo:
+    with started(temporary, "--headless", "--duration", "60", "--json") as demo:
         outcome = judged(demo, 1100)
     assert outcome["failures"] == []
     outlets = outcome["outlets"]
@@ -189,7 +197,7 @@ def test_nothing_is_left_of_pipelines(temporary: Path, tmp_path_factory: pytest.
         wait_for(lambda: not list(temporary.iterdir()), "its files are taken away")
         return
     number = {"interrupted": signal.SIGINT, "terminated": signal.SIGTERM, "killed": signal.SIGKILL}[how]
-    with start(temporary, "--headless", "--duration", "600") as process:
+    with started(temporary, "--headless", "--duration", "600") as process:
         assert process.stdout is not None
         for line in process.stdout:
             if "everything is at work" in line:

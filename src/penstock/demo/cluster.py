@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 from penstock.client.admin import Admin
+from penstock.demo.janitor import Janitor
 from penstock.demo.streams import PARTITIONS, TOPICS
 from penstock.local.cluster import LocalCluster, plan_cluster
 from penstock.local.node import LocalNode, NodeFailed
@@ -34,8 +35,9 @@ _TOPIC = {"segment.bytes": str(8 * 1024 * 1024), "retention.bytes": str(32 * 102
 
 
 class DemoCluster:
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, janitor: Janitor) -> None:
         self._directory = directory
+        self._janitor = janitor
         self._nodes: LocalCluster | None = None
         self._moving = threading.Lock()
 
@@ -73,26 +75,26 @@ class DemoCluster:
         """kill -9."""
         with self._moving:
             broker = self._broker(broker_id)
-            broker.kill()
+            self._kill(broker)
             return broker
 
     def bring_back(self, cancelled: Callable[[], bool]) -> LocalNode | None:
         with self._moving:
             broker = self.down
             if broker is not None and not cancelled():
-                broker.start()
+                self._start_node(broker)
                 broker.wait_ready(START_SECONDS, cancelled=cancelled)
             return broker
 
     def stop(self) -> None:
         """At once: what they have written is about to be deleted anyway."""
         for node in self._nodes.nodes if self._nodes is not None else ():
-            node.kill()
+            self._kill(node)
 
     def _start(self, cancelled: Callable[[], bool]) -> None:
         assert self._nodes is not None
         for node in self._nodes.nodes:
-            node.start()
+            self._start_node(node)
         for node in self._nodes.nodes:
             node.wait_ready(START_SECONDS, cancelled=cancelled)
         everybody = {broker.node_id for broker in self.brokers}
@@ -102,6 +104,16 @@ class DemoCluster:
             with Admin(self.bootstrap) as admin:
                 for topic in TOPICS:
                     admin.topics.create(topic, partitions=PARTITIONS, replication_factor=BROKERS, configs=_TOPIC)
+
+    def _start_node(self, node: LocalNode) -> None:
+        node.start()
+        assert node.process is not None
+        self._janitor.started(node.process.pid)
+
+    def _kill(self, node: LocalNode) -> None:
+        if node.process is not None:
+            self._janitor.ended(node.process.pid)
+            node.kill()
 
     def _broker(self, broker_id: int) -> LocalNode:
         return next(broker for broker in self.brokers if broker.node_id == broker_id)

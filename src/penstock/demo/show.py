@@ -48,7 +48,7 @@ class Show:
         self.stopping = threading.Event()
         self.directory = tempfile.mkdtemp(prefix="penstock-demo-")
         self.janitor = Janitor(self.directory)
-        self.cluster = DemoCluster(os.path.join(self.directory, "cluster"))
+        self.cluster = DemoCluster(os.path.join(self.directory, "cluster"), self.janitor)
         os.mkdir(os.path.join(self.directory, "cluster"))
         self.ledger = Ledger({name: topics_of(name) for name in PIPELINES} if spark else {})
         self.reports = Reports()
