@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.pipelines import Duration, Restart
 from penstock.pipelines.batches import sink_id
 from penstock.pipelines.fixtures import unmatched
-from penstock.pipelines.running import Backoff, lag_of, message_of
+from penstock.pipelines.running import Backoff, message_of
 from penstock.pipelines.secrets import Secret
 
 
@@ -51,12 +51,6 @@ def test_messages_are_one_line_without_secrets_and_stacks() -> None:
     assert told == "pyspark.errors.exceptions.captured.AnalysisException: no table at jdbc:x?p=***"
     failed = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: no worker SQLSTATE: XXKST\n"
     assert message_of(RuntimeError(f"{failed}=== Streaming Query ===\nIdentifier: x")) == "no worker"
-
-
-def test_lag() -> None:
-    assert lag_of({"endOffset": '{"t": {"0": 3}}', "latestOffset": '{"t": {"0": 5, "1": 2}}'}) == 4
-    assert lag_of({"endOffset": "7", "latestOffset": None}) is None
-    assert lag_of({}) is None
 
 
 def test_rows_are_paired_whatever_their_order() -> None:

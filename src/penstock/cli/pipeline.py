@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli import pipeline_operate, pipeline_replay
 from penstock.cli.output import Json, command_group, fail, note, parse_pairs, print_json
 
 if TYPE_CHECKING:
@@ -15,7 +16,11 @@ if TYPE_CHECKING:
     from penstock.pipelines.model import Pipeline
     from penstock.pipelines.problems import Problem
 
-app = command_group("Validate, test and run data pipelines, which are files.")
+app = command_group("Validate, test, run and operate data pipelines, which are files.")
+app.command("list")(pipeline_operate.list_pipelines)
+app.command("status")(pipeline_operate.status)
+app.command("stop")(pipeline_operate.stop)
+app.command("replay-dead-letters")(pipeline_replay.replay_dead_letters)
 
 File = Annotated[str, typer.Argument(metavar="FILE", show_default=False, help="A pipeline, in YAML.")]
 Environment = Annotated[
@@ -137,6 +142,35 @@ def run(
     once: Annotated[
         bool, typer.Option("--once", help="Read what there is, then end; default: go on until stopped.")
     ] = False,
+    begin: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="WHERE",
+            help='A backfill: begin at "earliest", "latest", offset:N, a time, or offsets as JSON.',
+            show_default=False,
+        ),
+    ] = None,
+    end: Annotated[
+        str | None,
+        typer.Option("--to", metavar="WHERE", help="... and end there; default: go on.", show_default=False),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--as", metavar="NAME", help="The backfill's name: its checkpoints and groups.", show_default=False
+        ),
+    ] = None,
+    output_suffix: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT", help="Write to topics, paths and tables with this added to their names.", show_default=False
+        ),
+    ] = "",
+    query: Annotated[
+        list[str] | None,
+        typer.Option("--query", "-q", metavar="NAME", help="Of a backfill, only this query; repeatable."),
+    ] = None,
     master: Master = None,
     bootstrap_server: Annotated[
         str | None,
@@ -149,6 +183,10 @@ def run(
             show_default=False,
         ),
     ] = None,
+    metrics_listener: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Answer Prometheus there, at /metrics.", show_default=False),
+    ] = None,
     spark_log: Annotated[
         str,
         typer.Option("--spark-log", metavar="LEVEL", help="Spark's own log: ERROR, WARN, ... It may show secrets."),
@@ -157,21 +195,38 @@ def run(
     """Run a pipeline on Spark.
 
     It goes on from its checkpoints, whatever ended it the last time. Ctrl-C or SIGTERM let the batches under way end
-    first. A query that fails is started again, as the file's `restart` says.
+    first, a second one cuts them off. A query that fails is started again, as the file's `restart` says.
+
+    With --from and --as it is a backfill: the same pipeline under another name, beside the one that runs. It ends at
+    --to; called again in the same words, it goes on where it was, and does nothing once it has ended.
 
     Examples:
 
         penstock pipeline run orders.yaml --env prod --master spark://host:7077
         penstock pipeline run orders.yaml --once
+        penstock pipeline run orders.yaml --from 2026-05-01 --to 2026-05-02 --as orders-may --output-suffix .may
     """
     from penstock.cli.pipeline_display import watched
+    from penstock.cli.pipeline_run import backfill_of, backfill_runner, serving_metrics
     from penstock.pipelines.running import Runner
 
     loaded = checked(file, env, settings)
+    wanted = backfill_of(begin, end, name, output_suffix, tuple(query or ()))
     check_secrets(loaded.pipeline)
-    session = _session(loaded, master)
-    session.sparkContext.setLogLevel(spark_log)
-    watched(Runner(loaded, session, bootstrap_server), once=once)
+    bootstrap = bootstrap_server or loaded.pipeline.bootstrap
+
+    def session() -> SparkSession:
+        made = _session(loaded, master)
+        made.sparkContext.setLogLevel(spark_log)
+        return made
+
+    with serving_metrics(metrics_listener) as metrics:
+        if wanted is None:
+            runner = Runner(loaded, session(), bootstrap)
+        else:
+            runner = backfill_runner(loaded, wanted, bootstrap, session)
+        metrics.show(runner)
+        watched(runner, once=once or (wanted is not None and bool(wanted.end)))
 
 
 def check_secrets(pipeline: Pipeline) -> None:

@@ -6,34 +6,47 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from types import FrameType
-from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
+from penstock.cli.arguments import duration_text
 from penstock.cli.output import note
-from penstock.pipelines.running import QueryStatus, Runner, lag_of
+from penstock.pipelines.reports import PipelineReport, QueryReport
+from penstock.pipelines.running import Runner
 
 _LINE_SECONDS = 10.0
-_COLOURS = {"running": "green", "ended": "dim", "backing off": "yellow", "failed": "red", "waiting": "dim"}
+_COLOURS = {
+    "running": "green",
+    "ended": "dim",
+    "stopped": "dim",
+    "waiting": "dim",
+    "stopping": "yellow",
+    "backing off": "yellow",
+    "failed": "red",
+}
+_NUMBERS = ("batch", "rows", "rows/s", "lag", "late", "dead", "restarts")
 
 
 def watched(runner: Runner, *, once: bool) -> None:
-    """Until it ends; signals end it between two batches."""
+    """Until it ends. The first Ctrl-C or SIGTERM lets the batches under way end, the second cuts them off."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def stop(number: int, frame: FrameType | None) -> None:
-        runner.stop()
+        (runner.cut if runner.stopping.is_set() else runner.stop)()
 
     for number in handlers:
         signal.signal(number, stop)
     try:
         run = runner.run_once if once else runner.run
         if sys.stderr.isatty():
-            with Live(_table(runner), console=Console(stderr=True), refresh_per_second=4) as live:
-                run(lambda: live.update(_table(runner)))
+            with Live(_picture(runner), console=Console(stderr=True), refresh_per_second=4) as live:
+                run(lambda: live.update(_picture(runner)))
         else:
             run(_lines(runner))
     finally:
@@ -41,14 +54,23 @@ def watched(runner: Runner, *, once: bool) -> None:
             signal.signal(number, handler)
 
 
-def _table(runner: Runner) -> Table:
+def _picture(runner: Runner) -> Group:
+    report = runner.report()
+    now_ms = report.heartbeat_ms
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("query", "state", "batch", "rows", "rows/s", "lag", "watermark", "last error"):
-        table.add_column(name, justify="right" if name in ("batch", "rows", "rows/s", "lag") else "left")
-    for status in runner.status.values():
-        state = f"[{_COLOURS[status.state]}]{status.state}[/]"
-        table.add_row(status.name, state, *_numbers(status), status.error)
-    return table
+    for name in ("query", "state", *_NUMBERS, "watermark"):
+        table.add_column(name, justify="right" if name in _NUMBERS else "left")
+    for query in report.queries:
+        state = f"[{_COLOURS[query.state]}]{state_text(query, now_ms)}[/]"
+        table.add_row(escape(query.name), state, *figures(query))
+    ran = duration_text(now_ms - report.started_ms)
+    head = Text.assemble((report.name, "bold"), f"  {report.state}  {ran}")
+    errors = [
+        Text(f"{query.name}: {duration_text(now_ms - (query.error_ms or now_ms))} ago: {query.error}", style="red")
+        for query in report.queries
+        if query.error is not None
+    ]
+    return Group(head, table, *errors)
 
 
 def _lines(runner: Runner) -> Callable[[], None]:
@@ -57,35 +79,50 @@ def _lines(runner: Runner) -> Callable[[], None]:
 
     def tick() -> None:
         now = time.monotonic()
-        for status in runner.status.values():
-            state, at, batches = said.get(status.name, ("waiting", 0.0, 0))
+        report: PipelineReport | None = None
+        for name, status in runner.status.items():
+            state, at, batches = said.get(name, ("waiting", 0.0, 0))
             due = now - at >= _LINE_SECONDS and status.batches != batches
             if status.state != state or due:
-                said[status.name] = (status.state, now, status.batches)
-                batch, rows, rate, lag, watermark = _numbers(status)
-                error = f" error: {status.error}" if status.error and status.state in ("backing off", "failed") else ""
-                note(
-                    f"{status.name}: {status.state}, batch {batch}, {rows} rows, {rate} rows/s, lag {lag}, "
-                    f"watermark {watermark}{error}"
-                )
+                said[name] = (status.state, now, status.batches)
+                report = report or runner.report()
+                note(line_of(status.report(), report.heartbeat_ms))
 
     return tick
 
 
-def _numbers(status: QueryStatus) -> tuple[str, str, str, str, str]:
-    progress = status.progress
-    rate = progress.get("processedRowsPerSecond")
-    event_time = progress.get("eventTime") or {}
+def line_of(query: QueryReport, now_ms: int) -> str:
+    batch, rows, rate, lag, late, dead, restarts, watermark = figures(query)
+    error = f", error: {query.error}" if query.error and query.state in ("backing off", "failed") else ""
     return (
-        str(progress.get("batchId", "-")),
-        str(status.rows),
-        f"{rate:.0f}" if isinstance(rate, float) and rate == rate else "-",
-        _lag(progress.get("sources") or []),
-        str(event_time.get("watermark", "-")),
+        f"{query.name}: {state_text(query, now_ms)}, batch {batch}, {rows} rows, {rate} rows/s, lag {lag}, "
+        f"late {late}, dead letters {dead}, restarts {restarts}, watermark {watermark}{error}"
     )
 
 
-def _lag(sources: list[Any]) -> str:
-    """Records of topics that are there and not read yet."""
-    lags = [lag for lag in map(lag_of, sources) if lag is not None]
-    return str(sum(lags)) if lags else "-"
+def state_text(query: QueryReport, now_ms: int) -> str:
+    """With when it is tried again."""
+    if query.state == "backing off" and query.retry_ms is not None:
+        return f"backing off {max(0, query.retry_ms - now_ms) / 1000:.0f} s"
+    return query.state
+
+
+def figures(query: QueryReport) -> tuple[str, ...]:
+    """As `_NUMBERS`, and the watermark."""
+    return (
+        "-" if query.batch_id is None else str(query.batch_id),
+        str(query.rows_in),
+        "-" if query.batch_id is None else f"{query.processed_rows_per_second:.0f}",
+        "-" if query.lag is None else str(query.lag),
+        str(query.late_rows),
+        str(query.dead_letters),
+        str(query.restarts),
+        time_text(query.watermark_ms),
+    )
+
+
+def time_text(milliseconds: int | None) -> str:
+    """In UTC, to the second."""
+    if milliseconds is None:
+        return "-"
+    return datetime.fromtimestamp(milliseconds // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -10,18 +10,21 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from penstock.pipelines.analysis import Analysis
+from penstock.pipelines.counting import Counted
 from penstock.pipelines.encoding import dead_letters, records
 from penstock.pipelines.heads import Sources
 from penstock.pipelines.model import FormatSink, Pipeline, TopicSink
 from penstock.pipelines.planning import QueryPlan
+from penstock.pipelines.query_status import Tally
 from penstock.pipelines.secrets import plain
-from penstock.pipelines.sinks import BatchSink, open_sink, selected
+from penstock.pipelines.sinks import Sink, SinkUnavailable, open_sink, selected
+from penstock.pipelines.sinks.refusals import Refusals, on_refusal
 from penstock.pipelines.tables import Tables
 
 if TYPE_CHECKING:
@@ -52,9 +55,12 @@ class Body:
         self._query = query
         self._directory = directory
 
-    def outputs(self, batch: DataFrame) -> Outputs:
-        """Planned, nothing computed yet."""
+    def outputs(self, batch: DataFrame, origins: Collection[str] = ()) -> Outputs:
+        """Planned, nothing computed yet. `origins`: sinks whose rows say where their records are."""
         query, pipeline = self._query, self._pipeline
+        if query.head in pipeline.sources:
+            fitting = self._sources.fitting(query.head, batch)
+            pipeline = replace(pipeline, sources={**pipeline.sources, query.head: fitting})
         tables = Tables(batch.sparkSession, pipeline, self._analysis, self._directory, tells=True)
         statics = [name for name in query.body if self._analysis.tables[name].drive == "static"]
         for name in statics:
@@ -75,7 +81,8 @@ class Body:
             if isinstance(sink, TopicSink):
                 made[name] = records(tables.shown(table.name), sink, self._directory)
             else:
-                made[name] = selected(tables.shown(table.name), sink)
+                whole = tables.frames[table.name] if name in origins else None
+                made[name] = selected(tables.shown(table.name), sink, whole)
         letters = dead_letters(tables.dead, pipeline.name, pipeline.dead_letter_topic) if tables.dead else None
         return Outputs(made, letters, tables)
 
@@ -99,31 +106,77 @@ class BatchWriter:
         directory: str,
         bootstrap: str,
         sources: Sources,
+        wrote: Callable[[Tally], None] = lambda tally: None,
     ) -> None:
+        """`wrote` hears of each batch what it became."""
         self._pipeline = pipeline
         self._query = query
         self._bootstrap = bootstrap
+        self._wrote = wrote
         self._body = Body(pipeline, analysis, query, directory, sources)
-        self._others: dict[str, BatchSink] = {}
-        for name in query.sinks:
-            sink = pipeline.sinks[name]
-            if isinstance(sink, FormatSink):
-                self._others[name] = open_sink(sink, name, pipeline.name, query.name, directory)
+        self._analysis = analysis
+        self._directory = directory
+        self._others: dict[str, Sink] = {}
+        self.unavailable = ""
+        """Why the last batch was not written, if that was because a sink's server is not there."""
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         several = len(self._query.sinks) + self._query.dead_letters > 1
         if several:
             batch = batch.persist()
         try:
-            outputs = self._body.outputs(batch)
+            self._open(batch)
+            planned = self._body.outputs(batch, [name for name, sink in self._others.items() if sink.wants_origin])
+            counted = {name: Counted(frame) for name, frame in planned.sinks.items()}
+            letters = Counted(planned.dead_letters) if planned.dead_letters is not None else None
+            outputs = replace(
+                planned,
+                sinks={name: each.frame for name, each in counted.items()},
+                dead_letters=letters.frame if letters is not None else None,
+            )
             self._count_violations(outputs.tables, number)
+            refusals = Refusals(self._pipeline, self._analysis, outputs.tables, number)
             for name, sink in self._others.items():
-                sink.write(outputs.sinks[name], number)
+                refusals.add(name, sink.write(outputs.sinks[name], number) or ())
+            if refusals.dead:
+                told = dead_letters(refusals.dead, self._pipeline.name, self._pipeline.dead_letter_topic)
+                before = outputs.dead_letters
+                outputs = replace(outputs, dead_letters=before.union(told) if before is not None else told)
             for write in self._topics(outputs):
                 self._write_records(write, number)
+            rows = {name: each.rows() for name, each in counted.items()}
+            self._wrote(Tally(rows, refusals.letters + (letters.rows() if letters is not None else 0)))
+            self.unavailable = ""
+        except SinkUnavailable as error:
+            self.unavailable = str(error)
+            raise
         finally:
             if several:
                 batch.unpersist()
+
+    def idle(self) -> None:
+        """About once a second, from another thread than batches are written in."""
+        for sink in self._others.values():
+            sink.idle()
+
+    def close(self) -> None:
+        """The query ends in good order."""
+        for sink in self._others.values():
+            sink.close()
+
+    def _open(self, batch: DataFrame) -> None:
+        """With the first batch, which knows what numbers it: the checkpoint has an identity, and keeps it."""
+        from penstock.spark.sink import QUERY_ID
+
+        if self._others:
+            return
+        numbered_by = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID) or ""
+        for name in self._query.sinks:
+            sink = self._pipeline.sinks[name]
+            if isinstance(sink, FormatSink):
+                refusals = on_refusal(self._pipeline, self._analysis, name) != "fail"
+                names = (name, self._pipeline.name, self._query.name, self._directory)
+                self._others[name] = open_sink(sink, *names, checkpoint=numbered_by, refusals=refusals)
 
     def _topics(self, outputs: Outputs) -> list[_Write]:
         """What goes to topics, by the options it is written with; mostly all of it together."""

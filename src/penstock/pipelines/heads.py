@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipelines.analysis import Analysis
-from penstock.pipelines.model import FormatSource, Pipeline, TopicSource
+from penstock.pipelines.checkpoints import checkpoint_of
+from penstock.pipelines.evolution import CheckpointNotes, Evolution, Notes
+from penstock.pipelines.files import Files
+from penstock.pipelines.model import FormatSource, Pipeline, Source, TopicSource
 from penstock.pipelines.planning import QueryPlan
 from penstock.pipelines.secrets import plain
 from penstock.pipelines.tables import Tables, beside, read_table
@@ -21,11 +24,12 @@ class Sources:
         self._pipeline = pipeline
         self._directory = directory
         self._bootstrap = bootstrap
+        self._evolutions: dict[str, Evolution] = {}
 
     def stream(self, session: SparkSession, name: str) -> DataFrame:
         source = self._pipeline.sources[name]
         if isinstance(source, TopicSource):
-            return self._topics(session, source)
+            return session.readStream.format("penstock").options(**self.topic_options(name)).load()
         reader = session.readStream.format(source.format).options(**plain(source.options))
         if source.schema:
             reader = reader.schema(source.schema)
@@ -36,7 +40,23 @@ class Sources:
         assert isinstance(source, FormatSource)
         return read_table(session, source, self._directory)
 
-    def _topics(self, session: SparkSession, source: TopicSource) -> DataFrame:
+    def fitting(self, name: str, batch: DataFrame) -> Source:
+        """A source as its records in this batch need it: with the columns that they add, where it has `add-columns`."""
+        source = self._pipeline.sources[name]
+        if not isinstance(source, TopicSource) or source.evolution != "add-columns":
+            return source
+        if name not in self._evolutions:
+            self._evolutions[name] = Evolution(source, self._directory, self._notes(name, batch.sparkSession))
+        return self._evolutions[name].source_for(batch)
+
+    def _notes(self, name: str, session: SparkSession) -> Notes:
+        """Of columns that were added to a source, at the checkpoint of its query, which has its name."""
+        checkpoint = checkpoint_of(self._pipeline, self._directory, name)
+        return CheckpointNotes(Files(session, checkpoint), checkpoint)
+
+    def topic_options(self, name: str) -> dict[str, str]:
+        source = self._pipeline.sources[name]
+        assert isinstance(source, TopicSource)
         options = {
             "kafka.bootstrap.servers": source.bootstrap or self._bootstrap,
             "kafka.isolation.level": source.isolation,
@@ -49,7 +69,7 @@ class Sources:
             options["subscribePattern"] = source.topic_pattern
         if source.max_records is not None:
             options["maxOffsetsPerTrigger"] = str(source.max_records)
-        return session.readStream.format("penstock").options(**{**options, **plain(source.options)}).load()
+        return {**options, **plain(source.options)}
 
 
 def own_session(parent: SparkSession) -> SparkSession:

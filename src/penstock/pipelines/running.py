@@ -1,65 +1,57 @@
 """A pipeline at work: its queries started, watched, restarted, stopped.
 
-    with Runner(loaded, session) as runner:
-        runner.run()            # until stopped
-        runner.run_once()       # what there is, then end
+    runner = Runner(loaded, session)
+    runner.run()            # until stopped
+    runner.run_once()       # what there is, then end
 
 A query that fails is started again from its checkpoint, after a pause that doubles from one failure to the next; when
 it failed more often in a row than the pipeline allows, the pipeline ends. Messages never contain secrets.
+
+A pipeline that is stopped ends between two batches: those under way end, and the next ones are refused before they have
+written anything, so that the next run begins with them. Only who is in a hurry cuts a batch off (`cut`), and then the
+next run does it again.
 """
 
 from __future__ import annotations
 
-import json
+import contextlib
 import logging
+import os
 import random
 import re
+import socket
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from penstock.pipelines.analysis import analyse
 from penstock.pipelines.batches import BatchWriter
 from penstock.pipelines.files import Files
 from penstock.pipelines.heads import Sources, head, own_session
 from penstock.pipelines.loading import Loaded
-from penstock.pipelines.model import FormatSource, Restart
+from penstock.pipelines.model import FormatSource, Pipeline, Restart, TopicSink, TopicSource
 from penstock.pipelines.planning import QueryPlan, plan
 from penstock.pipelines.problems import PipelineFailed
+from penstock.pipelines.query_status import STOPPED_HERE, QueryStatus
+from penstock.pipelines.reporting import Reporter
+from penstock.pipelines.reports import Control, PipelineReport, State, state_of
 from penstock.pipelines.runs import RunLog, rows_of
 from penstock.pipelines.secrets import redacted
 from penstock.pipelines.tables import beside
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 _log = logging.getLogger("penstock.pipelines")
 
-State = Literal["waiting", "running", "backing off", "ended", "failed"]
-
 _POLL_SECONDS = 0.1
-_STOP_SECONDS = 30.0
+_FOLLOW_SECONDS = 0.5
+_LAST_WORD_SECONDS = 5.0
 _ERROR_CHARACTERS_MAX = 500
 _FAILED_QUERY = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: | SQLSTATE: \w+$")
-
-
-@dataclass(slots=True)
-class QueryStatus:
-    """What a display shows of a query."""
-
-    name: str
-    state: State = "waiting"
-    failures: int = 0
-    """In a row."""
-    error: str = ""
-    """Of the last failure, without secrets."""
-    progress: dict[str, Any] = field(default_factory=dict)
-    """As Spark reports the last batch."""
-    rows: int = 0
-    batches: int = 0
 
 
 class Backoff:
@@ -82,37 +74,109 @@ class Backoff:
 
 
 class Runner:
-    def __init__(self, loaded: Loaded, session: SparkSession, bootstrap: str | None = None) -> None:
+    def __init__(
+        self,
+        loaded: Loaded,
+        session: SparkSession,
+        bootstrap: str | None = None,
+        *,
+        sources: Sources | None = None,
+        only: tuple[str, ...] = (),
+        backfill_of: str | None = None,
+    ) -> None:
+        """`only` these queries; all, if none is named."""
         # It logs what batches raise, whole, secrets and all. What there is to say of them is said here.
         logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
-        self._loaded = loaded
-        self._pipeline = loaded.pipeline
-        self._session = session
-        self._bootstrap = bootstrap or loaded.pipeline.bootstrap
-        self._analysis = analyse(self._pipeline, loaded.directory)
-        self.queries = plan(self._pipeline, self._analysis)
-        self._sources = Sources(self._pipeline, loaded.directory, self._bootstrap)
-        self._stopping = threading.Event()
-        self._root = beside(self._pipeline.checkpoints, loaded.directory)
-        self.status = {name: QueryStatus(name) for name in self.queries}
+        self.loaded = loaded
+        self.session = session
+        self.bootstrap = bootstrap or loaded.pipeline.bootstrap
+        self.analysis = analyse(loaded.pipeline, loaded.directory)
+        planned = plan(loaded.pipeline, self.analysis)
+        self.queries = {name: query for name, query in planned.items() if not only or name in only}
+        self.sources = sources or Sources(loaded.pipeline, loaded.directory, self.bootstrap)
+        self.status = {name: QueryStatus(name, _now_ms) for name in self.queries}
+        self.stopping = threading.Event()
+        self.cutting = threading.Event()
+        self.metrics: str | None = None
+        """The address at which the metrics of this run are, if they are anywhere."""
+        self._backfill_of = backfill_of
+        self._root = beside(loaded.pipeline.checkpoints, loaded.directory)
+        self._run_id = str(uuid.uuid4())
+        self._started_ms = _now_ms()
+        self._end: tuple[State, str | None] | None = None
 
     def stop(self) -> None:
         """From any thread or signal handler: the batches under way end, and `run` returns."""
-        self._stopping.set()
+        self.stopping.set()
+
+    def cut(self) -> None:
+        """The same without waiting for the batches."""
+        self.cutting.set()
+        self.stopping.set()
+
+    @property
+    def checkpoints(self) -> str:
+        return f"{self._root.rstrip('/')}/{self.loaded.pipeline.name}"
 
     def checkpoint(self, query: str) -> str:
-        return f"{self._root.rstrip('/')}/{self._pipeline.name}/{query}"
+        return f"{self.checkpoints}/{query}"
+
+    def report(self) -> PipelineReport:
+        """As of now."""
+        queries = tuple(status.report() for status in self.status.values())
+        state, error = self._end or (state_of(queries, stopping=self.stopping.is_set()), None)
+        return PipelineReport(
+            name=self.loaded.pipeline.name,
+            run_id=self._run_id,
+            state=state,
+            error=error,
+            file=self.loaded.file,
+            environment=self.loaded.environment,
+            backfill_of=self._backfill_of,
+            application=self.session.sparkContext.applicationId,
+            driver=f"{socket.gethostname()}:{os.getpid()}",
+            metrics=self.metrics,
+            started_ms=self._started_ms,
+            heartbeat_ms=_now_ms(),
+            queries=queries,
+        )
 
     def run(self, tick: Callable[[], None] = lambda: None) -> None:
         """All queries together, until stopped. `tick` is called now and then, for displays."""
-        threads = [_Watch(self, query, once=False) for query in self.queries.values()]
-        self._watch(threads, tick)
+        with self._reported(tick):
+            self._watch([_Watch(self, query, once=False) for query in self.queries.values()], tick)
 
     def run_once(self, tick: Callable[[], None] = lambda: None) -> None:
         """What there is to read when each begins, one query after the other, those that feed others first."""
-        for query in self.queries.values():
-            if not self._stopping.is_set():
-                self._watch([_Watch(self, query, once=True)], tick)
+        with self._reported(tick):
+            for query in self.queries.values():
+                if not self.stopping.is_set():
+                    self._watch([_Watch(self, query, once=True)], tick)
+
+    @contextlib.contextmanager
+    def _reported(self, tick: Callable[[], None]) -> Iterator[None]:
+        """The cluster hears how the pipeline is, and how it ends; where there is no cluster, nobody does."""
+        reporter = Reporter(self.bootstrap, self.report, self._obey)
+        if uses_cluster(self.loaded.pipeline, self.queries.values()):
+            reporter.start()
+        try:
+            yield
+            self._end = ("stopped" if self.stopping.is_set() else "ended", None)
+        except PipelineFailed as failure:
+            self._end = ("failed", str(failure))
+            raise
+        except BaseException as interruption:
+            self._end = ("failed", type(interruption).__name__)
+            raise
+        finally:
+            tick()
+            reporter.close()
+
+    def _obey(self, control: Control) -> None:
+        if control.run_id != self._run_id:
+            return
+        _log.info("told to %s by %s", control.command, control.by or "somebody")
+        (self.cut if control.command == "stop-now" else self.stop)()
 
     def _watch(self, watches: list[_Watch], tick: Callable[[], None]) -> None:
         for watch in watches:
@@ -128,7 +192,6 @@ class Runner:
                 self.stop()
             for watch in watches:
                 watch.join()
-            tick()
         for watch in watches:
             if watch.failure is not None:
                 raise PipelineFailed(watch.failure)
@@ -143,120 +206,122 @@ class _Watch(threading.Thread):
         self._query = query
         self._once = once
         self._status = runner.status[query.name]
-        self._backoff = Backoff(runner._pipeline.restart, random.random)
+        self._backoff = Backoff(runner.loaded.pipeline.restart, random.random)
+        self._session: SparkSession | None = None
         self.failure: str | None = None
 
     def run(self) -> None:
-        stopping = self._runner._stopping
+        stopping = self._runner.stopping
         while not stopping.is_set():
             began = time.monotonic()
             try:
-                self._status.state = "running"
+                self._status.starts()
                 self._attempt()
-                self._status.state = "ended"
-                return
+                break
             except Exception as error:  # noqa: BLE001  # whatever ends a query is told, and tried again
-                self._status.error = message_of(error)
+                message = message_of(error)
+            self._backoff.failures = self._status.failures  # 0, if a batch has succeeded
             pause = self._backoff.failed(time.monotonic() - began)
-            self._status.failures = self._backoff.failures
+            self._status.failed(message, self._backoff.failures, None if stopping.is_set() else pause)
             if pause is None or stopping.is_set():
-                self._status.state = "failed"
                 times = f" {self._backoff.failures} times" if self._backoff.failures > 1 else ""
-                self.failure = f'query "{self._query.name}" failed{times}: {self._status.error}'
+                self.failure = f'query "{self._query.name}" failed{times}: {message}'
                 return
-            self._status.state = "backing off"
-            _log.warning('query "%s" failed, starts again in %.1f s: %s', self._query.name, pause, self._status.error)
+            _log.warning('query "%s" failed, starts again in %.1f s: %s', self._query.name, pause, message)
             stopping.wait(pause)
+        self._status.ends()
 
     def _attempt(self) -> None:
         runner, query = self._runner, self._query
-        session = own_session(runner._session)
-        pipeline, analysis, directory = runner._pipeline, runner._analysis, runner._loaded.directory
-        writer = BatchWriter(pipeline, analysis, query, directory, runner._bootstrap, runner._sources)
+        session = self._session = self._session or self._own_session()
+        pipeline, analysis, directory = runner.loaded.pipeline, runner.analysis, runner.loaded.directory
+        writer = BatchWriter(pipeline, analysis, query, directory, runner.bootstrap, runner.sources, self._status.wrote)
         if query.drive != "stream":
             self._tables(session, writer)
+            writer.close()
             return
-        frame = head(session, pipeline, analysis, query, directory, runner._sources)
+        frame = head(session, pipeline, analysis, query, directory, runner.sources)
         starting = (
-            frame.writeStream.foreachBatch(writer)
+            frame.writeStream.foreachBatch(self._unless_stopping(writer))
             .outputMode(query.output_mode)
-            .queryName(f"{runner._pipeline.name}.{query.name}")
+            .queryName(f"{pipeline.name}.{query.name}")
             .option("checkpointLocation", runner.checkpoint(query.name))
         )
         if self._once:
             starting = starting.trigger(availableNow=True)
         elif query.trigger is not None:
             starting = starting.trigger(processingTime=query.trigger.spark)
-        self._follow(starting.start())
+        self._follow(starting.start(), writer)
+        writer.close()
 
-    def _follow(self, running: StreamingQuery) -> None:
-        seen = -1
-        while not running.awaitTermination(1):  # whole seconds; an end is told at once
-            self._report(running)
-            seen = self._heal(running, seen)
-            if self._runner._stopping.is_set():
-                _stop(running)
-        self._report(running)
+    def _own_session(self) -> SparkSession:
+        """Listened to: for the figures, for the offsets of groups, and for `penstock spark status`."""
+        from penstock.spark.progress import QueryListener, watch
 
-    def _heal(self, running: StreamingQuery, seen: int) -> int:
-        """A batch that succeeded makes the failures before it history."""
-        progress = running.lastProgress
-        if progress is not None and progress["batchId"] > seen and self._status.failures:
-            self._status.failures = self._backoff.failures = 0
-        return progress["batchId"] if progress is not None else seen
+        session = own_session(self._runner.session)
+        teller = watch(self._runner.session).teller
+        session.streams.addListener(
+            QueryListener(session, self._runner.bootstrap, teller=teller, follower=self._status)
+        )
+        return session
 
-    def _report(self, running: StreamingQuery) -> None:
-        last = running.lastProgress
-        if last is not None and last["batchId"] != self._status.progress.get("batchId"):
-            self._status.batches += 1
-            self._status.rows += last["numInputRows"]
-        if last is not None:
-            self._status.progress = {name: last[name] for name in ("batchId", "numInputRows", "eventTime", "sources")}
-            self._status.progress["processedRowsPerSecond"] = last["processedRowsPerSecond"]
+    def _unless_stopping(self, writer: BatchWriter) -> Callable[[DataFrame, int], None]:
+        def write(batch: DataFrame, number: int) -> None:
+            if self._runner.stopping.is_set():
+                raise PipelineFailed(STOPPED_HERE)
+            writer(batch, number)
+
+        return write
+
+    def _follow(self, running: StreamingQuery, writer: BatchWriter) -> None:
+        from pyspark.errors import StreamingQueryException
+
+        try:
+            while not running.awaitTermination(_FOLLOW_SECONDS):  # type: ignore[arg-type]  # which is told in whole ones
+                if self._runner.stopping.is_set() and (
+                    self._runner.cutting.is_set() or not running.status["isTriggerActive"]
+                ):
+                    running.stop()
+                else:
+                    writer.idle()
+        except StreamingQueryException as error:
+            if not self._runner.cutting.is_set() and STOPPED_HERE not in str(error):
+                raise
+        finally:
+            self._status.heard_end.wait(_LAST_WORD_SECONDS)
 
     def _tables(self, session: SparkSession, writer: BatchWriter) -> None:
         """A snapshot or an increment; without --once again and again."""
         runner, query = self._runner, self._query
         checkpoint = runner.checkpoint(query.name)
         log = RunLog(Files(session, checkpoint), checkpoint)
-        source = runner._pipeline.sources.get(query.head)
+        source = runner.loaded.pipeline.sources.get(query.head)
         cursor = source.cursor if isinstance(source, FormatSource) else ""
         while True:
-            pipeline, analysis, directory = runner._pipeline, runner._analysis, runner._loaded.directory
-            table = head(session, pipeline, analysis, query, directory, runner._sources)
+            pipeline, analysis, directory = runner.loaded.pipeline, runner.analysis, runner.loaded.directory
+            table = head(session, pipeline, analysis, query, directory, runner.sources)
             run = log.next(table, cursor)
             if run is not None:
+                began = time.monotonic()
                 writer(rows_of(table, cursor, run), run.number)
                 log.done(run)
-                self._status.batches += 1
+                self._status.table_done(time.monotonic() - began)
             every = query.trigger.seconds if query.trigger is not None else _TABLE_SECONDS
-            if self._once or runner._stopping.wait(every):
+            if self._once or runner.stopping.wait(every):
                 return
 
 
 _TABLE_SECONDS = 60.0
 
 
-def _stop(running: StreamingQuery) -> None:
-    """Between two batches, if one ends soon: a batch that is cut off is done again at the next start."""
-    deadline = time.monotonic() + _STOP_SECONDS
-    while running.isActive and running.status["isTriggerActive"] and time.monotonic() < deadline:
-        time.sleep(_POLL_SECONDS)
-    running.stop()
-
-
-def lag_of(source: Any) -> int | None:
-    """Of one source, as Spark reports it; None if it is not of topics."""
-    try:
-        end, latest = (json.loads(source[name]) for name in ("endOffset", "latestOffset"))
-        lags = (
-            int(last) - int(end.get(topic, {}).get(partition, 0))
-            for topic, partitions in latest.items()
-            for partition, last in partitions.items()
-        )
-        return sum(max(0, lag) for lag in lags)
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return None
+def uses_cluster(pipeline: Pipeline, queries: Iterable[QueryPlan]) -> bool:
+    """Whether there are topics in it; without, it needs no brokers, and has none to tell."""
+    return any(
+        query.dead_letters
+        or any(isinstance(pipeline.sinks[name], TopicSink) for name in query.sinks)
+        or any(isinstance(pipeline.sources.get(name), TopicSource) for name in (query.head, *query.upstream))
+        for query in queries
+    )
 
 
 def message_of(error: BaseException) -> str:
@@ -274,3 +339,7 @@ def _is_cause(line: str) -> bool:
     return line.startswith("[USER_RAISED_EXCEPTION]") or (
         ": " in line and name.replace(".", "").replace("_", "").isalnum() and name.endswith(("Error", "Exception"))
     )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

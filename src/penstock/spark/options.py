@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from penstock.model.ids import TopicPartition
 from penstock.spark.kafka_settings import PREFIX, KafkaSettings, kafka_settings, nearest
-from penstock.spark.offsets import EARLIEST, LATEST, Bound, parse_offsets, parse_partitions, parse_timestamps
+from penstock.spark.offsets import EARLIEST, LATEST, Bound, Offsets, parse_offsets, parse_partitions, parse_timestamps
 from penstock.spark.planning import Limits
 from penstock.spark.source_errors import BadOption
 
@@ -31,6 +31,7 @@ OPTIONS = (
     "endingOffsets",
     "endingOffsetsByTimestamp",
     "endingTimestamp",
+    "untilOffsets",
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
@@ -46,6 +47,7 @@ OPTIONS = (
 )
 _STRATEGIES = ("subscribe", "subscribePattern", "assign")
 _STREAMS_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_UNTIL = "untilOffsets"
 _BATCH_ONLY = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
 _CANONICAL = {name.lower(): name for name in OPTIONS}
 _DURATION = re.compile(r"(-?\d+)\s*([a-z]*)")
@@ -90,6 +92,8 @@ class SourceOptions:
     end: Bound
     start_after_last: bool
     """Where no record is at or after the time to start at, at the end; else that is an error."""
+    until: Offsets | None = None
+    """Where a stream ends that reads what there is (the trigger availableNow), instead of where the topics end."""
     limits: Limits = field(default_factory=Limits)
     partitions_min: int | None = None
     records_max: int | None = None
@@ -113,6 +117,8 @@ def batch_options(options: Mapping[str, str]) -> SourceOptions:
     for name in _STREAMS_ONLY:
         if name in given:
             _log.warning("%s has no meaning in a batch query and is passed over", name)
+    if _UNTIL in given:
+        raise BadOption(f"{_UNTIL} is for streams; a batch query ends at endingOffsets")
     if _points(parsed.start, LATEST):
         raise BadOption("startingOffsets cannot be latest (-1) in a batch query; say earliest, or offsets")
     if _points(parsed.end, EARLIEST):
@@ -160,6 +166,7 @@ def _parse(options: Mapping[str, str], usual_start: int = EARLIEST) -> tuple[dic
         subscription=subscription,
         start=_bound(given, "starting", usual_start),
         end=_bound(given, "ending", LATEST),
+        until=_until(given),
         start_after_last=_choice(given, "startingOffsetsByTimestampStrategy", ("error", "latest")) == "latest",
         limits=limits,
         partitions_min=_number(given, "minPartitions"),
@@ -219,6 +226,15 @@ def _bound(given: Mapping[str, str], prefix: str, usual: int) -> Bound:
     if not text.startswith("{"):
         raise BadOption(f"{by_offsets}={text!r} is neither 'earliest' nor 'latest' nor {{\"orders\": {{\"0\": 23}}}}")
     return Bound(by_offsets, parse_offsets(by_offsets, text))
+
+
+def _until(given: Mapping[str, str]) -> Offsets | None:
+    if _UNTIL not in given:
+        return None
+    until = parse_offsets(_UNTIL, given[_UNTIL])
+    if min(until.values()) < 0:
+        raise BadOption(f"{_UNTIL} has no words for earliest and latest; say offsets")
+    return until
 
 
 def _points(bound: Bound, word: int) -> bool:

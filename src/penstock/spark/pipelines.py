@@ -8,12 +8,16 @@
 One partition, compacted, so that it holds the last word of every query; and what was not renewed for a week goes: a
 query without a checkpoint has a new id at every start. Segments are small, because the one that is being written is
 never compacted.
+
+Keys with a slash are not of queries: `pipeline/NAME` is what a pipeline of a file tells of itself, and `control/NAME`
+what it is told (`penstock.pipelines.reports`).
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from typing import Literal
 
 import pyarrow as pa
 
@@ -39,19 +43,26 @@ _CONFIGS = {
 
 def queries(bootstrap: str) -> list[QueryProgress]:
     """The last word of every query that wrote to this cluster, by name; queries that fell silent are `lost`."""
-    try:
-        table = read_table(bootstrap, TOPIC, key="string", value="string", columns=["key", "value"])
-    except UnknownTopic:
-        return []
-    last = dict(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
     now_ms = time.time_ns() // 1_000_000
     found = []
-    for text in filter(None, last.values()):
+    for key, text in last_words(bootstrap).items():
+        if "/" in key:
+            continue
         try:
             found.append(QueryProgress.from_json(text).seen_at(now_ms))
         except UnreadableProgress as error:
             log.warning("%s: %s", TOPIC, error)
     return sorted(found, key=lambda query: (query.name or "", query.query_id))
+
+
+def last_words(bootstrap: str, start: int | Literal["earliest"] = "earliest") -> dict[str, str]:
+    """The last value of every key from an offset on."""
+    try:
+        table = read_table(bootstrap, TOPIC, start=start, key="string", value="string", columns=["key", "value"])
+    except UnknownTopic:
+        return {}
+    last = dict(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
+    return {key: value for key, value in last.items() if key is not None and value is not None}
 
 
 class PipelinesTopic:
@@ -64,8 +75,16 @@ class PipelinesTopic:
         self._writer: Writer | None = None
 
     def write(self, progress: QueryProgress) -> None:
+        self.put(progress.query_id, progress.to_json())
+
+    def make(self) -> None:
+        """See to it that the topic is there."""
+        if self._writer is None:
+            self._open()
+
+    def put(self, key: str, value: str) -> None:
         writer = self._writer or self._open()
-        table = pa.table({"key": [progress.query_id], "value": [progress.to_json()]})
+        table = pa.table({"key": [key], "value": [value]})
         try:
             writer.write(TOPIC, table)
         except (ClientError, KafkaError):

@@ -23,8 +23,8 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
@@ -66,15 +66,36 @@ _watching = threading.Lock()
 _listeners: weakref.WeakKeyDictionary[SparkSession, QueryListener] = weakref.WeakKeyDictionary()
 
 
+class Follower(Protocol):
+    """Who else hears of the queries of a session, in the listener's threads: a pipeline, of its own."""
+
+    def started(self, progress: QueryProgress, sources: tuple[SourceIdentity, ...]) -> None: ...
+
+    def progressed(self, progress: Mapping[str, Any]) -> None: ...
+
+    def idle(self, query_id: str, run_id: str) -> None: ...
+
+    def terminated(self, query_id: str, run_id: str, error: str | None) -> str | None:
+        """The error as the cluster is told it: None if the end was meant."""
+
+
 class QueryListener(StreamingQueryListener):
     """Spark's side of it. Methods are named by Spark, and called by threads of py4j with objects of the JVM."""
 
-    def __init__(self, spark: SparkSession, bootstrap: str | None = None) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        bootstrap: str | None = None,
+        *,
+        teller: Teller | None = None,
+        follower: Follower | None = None,
+    ) -> None:
         self._session = spark._jsparkSession
         self._bootstrap = bootstrap
+        self._follower = follower
         self._application = spark.sparkContext.applicationId
         self._driver = f"{socket.gethostname()}:{os.getpid()}"
-        self.teller = Teller()
+        self.teller = teller or Teller()
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802
         with _never_failing("the start of a query"):
@@ -94,24 +115,33 @@ class QueryListener(StreamingQueryListener):
             )
             with self.teller.board() as board:
                 board.started(progress, bootstrap, sources)
+            if self._follower is not None:
+                self._follower.started(progress, sources)
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
         with _never_failing("the progress of a query"):
             progress = json.loads(event.progress().json())
             with self.teller.board() as board:
                 board.progressed(progress)
+            if self._follower is not None:
+                self._follower.progressed(progress)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
         with _never_failing("an idle query"):
             query_id, run_id = event.id().toString(), event.runId().toString()
             with self.teller.board() as board:
                 board.idle(query_id, run_id)
+            if self._follower is not None:
+                self._follower.idle(query_id, run_id)
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
         with _never_failing("the end of a query"):
-            query_id, run_id, error = event.id().toString(), event.runId().toString(), event.exception()
+            query_id, run_id, exception = event.id().toString(), event.runId().toString(), event.exception()
+            error = exception.get() if exception.isDefined() else None
+            if self._follower is not None:
+                error = self._follower.terminated(query_id, run_id, error)
             with self.teller.board() as board:
-                board.terminated(query_id, run_id, error.get() if error.isDefined() else None)
+                board.terminated(query_id, run_id, error)
 
     def _sources(self, query_id: str, name: str | None) -> Iterator[SourceIdentity]:
         """Of the plan as it was analysed: its streaming leaves are what progress lists as sources, in this order."""

@@ -13,7 +13,7 @@ from penstock.model.errors import KafkaError
 from penstock.spark.group_progress import GroupProgress
 from penstock.spark.log_bounds import starting_offsets
 from penstock.spark.log_watch import LogWatch
-from penstock.spark.offsets import Offsets
+from penstock.spark.offsets import Bound, Offsets
 from penstock.spark.options import SourceOptions
 from penstock.spark.pieces import input_partitions
 from penstock.spark.planning import Admission, plan
@@ -59,9 +59,14 @@ class StreamPlanner:
         return self._initial
 
     def stop_at_present(self) -> None:
-        """Read what there is now, and no more."""
+        """Read what there is now, or what the options say of it, and no more."""
         self._logs.look()
-        self._target = self._logs.ends()
+        ends = self._logs.ends()
+        until = self.options.until
+        if until is not None:
+            Bound("untilOffsets", until).check_names(ends)
+            ends = {each: min(end, until[each]) for each, end in ends.items()}
+        self._target = ends
 
     def latest(self, start: Offsets, *, everything: bool) -> Offsets:
         """The end of the next batch, or `start` if there is none to make.

@@ -1,0 +1,123 @@
+"""`penstock pipeline replay-dead-letters`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.output import DEFAULT_BOOTSTRAP, Json, fail, print_json, print_table
+
+if TYPE_CHECKING:
+    from penstock.pipelines.replaying import Outcome
+
+
+def replay_dead_letters(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|TOPIC",
+            show_default=False,
+            help="A pipeline's file, or the topic that its dead letters are in.",
+        ),
+    ],
+    env: Annotated[
+        str | None, typer.Option("--env", "-e", metavar="NAME", help="An environment of the file.", show_default=False)
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", "-s", metavar="NAME=VALUE", help="A parameter of the file; repeatable.")
+    ] = None,
+    reason: Annotated[
+        str, typer.Option(metavar="TEXT", help="Only letters whose reason contains this.", show_default=False)
+    ] = "",
+    pipeline: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Only letters of this pipeline; default: of the file's.", show_default=False),
+    ] = None,
+    to: Annotated[
+        str, typer.Option(metavar="TOPIC", help="Send them there; default: where each was read.", show_default=False)
+    ] = "",
+    limit: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="At most so many, to begin with.", show_default=False)
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be sent.")] = False,
+    bootstrap_server: Annotated[
+        str | None,
+        typer.Option(
+            "--bootstrap-server",
+            "-b",
+            envvar="PENSTOCK_BOOTSTRAP",
+            metavar="HOST:PORT,...",
+            help="Any broker of the cluster; default: those of the file.",
+            show_default=False,
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Send dead letters back to the topics they were read from, each once, when the fault is mended.
+
+    A record is sent as it came: key, value, headers, timestamp, partition; headers `replayed.*` say that it was.
+    However often this is called, and even if it is killed in the middle, each letter is sent once. A record that dies
+    again is a new letter.
+
+    Examples:
+
+        penstock pipeline replay-dead-letters orders.yaml --dry-run
+        penstock pipeline replay-dead-letters orders.dead-letters --reason "not JSON"
+    """
+    from penstock.pipelines.dead_letters import Selection
+    from penstock.pipelines.replaying import DeadLetterTopic
+
+    bootstrap, topic, owner = bootstrap_server or DEFAULT_BOOTSTRAP, target, ""
+    if os.path.exists(target) or target.endswith((".yaml", ".yml")):
+        from penstock.cli.pipeline import checked
+
+        loaded = checked(target, env, settings).pipeline
+        bootstrap, topic, owner = bootstrap_server or loaded.bootstrap, loaded.dead_letter_topic, loaded.name
+    elif env or settings:
+        fail(f"--env and --set are for files; {target} is taken for a topic")
+    selection = Selection(reason=reason, pipeline=owner if pipeline is None else pipeline)
+    letters = DeadLetterTopic(bootstrap, topic)
+    if dry_run:
+        outcome = letters.count(selection, to)
+    else:
+        with _bar(letters.size) as progress:
+            outcome = letters.replay(selection, to, limit=limit, progress=progress)
+    sent = sum(outcome.chosen.values())
+    if json:
+        kinds = [{**kind._asdict(), "letters": count} for kind, count in sorted(outcome.chosen.items(), key=str)]
+        left = {"replayed_before": outcome.before, "passed_over": outcome.others, "without_topic": outcome.homeless}
+        print_json({"topic": topic, "executed": not dry_run, "letters": sent, **left, "kinds": kinds})
+        return
+    print_table(
+        ["LETTERS", "PIPELINE", "TOPIC", "REASON"],
+        [[count, *kind] for kind, count in sorted(outcome.chosen.items(), key=lambda each: -each[1])],
+    )
+    print(f"{topic}: {sent} {'would be sent' if dry_run else 'sent'}{_others(outcome)}")
+
+
+def _others(outcome: Outcome) -> str:
+    told = {
+        "sent before": outcome.before,
+        "not asked for": outcome.others,
+        "no records of a topic (--to sends them)": outcome.homeless,
+    }
+    return "".join(f", {count} {what}" for what, count in told.items() if count)
+
+
+@contextmanager
+def _bar(size: Callable[[], int]) -> Iterator[Callable[[int], None]]:
+    if not sys.stderr.isatty():
+        yield lambda read: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("dead letters", total=size())
+        yield lambda read: bar.advance(task, read)
+        bar.update(task, completed=bar.tasks[0].total)

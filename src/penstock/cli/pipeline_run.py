@@ -1,0 +1,91 @@
+"""What `penstock pipeline run` does for backfills, and for metrics."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from penstock.cli.output import fail, note
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.pipelines.backfill import Backfill, Ranges
+    from penstock.pipelines.loading import Loaded
+    from penstock.pipelines.metrics import PipelineMetrics
+    from penstock.pipelines.running import Runner
+
+
+def backfill_of(
+    begin: str | None, end: str | None, name: str | None, suffix: str, queries: tuple[str, ...]
+) -> Backfill | None:
+    """What the options ask for together; None if it is no backfill."""
+    from penstock.pipelines.backfill import Backfill
+
+    if begin is not None and name is not None:
+        return Backfill(name=name, begin=begin, end=end or "", suffix=suffix, queries=queries)
+    if begin is not None:
+        fail("--from begins a backfill, which has checkpoints of its own: name it with --as")
+    given = {"--to": end, "--as": name, "--output-suffix": suffix, "--query": queries}
+    for option, value in given.items():
+        if value:
+            fail(f"{option} is for backfills; say --from, too")
+    return None
+
+
+def backfill_runner(loaded: Loaded, wanted: Backfill, bootstrap: str, session: Callable[[], SparkSession]) -> Runner:
+    """Refuses what can be refused before Spark starts."""
+    from penstock.pipelines.analysis import analyse
+    from penstock.pipelines.backfill import chosen, shadowed
+    from penstock.pipelines.backfill_ranges import BackfillSources, agreed, make_shadow_topics, resolved
+    from penstock.pipelines.files import Files
+    from penstock.pipelines.heads import Sources
+    from penstock.pipelines.planning import plan
+    from penstock.pipelines.running import Runner
+
+    pipeline = loaded.pipeline
+    queries = chosen(pipeline, plan(pipeline, analyse(pipeline, loaded.directory)), wanted)
+    shadow = shadowed(pipeline, queries, wanted)
+    found = resolved(pipeline, queries, Sources(pipeline, loaded.directory, bootstrap), wanted)
+    if wanted.suffix:
+        for topic in make_shadow_topics(bootstrap, pipeline, queries, wanted.suffix):
+            note(f"made topic {topic}")
+    spark = session()
+    runner = Runner(
+        replace(loaded, pipeline=shadow),
+        spark,
+        bootstrap,
+        only=tuple(query.name for query in queries),
+        backfill_of=pipeline.name,
+    )
+    ranges = agreed(Files(spark, runner.checkpoints), runner.checkpoints, pipeline.name, wanted, found)
+    runner.sources = BackfillSources(shadow, loaded.directory, bootstrap, ranges, ends=bool(wanted.end))
+    _tell(wanted, ranges)
+    return runner
+
+
+def _tell(wanted: Backfill, ranges: dict[str, Ranges]) -> None:
+    for source, spans in ranges.items():
+        records = sum(last - first for first, last in spans.values())
+        to = f"to {wanted.end}" if wanted.end else "and on"
+        note(f"{source}: from {wanted.begin} {to}, {records} records in {len(spans)} partitions")
+
+
+class _NoMetrics:
+    def show(self, runner: Runner) -> None:
+        """Nobody asks."""
+
+
+@contextlib.contextmanager
+def serving_metrics(listener: str | None) -> Iterator[PipelineMetrics | _NoMetrics]:
+    """Opened first: an address that is taken is better known before Spark starts."""
+    if listener is None:
+        yield _NoMetrics()
+        return
+    from penstock.pipelines.metrics import PipelineMetrics
+
+    with PipelineMetrics(listener) as metrics:
+        note(f"metrics at http://{metrics.address}/metrics")
+        yield metrics

@@ -1,0 +1,159 @@
+"""Dead letters as they lie in their topic, and what is sent when they are replayed: pure.
+
+A letter is the record as it came, with headers that say why it is dead and where it was. Replayed, it is that record
+again, key, value, headers and timestamp; instead of the headers `dead-letter.*` it has `replayed.*`, which say where
+the letter lies and how often the record was replayed.
+
+What was replayed is known by the letters' offsets (`Done`), because letters that one call passes over (another reason,
+another pipeline) are there for the next.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+DEAD, REPLAYED = "dead-letter.", "replayed."
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp_ms: int
+
+    def text(self, name: str) -> str | None:
+        """Of a header; the last one of a name counts."""
+        for each, value in reversed(self.headers):
+            if each == name and value is not None:
+                return value.decode(errors="replace")
+        return None
+
+    @property
+    def reason(self) -> str:
+        return self.text(f"{DEAD}reason") or UNKNOWN
+
+    @property
+    def pipeline(self) -> str:
+        return self.text(f"{DEAD}pipeline") or UNKNOWN
+
+    @property
+    def source(self) -> str | None:
+        """The topic it was read from; None of rows that were no records."""
+        return self.text(f"{DEAD}topic")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which letters; what is empty takes all."""
+
+    reason: str = ""
+    """A part of it."""
+    pipeline: str = ""
+
+    def takes(self, letter: Letter) -> bool:
+        return self.reason.lower() in letter.reason.lower() and self.pipeline in ("", letter.pipeline)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """A record to be sent."""
+
+    topic: str
+    partition: int | None
+    """Where it was, if it goes back there; else as its key says."""
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp_ms: int
+
+
+def replay(letter: Letter, to: str = "") -> Replay:
+    """Back to where it was read, or to another topic."""
+    topic = to or letter.source
+    if topic is None:
+        raise ValueError("it was no record of a topic")
+    partition = _number(letter.text(f"{DEAD}partition"))
+    timestamp = _number(letter.text(f"{DEAD}timestamp"))
+    times = _number(letter.text(f"{REPLAYED}times")) or 0
+    kept = [header for header in letter.headers if not header[0].startswith((DEAD, REPLAYED))]
+    told = {"topic": letter.topic, "partition": letter.partition, "offset": letter.offset, "times": times + 1}
+    return Replay(
+        topic=topic,
+        partition=None if to else partition,
+        key=letter.key,
+        value=letter.value,
+        headers=(*kept, *((f"{REPLAYED}{name}", str(value).encode()) for name, value in told.items())),
+        timestamp_ms=letter.timestamp_ms if timestamp is None else timestamp,
+    )
+
+
+@dataclass(slots=True)
+class Done:
+    """Offsets of one partition, as ranges: each from its first to its last, in order, with gaps between them."""
+
+    ranges: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, first: int, last: int) -> None:
+        below = [each for each in self.ranges if each[1] < first - 1]
+        above = [each for each in self.ranges if each[0] > last + 1]
+        touched = [each for each in self.ranges if each[1] >= first - 1 and each[0] <= last + 1]
+        merged = (min([first, *(low for low, _ in touched)]), max([last, *(high for _, high in touched)]))
+        self.ranges = [*below, merged, *above]
+
+    def __contains__(self, offset: int) -> bool:
+        index = bisect_right(self.ranges, (offset, 2**63)) - 1
+        return index >= 0 and self.ranges[index][0] <= offset <= self.ranges[index][1]
+
+    def first_missing(self, begin: int) -> int:
+        """The first offset from `begin` on that is not done: nobody need read what is before it."""
+        return next((last + 1 for first, last in self.ranges if first <= begin <= last), begin)
+
+    def count_from(self, begin: int) -> int:
+        return sum(last - max(first, begin) + 1 for first, last in self.ranges if last >= begin)
+
+
+def spans(offsets: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Offsets, in order, as ranges."""
+    begin = end = None
+    for offset in offsets:
+        if begin is None or end is None:
+            begin = end = offset
+        elif offset == end + 1:
+            end = offset
+        else:
+            yield begin, end
+            begin = end = offset
+    if begin is not None and end is not None:
+        yield begin, end
+
+
+def ledger_entry(topic_id: str, partition: int, offsets: list[int]) -> tuple[str, str]:
+    """Key and value of the record that notes what a transaction replayed. The id is the topic's: letters of one that
+    was deleted are not those of another of the same name."""
+    return f"{topic_id}/{partition}/{offsets[0]}", json.dumps({"replayed": list(spans(offsets))})
+
+
+def read_ledger(topic_id: str, entries: Iterable[tuple[str | None, str | None]]) -> dict[int, Done]:
+    """What was replayed, by partition."""
+    done: dict[int, Done] = {}
+    for key, value in entries:
+        owner, _, place = (key or "").partition("/")
+        if owner != topic_id or value is None:
+            continue
+        for first, last in json.loads(value)["replayed"]:
+            done.setdefault(int(place.partition("/")[0]), Done()).add(first, last)
+    return done
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None

@@ -1,0 +1,384 @@
+"""What operating pipelines decides without Spark and brokers: reports, backfills, dead letters, metrics."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from penstock.client.errors import ClientError
+from penstock.model.ids import TopicPartition
+from penstock.pipelines import load
+from penstock.pipelines.analysis import analyse
+from penstock.pipelines.backfill import (
+    Backfill,
+    BackfillRefused,
+    check_points,
+    chosen,
+    from_json,
+    parse_point,
+    ranges,
+    read_whole,
+    shadowed,
+    to_json,
+)
+from penstock.pipelines.dead_letters import Done, Letter, Selection, ledger_entry, read_ledger, replay
+from penstock.pipelines.metrics import FAMILIES, families_of, parse_listener
+from penstock.pipelines.model import Pipeline, TopicSink
+from penstock.pipelines.planning import QueryPlan, plan
+from penstock.pipelines.query_status import STOPPED_HERE, QueryStatus, Tally
+from penstock.pipelines.reports import (
+    HEARTBEAT_MS,
+    LOST_AFTER_MS,
+    REPORT_EVERY_MS,
+    Control,
+    PipelineReport,
+    QueryReport,
+    UnreadableReport,
+    is_due,
+    state_of,
+)
+from penstock.spark.query_progress import QueryProgress, SourceIdentity
+
+PAGE = Path(__file__).parents[2] / "docs" / "pipelines-operating.md"
+
+
+def report(**fields: object) -> PipelineReport:
+    given: dict[str, object] = {"name": "orders", "run_id": "r", "state": "running", "started_ms": 0, **fields}
+    return PipelineReport(**{"heartbeat_ms": 0, **given})  # type: ignore[arg-type]
+
+
+# Reports.
+
+
+def test_reports_come_back_as_they_were() -> None:
+    query = QueryReport(name="q", state="backing off", error="down", rows_out={"a": 3}, groups=("spark-orders.q",))
+    told = report(queries=(query, QueryReport(name="p")), error="ended", environment="prod")
+
+    assert PipelineReport.from_json(told.to_json()) == told
+    assert PipelineReport.from_json(told.to_json().replace('"name":"orders"', '"name":"orders","more":1')) == told
+    order = Control(command="stop", run_id="r", asked_ms=5, by="ann@host")
+    assert Control.from_json(order.to_json()) == order
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "null", '{"version": 2}', '{"version": 1}', '{"version": 1, "queries": [3]}']
+)
+def test_what_is_no_report_is_told(text: str) -> None:
+    with pytest.raises(UnreadableReport):
+        PipelineReport.from_json(text)
+    with pytest.raises(UnreadableReport):
+        Control.from_json(text)
+
+
+def test_silence_is_loss_unless_it_has_ended() -> None:
+    assert report().seen_at(LOST_AFTER_MS).state == "running"
+    assert report().seen_at(LOST_AFTER_MS + 1).state == "lost"
+    assert not report().seen_at(LOST_AFTER_MS + 1).is_live
+    assert report(state="stopped").seen_at(LOST_AFTER_MS + 1).state == "stopped"
+
+
+def test_states_are_told_at_once_figures_every_second_and_a_heartbeat() -> None:
+    told = report(queries=(QueryReport(name="q", state="running"),))
+
+    def later(ms: int, **fields: object) -> PipelineReport:
+        return dataclasses.replace(told, heartbeat_ms=ms, **fields)  # type: ignore[arg-type]
+
+    assert is_due(None, told)
+    assert is_due(told, later(1, state="stopping"))
+    assert is_due(told, later(1, queries=(QueryReport(name="q", state="backing off"),)))
+    busy = (QueryReport(name="q", state="running", rows_in=5),)
+    assert not is_due(told, later(REPORT_EVERY_MS - 1, queries=busy))
+    assert is_due(told, later(REPORT_EVERY_MS, queries=busy))
+    assert not is_due(told, later(HEARTBEAT_MS - 1))
+    assert is_due(told, later(HEARTBEAT_MS))
+
+
+def test_the_state_of_a_pipeline_and_its_last_error() -> None:
+    down = QueryReport(name="q", state="backing off", error="new", error_ms=2)
+    ran = QueryReport(name="p", state="running", error="old", error_ms=1, lag=3, watermark_ms=7)
+
+    assert state_of([down, ran], stopping=False) == "backing off"
+    assert state_of([down, ran], stopping=True) == "stopping"
+    assert state_of([ran], stopping=False) == "running"
+    told = report(queries=(down, ran))
+    assert (told.last_error, told.lag, told.watermark_ms) == ('query "q": new', 3, 7)
+    assert report(error="whole", queries=(down,)).last_error == "whole"
+    assert (report().last_error, report().lag, report().watermark_ms) == (None, None, None)
+
+
+def batch(number: int, run_id: str) -> dict[str, object]:
+    offsets = {"orders": {"0": number}}
+    return {
+        "id": "q",
+        "runId": run_id,
+        "batchId": number,
+        "numInputRows": 10,
+        "durationMs": {"triggerExecution": 200},
+        "sources": [{"endOffset": offsets, "latestOffset": {"orders": {"0": number + 4}}, "numInputRows": 10}],
+        "stateOperators": [{"numRowsTotal": 2, "numRowsDroppedByWatermark": 1, "memoryUsedBytes": 100}],
+        "eventTime": {"watermark": "2026-05-01T00:00:00.000Z"},
+        "processedRowsPerSecond": 50.0,
+    }
+
+
+def running(run_id: str) -> QueryProgress:
+    return QueryProgress(query_id="q", run_id=run_id, name="n", state="running", started_ms=0, heartbeat_ms=0)
+
+
+ORDERS = (SourceIdentity("penstock: orders", bootstrap="here:9092", group="spark-orders.q"),)
+
+
+def query_status() -> QueryStatus:
+    """After a batch, a failure, a restart and another batch."""
+    status = QueryStatus("q", lambda: 1000)
+    status.starts()
+    status.started(running("a"), ORDERS)
+    status.wrote(Tally({"out": 8}, dead_letters=2))
+    status.progressed(batch(0, "a"))
+    status.failed("down", 1, 0.5)
+    status.progressed(batch(1, "other"))
+    assert (status.report().state, status.report().retry_ms, status.report().failures) == ("backing off", 1500, 1)
+    status.starts()
+    status.started(running("b"), ORDERS)
+    status.progressed(batch(1, "b"))
+    return status
+
+
+def test_figures_of_a_query_go_on_over_restarts() -> None:
+    status = query_status()
+    told = status.report()
+
+    assert (told.state, told.failures, told.restarts, told.error, told.retry_ms) == ("running", 0, 1, "down", None)
+    assert (told.batches, told.batch_id, told.rows_in, told.late_rows) == (2, 1, 20, 2)
+    assert (told.rows_out, told.dead_letters) == ({"out": 8}, 2)
+    assert (told.lag, told.state_rows, told.groups) == (4, 2, ("spark-orders.q",))
+    assert told.watermark_ms == 1777593600000
+    status.idle("q", "b")
+    assert status.report().lag == 0
+    assert status.terminated("q", "b", f"Error: {STOPPED_HERE}") is None
+    assert status.terminated("q", "b", "Error: down") == "Error: down"
+    assert status.heard_end.is_set()
+
+
+# Metrics.
+
+
+class Told(Collector):
+    def __init__(self, status: QueryStatus) -> None:
+        self._status = status
+
+    def collect(self):  # type: ignore[no-untyped-def]
+        return families_of(report(queries=(self._status.report(),)), {"q": self._status})
+
+
+def test_metrics_are_those_of_the_page() -> None:
+    registry = CollectorRegistry()
+    registry.register(Told(query_status()))
+    found = {family.name: family for family in text_string_to_metric_families(generate_latest(registry).decode())}
+    values = {sample.name: sample.value for family in found.values() for sample in family.samples}
+
+    assert set(found) == {family.name.removesuffix("_total") for family in FAMILIES}
+    assert values["penstock_pipeline_rows_in_total"] == 20
+    assert values["penstock_pipeline_rows_out_total"] == 8
+    assert values["penstock_pipeline_batch_seconds_count"] == 2
+    assert values["penstock_pipeline_batch_seconds_sum"] == 0.4
+    states = {each.labels["state"]: each.value for each in found["penstock_pipeline_query_state"].samples}
+    assert states == {"waiting": 0, "running": 1, "backing off": 0, "ended": 0, "failed": 0}
+    rows = re.findall(r"^\| `(penstock_pipeline_\w+)` \| (\w+) \| (.*?) \| (.*) \|$", PAGE.read_text(), re.MULTILINE)
+    assert rows == [
+        (family.name, family.kind, ", ".join(f"`{each}`" for each in family.labels), family.help) for family in FAMILIES
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [(":9405", ("", 9405)), ("[::1]:0", ("::1", 0)), ("a:1", ("a", 1)), ("9405", None), ("a:b", None)],
+)
+def test_listeners(text: str, address: tuple[str, int] | None) -> None:
+    if address is not None:
+        assert parse_listener(text) == address
+        return
+    with pytest.raises(ClientError, match="is not host:port"):
+        parse_listener(text)
+
+
+# Backfills.
+
+NOW = datetime(2026, 5, 2, tzinfo=UTC)
+CHAIN = """\
+name: shop
+sources:
+  orders: {topic: orders}
+  large: {topic: large}
+  files: {format: json, path: in, schema: "value STRING"}
+steps:
+  big: {sql: SELECT value FROM orders}
+sinks:
+  large: {from: big, topic: large}
+  routed: {from: orders, topic_expression: "'to-' || _key"}
+  lake: {from: large, format: parquet, path: lake/}
+  table: {from: large, format: jdbc, options: {dbtable: public.large, url: x}}
+  seen: {from: large, format: console}
+  copies: {from: files, topic: copies}
+"""
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> tuple[Pipeline, dict[str, QueryPlan]]:
+    file = tmp_path / "shop.yaml"
+    file.write_text(CHAIN)
+    loaded = load(str(file))
+    return loaded.pipeline, plan(loaded.pipeline, analyse(loaded.pipeline, loaded.directory))
+
+
+def test_a_backfill_has_a_name_and_outputs_of_its_own(chain: tuple[Pipeline, dict[str, QueryPlan]]) -> None:
+    pipeline, queries = chain
+    wanted = Backfill(name="again", begin="earliest", suffix=".v2", queries=("orders", "large"))
+    found = chosen(pipeline, queries, wanted)
+
+    shadow = shadowed(pipeline, found, wanted)
+
+    assert [query.name for query in found] == ["orders", "large"]
+    assert (shadow.name, shadow.dead_letter_topic) == ("again", "shop.dead-letters.v2")
+    large, routed = shadow.sinks["large"], shadow.sinks["routed"]
+    assert isinstance(large, TopicSink)
+    assert isinstance(routed, TopicSink)
+    assert large.topic == "large.v2"
+    assert routed.topic_expression == "concat(CAST(('to-' || _key) AS STRING), '.v2')"
+    assert shadow.sinks["lake"].path == "lake.v2"  # type: ignore[union-attr]
+    assert shadow.sinks["table"].options["dbtable"] == "public.large.v2"
+    assert shadow.sinks["seen"] == pipeline.sinks["seen"]
+    assert shadow.sinks["copies"] == pipeline.sinks["copies"]
+    assert shadow.sources["large"].topic == ("large.v2",)  # type: ignore[union-attr]
+    assert shadow.sources["orders"] == pipeline.sources["orders"]
+    assert read_whole(pipeline, found) == {"large"}
+    same = shadowed(pipeline, found[:1], Backfill(name="again", begin="earliest"))
+    assert (same.name, same.dead_letter_topic, same.sinks) == ("again", "shop.dead-letters", pipeline.sinks)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        (Backfill(name="shop", begin="earliest"), "is the pipeline itself"),
+        (Backfill(name="a/b", begin="earliest"), "cannot be a name"),
+        (Backfill(name="a", begin="earliest", suffix="/x"), "--output-suffix"),
+        (Backfill(name="a", begin="earliest", queries=("order",)), 'no query "order"; did you mean "orders"'),
+        (
+            Backfill(name="a", begin="earliest", queries=("orders", "large")),
+            'query "large" reads large, which this backfill writes',
+        ),
+        (Backfill(name="a", begin="earliest", suffix=".x"), 'query "files" reads "files", which is no topic'),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    wanted: Backfill, message: str, chain: tuple[Pipeline, dict[str, QueryPlan]]
+) -> None:
+    with pytest.raises(BackfillRefused, match=re.escape(message)):
+        chosen(*chain, wanted)
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "message"),
+    [
+        ("soon", "", "--from 'soon' is not earliest, latest"),
+        ("offset:x", "", "is not an offset"),
+        ("2026-05-03", "", "has not come yet"),
+        ("earliest", "2026-05-02T01:00:00Z", "leave it out, and the pipeline goes on"),
+        ("earliest", "earliest", "is before everything"),
+        ("latest", "latest", "nothing lies behind --from latest"),
+        ("2026-05-01T12:00:00", "2026-05-01", "--to is not behind --from"),
+        ("offset:5", "offset:5", "--to is not behind --from"),
+        ('{"o": {"0": 5}}', '{"o": {"0": 4}}', "o-0: --to is at 4, before --from at 5"),
+        ('{"o": 5}', "", "is not like"),
+    ],
+)
+def test_points_that_make_no_sense_are_refused(begin: str, end: str, message: str) -> None:
+    with pytest.raises(ClientError, match=re.escape(message)):
+        check_points(parse_point("--from", begin, NOW), parse_point("--to", end, NOW) if end else None)
+
+
+ZERO, ONE = TopicPartition("o", 0), TopicPartition("o", 1)
+
+
+def test_points_become_offsets() -> None:
+    earliest, latest = {ZERO: 10, ONE: 0}, {ZERO: 100, ONE: 20}
+
+    def between(begin: str, end: str = "", **found: dict[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
+        points = parse_point("--from", begin, NOW), parse_point("--to", end, NOW) if end else None
+        return ranges(*points, earliest, latest, found.get("first", {}), found.get("last", {}))
+
+    assert between("earliest") == between("earliest", "latest") == {ZERO: (10, 100), ONE: (0, 20)}
+    assert between("latest") == {ZERO: (100, 100), ONE: (20, 20)}
+    assert between("offset:15", "offset:50") == {ZERO: (15, 50), ONE: (15, 20)}
+    assert between('{"o": {"0": 15, "1": -2}}', '{"o": {"0": -1, "1": 7}}') == {ZERO: (15, 100), ONE: (0, 7)}
+    assert between("2026-05-01", "2026-05-02", first={ZERO: 40}, last={ZERO: 60}) == {ZERO: (40, 60), ONE: (20, 20)}
+    assert between("offset:60", "2026-05-01", last={ZERO: 40, ONE: 3}) == {ZERO: (60, 60), ONE: (20, 20)}
+    with pytest.raises(BackfillRefused, match="offset:101 is in no partition: o-0 has 10 to 100, o-1 has 0 to 20"):
+        between("offset:101")
+    with pytest.raises(ClientError, match="says nothing of o-1"):
+        between('{"o": {"0": 15}}')
+    found = {"orders": between("earliest")}
+    assert from_json(to_json(found)) == found
+
+
+# Dead letters.
+
+
+def letter(offset: int = 7, **headers: str) -> Letter:
+    named = {name.replace("__", ".").replace("_", "-"): value for name, value in headers.items()}
+    return Letter(
+        topic="dead",
+        partition=1,
+        offset=offset,
+        key=b"k",
+        value=None,
+        headers=tuple((name, value.encode()) for name, value in named.items()),
+        timestamp_ms=99,
+    )
+
+
+def test_a_replayed_record_is_the_one_that_died() -> None:
+    died = letter(mine="x", dead_letter__topic="orders", dead_letter__partition="3", dead_letter__timestamp="5")
+    again = replay(died)
+
+    assert (again.topic, again.partition, again.key, again.value, again.timestamp_ms) == ("orders", 3, b"k", None, 5)
+    told = {"replayed.topic": b"dead", "replayed.partition": b"1", "replayed.offset": b"7", "replayed.times": b"1"}
+    assert dict(again.headers) == {"mine": b"x", **told}
+    once_more = dataclasses.replace(died, headers=(*again.headers, ("dead-letter.topic", b"orders")), offset=8)
+    third = replay(once_more, to="retry")
+    assert (third.topic, third.partition, third.timestamp_ms) == ("retry", None, 99)
+    assert dict(third.headers) == {"mine": b"x", **told, "replayed.offset": b"8", "replayed.times": b"2"}
+    with pytest.raises(ValueError, match="no record of a topic"):
+        replay(letter())
+
+
+def test_letters_are_chosen_by_reason_and_pipeline() -> None:
+    died = letter(dead_letter__reason="not JSON: x", dead_letter__pipeline="shop")
+
+    assert Selection().takes(died)
+    assert Selection(reason="not json", pipeline="shop").takes(died)
+    assert not Selection(pipeline="shop-2").takes(died)
+    assert not Selection(reason="late").takes(died)
+    assert (letter().reason, letter().pipeline, letter().source) == ("unknown", "unknown", None)
+
+
+@settings(deadline=None)
+@given(st.lists(st.sets(st.integers(0, 40), min_size=1), max_size=8), st.integers(0, 40))
+def test_what_is_done_is_what_was_noted(calls: list[set[int]], begin: int) -> None:
+    entries = [ledger_entry("id", 3, sorted(offsets)) for offsets in calls]
+    done = read_ledger("id", [*entries, ledger_entry("other", 3, [1, 2]), (None, "x"), ("id/3/1", None)]).get(3, Done())
+    noted = set().union(*calls)
+
+    assert {offset for offset in range(50) if offset in done} == noted
+    assert done.first_missing(begin) == next(offset for offset in range(begin, 50) if offset not in noted)
+    assert done.count_from(begin) == len([offset for offset in noted if offset >= begin])
+    assert all(below[1] + 1 < above[0] for below, above in zip(done.ranges, done.ranges[1:], strict=False))

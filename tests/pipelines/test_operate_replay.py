@@ -1,0 +1,111 @@
+"""Dead letters replayed on a broker: each once, whatever happens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import KafkaException
+
+from penstock import Producer
+from penstock.arrow import read_table
+from penstock.client.errors import Fenced
+from penstock.pipelines.dead_letters import Selection
+from penstock.pipelines.replaying import DeadLetterTopic
+
+if TYPE_CHECKING:
+    from conftest import CommandLine
+    from penstock.testing import Cluster
+
+
+class World:
+    def __init__(self, cluster: Cluster, unique_topic: Callable[[str], str]) -> None:
+        self.bootstrap = cluster.bootstrap
+        self.orders = cluster.create_topic(unique_topic("orders"), 3, configs={"retention.ms": "-1"})
+        self.dead = cluster.create_topic(unique_topic("dead"), 2, configs={"retention.ms": "-1"})
+
+    def bury(self, *numbers: int, reason: str = "not JSON", pipeline: str = "shop", topic: str | None = None) -> None:
+        with Producer(self.bootstrap) as producer:
+            for number in numbers:
+                told = {"reason": reason, "pipeline": pipeline, "partition": "1", "timestamp": str(1000 + number)}
+                if topic != "":
+                    told["topic"] = topic or self.orders
+                headers = [("mine", b"x"), *((f"dead-letter.{name}", value) for name, value in told.items())]
+                producer.send(self.dead, b"%d" % number, key=b"k", headers=headers)
+
+    def sent(self, topic: str | None = None) -> list[dict[str, Any]]:
+        columns = ["key", "value", "partition", "timestamp", "headers"]
+        return read_table(self.bootstrap, topic or self.orders, value="string", columns=columns).to_pylist()
+
+    def numbers(self, topic: str | None = None) -> list[int]:
+        return sorted(int(row["value"]) for row in self.sent(topic))
+
+
+@pytest.fixture
+def world(penstock_broker: Cluster, unique_topic: Callable[[str], str]) -> World:
+    return World(penstock_broker, unique_topic)
+
+
+def test_each_letter_is_sent_once_however_often_it_is_called(world: World, cli: CommandLine) -> None:
+    world.bury(*range(4))
+    world.bury(4, reason="no customer", pipeline="other")
+    world.bury(5, topic="")
+
+    def call(*options: str) -> dict[str, Any]:
+        status, out, err = cli("pipeline", "replay-dead-letters", world.dead, "-b", world.bootstrap, "--json", *options)
+        assert status == 0, err
+        return json.loads(out)  # type: ignore[no-any-return]
+
+    planned = call("--dry-run")
+    assert (planned["letters"], planned["without_topic"], planned["executed"]) == (5, 1, False)
+    assert world.numbers() == []
+    first = call("--reason", "JSON", "--limit", "3")
+    assert (first["letters"], len(world.numbers())) == (3, 3)
+    second = call("--pipeline", "shop")
+    assert (second["letters"], second["replayed_before"], second["passed_over"]) == (1, 3, 1)
+    assert world.numbers() == [0, 1, 2, 3]
+    assert call()["letters"] == 1
+    assert call()["letters"] == 0
+    assert world.numbers() == [0, 1, 2, 3, 4]
+    for row in world.sent():
+        headers = {header["key"]: header["value"] for header in row["headers"]}
+        assert (row["key"], row["partition"], headers["mine"], headers["replayed.times"]) == (b"k", 1, b"x", b"1")
+        assert row["timestamp"].timestamp() * 1000 == 1000 + int(row["value"])
+        assert not [name for name in headers if name.startswith("dead-letter.")]
+    status, out, _ = cli("pipeline", "replay-dead-letters", world.dead, "-b", world.bootstrap, "--to", world.orders)
+    assert (status, out.splitlines()[-1]) == (0, f"{world.dead}: 1 sent, 5 sent before")
+
+
+def test_a_call_that_dies_in_the_middle_has_sent_nothing_of_it(world: World) -> None:
+    """It leaves a transaction open, with letters in it but not its end; the next call aborts it and sends all."""
+    world.bury(*range(6))
+    dying = Producer(world.bootstrap, transactional_id=f"penstock-replay-{world.dead}")
+    letters = DeadLetterTopic(world.bootstrap, world.dead)
+    transaction = dying.transaction()
+    transaction.__enter__()
+    dying.send(world.orders, b"0").result()
+
+    assert sum(letters.replay(Selection()).chosen.values()) == 6
+
+    with pytest.raises(Fenced):
+        transaction.__exit__(None, None, None)
+    with pytest.raises(KafkaException, match="_FENCED"):
+        dying.close()
+    assert world.numbers() == [0, 1, 2, 3, 4, 5]
+    assert sum(DeadLetterTopic(world.bootstrap, world.dead).replay(Selection()).chosen.values()) == 0
+
+
+def test_what_cannot_be_replayed_is_told_in_one_line(world: World, cli: CommandLine) -> None:
+    def refused(*arguments: str) -> str:
+        status, _, err = cli("pipeline", "replay-dead-letters", *arguments, "-b", world.bootstrap)
+        assert status == 1
+        return err
+
+    assert "there is no topic 'nowhere.dead': no record has died" in refused("nowhere.dead")
+    assert "--env and --set are for files" in refused(world.dead, "--env", "prod")
+    assert "missing.yaml: No such file" in refused("missing.yaml")
+    world.bury(1, topic="gone")
+    assert "there is no topic 'gone' to send letters to" in refused(world.dead)
+    assert "there is no topic 'gone'" in refused(world.dead, "--dry-run")
