@@ -41,7 +41,6 @@ __all__ = [
 ]
 
 GROUP = "penstock.sinks"
-BatchSink = Sink
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +70,16 @@ SINKS = {
     "console": Kind("spark:ConsoleSink"),
     "delta": Kind("delta:DeltaSink", ("path",), ("path", "partition_by"), "deltalake", "pipelines"),
     "postgres": Kind("postgres:PostgresSink", ("table",), ("table", "key", "on_error"), "psycopg", "postgres"),
+    "cassandra": Kind("cassandra:CassandraSink", ("table",), ("table", "on_error"), "cassandra", "cassandra"),
+    "elasticsearch": Kind(
+        "elasticsearch:ElasticsearchSink",
+        ("table",),
+        ("table", "key", "on_error"),
+        "elasticsearch",
+        "elasticsearch",
+        origin_or_key=True,
+    ),
+    "snowflake": Kind("snowflake:SnowflakeSink", ("table",), ("table", "key"), "snowflake.connector", "snowflake"),
 }
 
 

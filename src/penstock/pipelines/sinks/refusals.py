@@ -1,0 +1,70 @@
+"""Rows that a sink's server refused: dropped, or dead letters, or the end of it.
+
+A dead letter is the record that the row stems from, as it came, so that it can be replayed when the table is mended. It
+is found again in the batch by its origin.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from penstock.pipelines.model import FormatSink
+from penstock.pipelines.problems import PipelineFailed
+from penstock.pipelines.sinks import origin_of
+from penstock.pipelines.sinks.destination import Refused
+from penstock.pipelines.sql import SOURCE_ROW
+from penstock.pipelines.tables import REASON, DeadRows
+
+if TYPE_CHECKING:
+    from penstock.pipelines.analysis import Analysis
+    from penstock.pipelines.model import Pipeline
+    from penstock.pipelines.tables import Tables
+
+_log = logging.getLogger("penstock.pipelines")
+
+
+def on_refusal(pipeline: Pipeline, analysis: Analysis, sink: str) -> Literal["fail", "drop", "dead-letter"]:
+    """As the file says, or else a dead letter where there can be one."""
+    declared = pipeline.sinks[sink]
+    assert isinstance(declared, FormatSink)
+    if declared.on_error:
+        return declared.on_error
+    table = analysis.find(declared.source)
+    keeps = table is not None and table.drive == "stream" and not table.loses_row
+    return "dead-letter" if keeps else "fail"
+
+
+class Refusals:
+    """Of one batch."""
+
+    def __init__(self, pipeline: Pipeline, analysis: Analysis, tables: Tables, batch: int) -> None:
+        self._pipeline = pipeline
+        self._analysis = analysis
+        self._tables = tables
+        self._batch = batch
+        self.dead: list[DeadRows] = []
+        self.letters = 0
+
+    def add(self, sink: str, refused: Sequence[Refused]) -> None:
+        if not refused:
+            return
+        _log.warning('batch %d: sink "%s" refused %d rows: %s', self._batch, sink, len(refused), refused[0].reason)
+        what = on_refusal(self._pipeline, self._analysis, sink)
+        if what == "fail":
+            raise PipelineFailed(f'sink "{sink}" refused {len(refused)} rows: {refused[0].reason}')
+        if what == "dead-letter":
+            self.dead.append(self._records(sink, refused))
+            self.letters += len({each.origin for each in refused})
+
+    def _records(self, sink: str, refused: Sequence[Refused]) -> DeadRows:
+        from pyspark.sql import functions as f
+
+        table = self._analysis.find(self._pipeline.sinks[sink].source)
+        assert table is not None
+        whole = self._tables.frames[table.name]
+        reasons = {each.origin: f'sink "{sink}": {each.reason}' for each in refused}
+        told = whole.sparkSession.createDataFrame(list(reasons.items()), f"origin string, {REASON} string")
+        found = whole.select(SOURCE_ROW).join(f.broadcast(told), origin_of(f.col(SOURCE_ROW)) == f.col("origin"))
+        return DeadRows(table.name, found.select(SOURCE_ROW, REASON), multiplied=True)
