@@ -207,7 +207,7 @@ def run(
         penstock pipeline run orders.yaml --from 2026-05-01 --to 2026-05-02 --as orders-may --output-suffix .may
     """
     from penstock.cli.pipeline_display import watched
-    from penstock.cli.pipeline_run import backfill_of, backfill_runner, serving_metrics
+    from penstock.cli.pipeline_run import backfill_of, backfill_runner, refuse_second, serving_metrics
     from penstock.pipelines.running import Runner
 
     loaded = checked(file, env, settings)
@@ -220,6 +220,7 @@ def run(
         made.sparkContext.setLogLevel(spark_log)
         return made
 
+    refuse_second(loaded, wanted, bootstrap)
     with serving_metrics(metrics_listener) as metrics:
         if wanted is None:
             runner = Runner(loaded, session(), bootstrap)

@@ -35,6 +35,25 @@ def backfill_of(
     return None
 
 
+def refuse_second(loaded: Loaded, wanted: Backfill | None, bootstrap: str) -> None:
+    """Two runs of a pipeline at the same time. If its cluster cannot be asked, its queries will tell why."""
+    from penstock.client.errors import ClientError
+    from penstock.pipelines.analysis import analyse
+    from penstock.pipelines.operating import RunsAlready, wait_until_alone
+    from penstock.pipelines.planning import plan
+    from penstock.pipelines.running import uses_cluster
+
+    pipeline = loaded.pipeline
+    if not uses_cluster(pipeline, plan(pipeline, analyse(pipeline, loaded.directory)).values()):
+        return
+    try:
+        wait_until_alone(bootstrap, wanted.name if wanted is not None else pipeline.name, note)
+    except RunsAlready:
+        raise
+    except ClientError as error:
+        note(f"whether {pipeline.name} runs already is unknown: {error}")
+
+
 def backfill_runner(loaded: Loaded, wanted: Backfill, bootstrap: str, session: Callable[[], SparkSession]) -> Runner:
     """Refuses what can be refused before Spark starts."""
     from penstock.pipelines.analysis import analyse

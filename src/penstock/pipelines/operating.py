@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import getpass
 import logging
+import os
 import socket
 import time
+from collections.abc import Callable
 
 from penstock.client.admin import Admin
 from penstock.client.errors import ClientError
@@ -22,6 +24,10 @@ _POLL_SECONDS = 0.25
 
 class NotRunning(ClientError):
     """A pipeline that cannot be told anything."""
+
+
+class RunsAlready(ClientError):
+    """Two runs of a pipeline on one checkpoint would fail each other."""
 
 
 def reports(bootstrap: str) -> dict[str, PipelineReport]:
@@ -74,6 +80,40 @@ def told_to_stop(bootstrap: str, report: PipelineReport, *, now: bool, timeout: 
             report = heard
         report = report.seen_at(_now_ms())
     return report
+
+
+def wait_until_alone(bootstrap: str, name: str, say: Callable[[str], None]) -> None:
+    """Until no other run of the pipeline lives; RunsAlready if one does.
+
+    Of a driver that was killed a moment ago the cluster has only not heard for too short a time. One of this machine is
+    looked for; one of another is waited for: it is heard of again within 10 s, or lost after 30.
+    """
+    first = reports(bootstrap).get(name)
+    if first is None or not first.is_live or not _may_live(first.driver):
+        return
+    say(f"{name} was heard of on {first.driver}; waiting whether it still lives")
+    report: PipelineReport | None = first
+    while report is not None and report.is_live:
+        if report.heartbeat_ms > first.heartbeat_ms:
+            raise RunsAlready(f"{name} runs already, on {report.driver}; stop it first: penstock pipeline stop {name}")
+        time.sleep(_POLL_SECONDS)
+        report = reports(bootstrap).get(name)
+
+
+def _may_live(driver: str) -> bool:
+    """False if it was a process of this machine that is no more."""
+    host, _, process = driver.rpartition(":")
+    if host != socket.gethostname() or not process.isdecimal():
+        return True
+    if int(process) == os.getpid():
+        return False
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _now_ms() -> int:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.pipelines.reports import QueryReport, QueryState
+from penstock.pipelines.secrets import redacted
 from penstock.spark.query_progress import QueryProgress, SourceIdentity, after_batch
 
 STOPPED_HERE = "the pipeline stops before this batch"
@@ -123,7 +124,7 @@ class QueryStatus:
 
     def terminated(self, query_id: str, run_id: str, error: str | None) -> str | None:
         self.heard_end.set()
-        return None if error is not None and STOPPED_HERE in error else error
+        return None if error is None or STOPPED_HERE in error else redacted(error)
 
     # What others read.
 
