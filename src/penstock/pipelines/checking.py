@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from importlib.metadata import entry_points
 from importlib.util import find_spec
 
 from penstock.pipelines import codecs, schemas, sql
@@ -26,6 +28,7 @@ from penstock.pipelines.model import (
 )
 from penstock.pipelines.planning import has_dead_letters, plan
 from penstock.pipelines.problems import Path, nearest
+from penstock.pipelines.sinks import GROUP, SINKS, missing_package
 from penstock.pipelines.sql import Columns, SqlInvalid
 
 FILE_FORMATS = ("parquet", "json", "csv", "orc", "text", "delta")
@@ -254,10 +257,11 @@ class _Check:
     def _format_sink(self, sink: FormatSink, table: Table | None, path: Path) -> Iterator[Finding]:
         if sink.format in ("penstock", "kafka"):
             yield Finding(f'for topics write "topic: ..." instead of "format: {sink.format}"', (*path, "format"))
-        if sink.format in FILE_FORMATS and not sink.path:
-            yield Finding(f'{sink.format} needs a "path"', path)
+        yield from _fields_of_kind(sink, path)
+        if table is not None:
+            yield from _records_of_rows(sink, table, path)
         known: Columns = table.columns if table is not None else None
-        for field, names in (("partition_by", sink.partition_by), ("columns", sink.columns)):
+        for field, names in (("partition_by", sink.partition_by), ("columns", sink.columns), ("key", sink.key)):
             for index, name in enumerate(names):
                 if known is not None and name.lower() not in known:
                     yield Finding(f'no column "{name}"; {nearest(name, known)}', (*path, field, index))
@@ -285,6 +289,10 @@ class _Check:
                     yield Finding(
                         f'no other query "{other}"; {nearest(other, queries)}', ("queries", name, "after", index)
                     )
+        for name, source in self._pipeline.sources.items():
+            if isinstance(source, TopicSource) and source.evolution == "add-columns" and name not in queries:
+                message = f'only steps with state read "{name}", and they see the columns of its schema only'
+                yield Finding(message, ("sources", name, "evolution"), severity="warning")
         done: list[str] = []
         for query in queries.values():
             waits = [other for other in query.after if other in queries and other not in done]
@@ -317,6 +325,42 @@ class _Check:
                 continue
             if table.name not in used and not self._broken and not self._analysis.findings:
                 yield Finding(f'nothing reads "{table.name}"', table.path, severity="warning")
+
+
+def _fields_of_kind(sink: FormatSink, path: Path) -> Iterator[Finding]:
+    """What a format that we know needs and takes; of others we know nothing."""
+    kind = SINKS.get(sink.format)
+    if kind is None:
+        close = difflib.get_close_matches(sink.format, SINKS, n=1, cutoff=0.8)
+        if close and not entry_points(group=GROUP, name=sink.format):
+            message = f'"{sink.format}" is left to Spark and its jars; did you mean "{close[0]}"?'
+            yield Finding(message, (*path, "format"), severity="warning")
+        return
+    for field in kind.needs:
+        if not getattr(sink, field):
+            yield Finding(f'{sink.format} needs a "{field}"', path)
+    for field in ("path", "partition_by", "table", "key", "on_error", "roll_bytes", "roll_every"):
+        if getattr(sink, field) and field not in kind.takes:
+            yield Finding(f'"{field}" has no meaning for {sink.format}', (*path, field))
+    if missing := missing_package(sink.format):
+        yield Finding(missing, (*path, "format"))
+    if sink.roll_bytes is not None and sink.roll_bytes < 1:
+        yield Finding("files cannot be smaller than a byte", (*path, "roll_bytes"))
+    for index, name in enumerate(sink.key):
+        if sink.columns and name not in sink.columns:
+            yield Finding(f'"{name}" is not among the columns that are written', (*path, "key", index))
+
+
+def _records_of_rows(sink: FormatSink, table: Table, path: Path) -> Iterator[Finding]:
+    """Some things need rows that can name the record they stem from."""
+    why = table.loses_row or ("" if table.drive == "stream" else "they are read from a table")
+    if sink.on_error == "dead-letter" and why:
+        yield Finding(f"rows of this table cannot become dead letters: {why}; choose another", (*path, "on_error"))
+    kind = SINKS.get(sink.format)
+    if kind is not None and kind.origin_or_key and not sink.key:
+        why = why or ("a record can make several" if table.multiplies else "")
+        if why:
+            yield Finding(f'rows of this table are not told apart by their records: {why}; say by "key" how', path)
 
 
 def _topic(name: str, path: Path) -> Iterator[Finding]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.pipelines import codecs
 from penstock.pipelines.analysis import analyse
 from penstock.pipelines.batches import Body
+from penstock.pipelines.evolution import MemoryNotes, Notes
 from penstock.pipelines.heads import Sources, head
 from penstock.pipelines.loading import Loaded
 from penstock.pipelines.model import FormatSource, Pipeline, PipelineTest, Source, TopicSink, TopicSource
@@ -29,7 +30,7 @@ from penstock.pipelines.problems import PipelineFailed
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-_RECORDS = (
+RECORDS = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
@@ -55,34 +56,43 @@ def run_tests(loaded: Loaded, session: SparkSession, names: Iterable[str] = ()) 
 
 
 def run_test(loaded: Loaded, session: SparkSession, test: PipelineTest) -> TestResult:
+    return TestResult(test.name, list(_differences(test, outcome(loaded, session, test.given))))
+
+
+Given = dict[str, list[Any]] | list[dict[str, list[Any]]]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a pipeline would write, in the form in which tests say it."""
+
+    sinks: dict[str, list[Any]] = field(default_factory=dict)
+    """Of topics: `{topic: ..., key: ..., value: ..., headers: ...}`; of others: rows."""
+    dead_letters: list[Any] = field(default_factory=list)
+
+
+def outcome(loaded: Loaded, session: SparkSession, given: Given) -> Outcome:
+    """Of rows of each source, as one batch or as several."""
     directory = tempfile.mkdtemp(prefix="penstock-test-")
     try:
-        written = _Written()
+        written = Outcome({name: [] for name in loaded.pipeline.sinks})
         analysis = analyse(loaded.pipeline, loaded.directory)
         for query in plan(loaded.pipeline, analysis).values():
             has_state = query.head in loaded.pipeline.steps
             place = os.path.join(directory, query.name)
-            sources = _Given(loaded.pipeline, loaded.directory, test, place, pauses=has_state)
+            sources = _Given(loaded.pipeline, loaded.directory, given, place, pauses=has_state)
             if not sources.feed(analysis.tables[query.head].sources):
                 continue
             own = session.newSession()
             body = Body(loaded.pipeline, analysis, query, loaded.directory, sources)
             frame = head(own, loaded.pipeline, analysis, query, loaded.directory, sources)
             _run(frame, loaded.pipeline, body, query, os.path.join(place, "checkpoint"), written)
-        return TestResult(test.name, list(_differences(loaded.pipeline, test, written)))
+        return written
     finally:
         shutil.rmtree(directory)
 
 
-@dataclass(slots=True)
-class _Written:
-    sinks: dict[str, list[Any]] = field(default_factory=dict)
-    letters: list[Any] = field(default_factory=list)
-
-
-def _run(
-    frame: DataFrame, pipeline: Pipeline, body: Body, query: QueryPlan, checkpoint: str, written: _Written
-) -> None:
+def _run(frame: DataFrame, pipeline: Pipeline, body: Body, query: QueryPlan, checkpoint: str, written: Outcome) -> None:
     def keep(batch: DataFrame, number: int) -> None:
         outputs = body.outputs(batch)
         records: dict[str, DataFrame] = {}
@@ -90,12 +100,14 @@ def _run(
             if isinstance(pipeline.sinks[name], TopicSink):
                 records[name] = rows
             else:
-                written.sinks.setdefault(name, []).extend(rows.collect())
+                written.sinks[name] += [_row(row) for row in rows.collect()]
         if outputs.dead_letters is not None:
             records[""] = outputs.dead_letters
         for row in _together(records):
-            kept = written.sinks.setdefault(row["sink"], []) if row["sink"] else written.letters
-            kept.append(row)
+            if row["sink"]:
+                written.sinks[row["sink"]].append(_record_written(row))
+            else:
+                written.dead_letters.append(_letter(row))
 
     if query.drive != "stream":
         keep(frame, 0)
@@ -115,12 +127,12 @@ def _together(records: dict[str, DataFrame]) -> list[Row]:
 class _Given(Sources):
     """Rows of a test in the place of sources."""
 
-    def __init__(self, pipeline: Pipeline, directory: str, test: PipelineTest, place: str, *, pauses: bool) -> None:
+    def __init__(self, pipeline: Pipeline, directory: str, given: Given, place: str, *, pauses: bool) -> None:
         super().__init__(pipeline, directory, "")
         self._place = place
-        given = test.given if isinstance(test.given, list) else [test.given]
+        batches = given if isinstance(given, list) else [given]
         # Spark judges lateness by the watermark of the batch before the last: a pause between two lets it catch up.
-        self._batches = [batch for each in given for batch in (each, {})][:-1] if pauses else given
+        self._batches = [batch for each in batches for batch in (each, {})][:-1] if pauses else batches
 
     def feed(self, names: Iterable[str]) -> bool:
         """Whether there is something to read for a query of these sources. Tables that are not given are read."""
@@ -130,7 +142,7 @@ class _Given(Sources):
     def stream(self, session: SparkSession, name: str) -> DataFrame:
         """One file a batch, an empty one where the test gives nothing, so that batches of all sources keep step."""
         source = self._pipeline.sources[name]
-        schema = _RECORDS if isinstance(source, TopicSource) else source.schema
+        schema = RECORDS if isinstance(source, TopicSource) else source.schema
         if not schema:
             raise PipelineFailed(f'source "{name}" needs a "schema" to be tested')
         place = os.path.join(self._place, "given", name)
@@ -148,6 +160,9 @@ class _Given(Sources):
         if not source.schema:
             raise PipelineFailed(f'source "{name}" needs a "schema" to be tested')
         return _frame(session, rows, source.schema)
+
+    def _notes(self, name: str, session: SparkSession) -> Notes:
+        return MemoryNotes()
 
     def _write(self, name: str, source: Source, place: str) -> None:
         import pyarrow as pa
@@ -235,12 +250,10 @@ def _time(given: Any, offset: int) -> datetime:
 # -- comparing
 
 
-def _differences(pipeline: Pipeline, test: PipelineTest, written: _Written) -> Iterator[str]:
-    for name, sink in pipeline.sinks.items():
-        if name in test.expect:
-            rows = [_sunk(row, isinstance(sink, TopicSink)) for row in written.sinks.get(name, [])]
-            yield from unmatched(f'sink "{name}"', test.expect[name], rows)
-    yield from unmatched("dead letters", test.dead_letters, [_letter(row) for row in written.letters])
+def _differences(test: PipelineTest, written: Outcome) -> Iterator[str]:
+    for name, expected in test.expect.items():
+        yield from unmatched(f'sink "{name}"', expected, written.sinks[name])
+    yield from unmatched("dead letters", test.dead_letters, written.dead_letters)
 
 
 def unmatched(what: str, expected: list[Any], found: list[Any]) -> Iterator[str]:
@@ -278,12 +291,13 @@ def _fits(expected: Any, found: Any) -> bool:
     return bool(expected == found) and isinstance(expected, bool) == isinstance(found, bool)
 
 
-def _sunk(row: Row, record: bool) -> Any:
-    values = row.asDict(recursive=True)
-    if not record:
-        return {name: _plain(value) for name, value in values.items()}
-    made = {name: _text(values[name]) for name in ("topic", "key")}
-    return {**made, "value": _parsed(values["value"]), "headers": _headers(values["headers"])}
+def _row(row: Row) -> dict[str, Any]:
+    return {name: _plain(value) for name, value in row.asDict(recursive=True).items()}
+
+
+def _record_written(row: Row) -> dict[str, Any]:
+    texts = {name: _text(row[name]) for name in ("topic", "key")}
+    return {**texts, "value": _parsed(row["value"]), "headers": _headers(row["headers"])}
 
 
 def _letter(row: Row) -> dict[str, Any]:

@@ -104,8 +104,9 @@ class TopicSource:
     """What the column `_key` holds."""
     on_error: Literal["drop", "dead-letter", "fail"] = "dead-letter"
     """What becomes of a record that does not decode."""
-    evolution: Literal["ignore", "fail", "dead-letter"] = "ignore"
-    """For json: what becomes of records with fields that the schema lacks."""
+    evolution: Literal["ignore", "fail", "dead-letter", "add-columns"] = "ignore"
+    """For json: what becomes of records with fields that the schema lacks. `add-columns` makes columns of them, with
+    the types of their first values, for steps without state and sinks."""
     starting_offsets: str = "earliest"
     """Where the first run begins: `earliest`, `latest`, or JSON as for Spark's Kafka source. Later runs go on."""
     max_records: int | None = None

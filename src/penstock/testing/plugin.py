@@ -9,6 +9,9 @@ tests of the process, and gone at its end. What a test does to them is undone af
 or paused run again. `penstock_topic` is a topic of the test's own. Override `penstock_properties` in a conftest.py to
 give the brokers settings by Kafka's names.
 
+`penstock_pipeline` tests data pipelines, on Spark and without a broker: `penstock_pipeline("orders.yaml").check()` runs
+the tests that a file brings along, and `run` gives what it makes of rows. Override `penstock_spark` to bring a session.
+
 pytest loads this in every run where Penstock is installed, so it imports nothing until a fixture is asked for.
 """
 
@@ -16,13 +19,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.pipelines.model import Pipeline
     from penstock.testing.cluster import Cluster
+    from penstock.testing.pipelines import PipelineUnderTest
 
 CLUSTER_SIZE = 3
 TOPIC_NAME_MAX = 200
@@ -79,6 +86,31 @@ def penstock_topic(request: pytest.FixtureRequest) -> Iterator[str]:
     with cluster.admin() as admin:
         if name in {topic.name for topic in admin.topics.list()}:
             admin.topics.delete(name)
+
+
+@pytest.fixture(scope="session")
+def penstock_spark() -> Iterator[SparkSession]:
+    """A session on two cores of this machine, in which times are UTC."""
+    from penstock.spark import session
+
+    config = {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "2"}
+    spark = session("penstock-tests", master="local[2]", config=config)
+    yield spark
+    spark.stop()
+
+
+@pytest.fixture
+def penstock_pipeline(penstock_spark: SparkSession) -> Callable[..., PipelineUnderTest]:
+    """`penstock_pipeline("orders.yaml", environment="prod", minimum="10")`: of a file and values of its parameters, or
+    of a `Pipeline` made in Python."""
+    from penstock.testing.pipelines import PipelineUnderTest
+
+    def under_test(
+        pipeline: str | os.PathLike[str] | Pipeline, environment: str | None = None, **parameters: str
+    ) -> PipelineUnderTest:
+        return PipelineUnderTest(penstock_spark, pipeline, environment, parameters)
+
+    return under_test
 
 
 def _topic_name(test: str) -> str:

@@ -1,0 +1,61 @@
+"""Pipelines in pytest: rows in, rows and dead letters out, on Spark and without a broker.
+
+def test_large_orders(penstock_pipeline):
+    orders = penstock_pipeline("orders.yaml", minimum="10")
+    orders.check()                              # the tests that its file brings along
+
+    written = orders.run({"orders": [{"key": "a", "value": {"id": 1, "amount": 2000}}]})
+
+    assert written.sinks["large"] == [...]
+    assert written.dead_letters == []
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from penstock.pipelines.binding import Places
+from penstock.pipelines.fixtures import Given, Outcome, outcome, run_tests
+from penstock.pipelines.loading import Loaded
+from penstock.pipelines.model import Pipeline
+from penstock.pipelines.problems import PipelineInvalid
+from penstock.pipelines.validating import check_made, load_checked
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class PipelineUnderTest:
+    """PipelineInvalid, if it is not one that could run."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        pipeline: str | os.PathLike[str] | Pipeline,
+        environment: str | None = None,
+        parameters: dict[str, str] | None = None,
+    ) -> None:
+        self._session = session
+        if isinstance(pipeline, Pipeline):
+            problems = check_made(pipeline)
+            if any(problem.severity == "error" for problem in problems):
+                raise PipelineInvalid(problems)
+            self._loaded = Loaded(pipeline, Places(), os.path.join(os.getcwd(), pipeline.name), environment)
+        else:
+            self._loaded, _ = load_checked(os.fspath(pipeline), environment, parameters)
+
+    def run(self, given: Given) -> Outcome:
+        """What it would write. `given` has the rows of each source, as the tests of a file do: as one batch, or as a
+        list of several, between which watermarks move."""
+        return outcome(self._loaded, self._session, given)
+
+    def check(self, *names: str) -> None:
+        """The tests of its file, all or these; AssertionError says all that differs."""
+        failed = [
+            f"{result.name}: {difference}"
+            for result in run_tests(self._loaded, self._session, names)
+            for difference in result.differences
+        ]
+        if failed:
+            raise AssertionError("\n".join(failed))
