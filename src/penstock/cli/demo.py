@@ -46,8 +46,8 @@ def demo(
 
     Kill a broker and bring it back, send records that nobody can read, replay them: the display says what happens.
     The cluster is at work within seconds. Spark, if it is not here yet, is installed into this Python environment
-    meanwhile (about 600 MB), and a Java with it. When the demo ends nothing of it runs or lies anywhere, but for what
-    was installed.
+    meanwhile (a download of 550 to 700 MB), and a Java with it. When the demo ends nothing of it runs or lies anywhere,
+    but for what was installed.
 
     Ends with status 0 only if every acknowledged event came out of its topic and out of its pipeline, once, counted by
     key and sequence.

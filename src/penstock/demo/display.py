@@ -18,11 +18,11 @@ from penstock.demo.show import Show
 from penstock.demo.streams import GROUPS, PIPELINES
 
 KEYS = (
-    ("k", "kill a broker"),
-    ("b", "bring it back"),
-    ("p", "send poison records"),
-    ("r", "replay dead letters"),
-    ("q", "quit"),
+    ("k", "kill a broker", "kill"),
+    ("b", "bring it back", "bring back"),
+    ("p", "send poison records", "poison"),
+    ("r", "replay dead letters", "replay"),
+    ("q", "quit", "quit"),
 )
 WIDE = 110
 _STATES = {"running": "green", "backing off": "yellow", "failed": "red", "waiting": "dim", "ended": "dim"}
@@ -40,24 +40,24 @@ class Display:
         self._sample()
         wide = console.width >= WIDE
         width = (console.width // 2 if wide else console.width) - 4
-        cluster = self._panel("cluster", self._cluster(width), "one broker may be away: acks=all waits for two copies")
-        flow = self._panel("events", self._events(width), "read: by consumer groups; latency: from send to read")
-        work = self._panel("groups and pipelines", self._work(width), "lag: records that are there and not yet read")
-        fleet = self._panel("the fleet", self._fleet(width), "what the pipeline found, in windows of 5 s")
-        shop = self._panel("the shop", self._shop(width), "what the pipeline found, in windows of 5 s")
-        log = self._panel("what happened", self._happenings(), "")
+        cluster = _panel("cluster", self._cluster(width), "one broker may be away: acks=all waits for two copies")
+        work = _panel("groups and pipelines", self._work(width, whole=wide), "lag: what is there and not yet read")
+        log = _panel("what happened", self._happenings())
         layout = Layout()
-        heads = [Layout(self._head(), size=2), Layout(name="body"), Layout(self._keys(), size=1)]
-        layout.split_column(*heads)
-        if wide:
-            left, right = Layout(), Layout()
-            left.split_column(Layout(cluster, size=9), Layout(work, ratio=1, minimum_size=12), Layout(log, ratio=1))
-            right.split_column(Layout(flow, size=9), Layout(fleet, ratio=1), Layout(shop, ratio=1))
-            layout["body"].split_row(left, right)
-        else:
-            layout["body"].split_column(
-                Layout(cluster, size=7), Layout(work, ratio=1), Layout(log, size=6 if console.height < 40 else 9)
-            )
+        keys = Layout(_keys(console.width), size=1)
+        layout.split_column(Layout(self._head(), size=2), Layout(name="body"), keys)
+        if not wide:
+            layout["body"].split_column(Layout(cluster, size=7), Layout(work, size=9), Layout(log))
+            return layout
+        found = "what the pipeline found out, in windows of 5 s"
+        left, right = Layout(), Layout()
+        left.split_column(Layout(cluster, size=9), Layout(work, size=12), Layout(log))
+        right.split_column(
+            Layout(_panel("events", self._events(width), "how many, and how long from send to read"), size=9),
+            Layout(_panel("the fleet", self._fleet(width), found), size=10),
+            Layout(_panel("the shop", self._shop(width), found)),
+        )
+        layout["body"].split_row(left, right)
         return layout
 
     # Parts of the page.
@@ -127,20 +127,26 @@ class Display:
             table.add_row(f"pipeline {name}", f"{rate.now:,.0f}", latency, picture)
         return table
 
-    def _work(self, width: int) -> RenderableType:
+    def _work(self, width: int, *, whole: bool) -> RenderableType:
+        """The whole of it has a row for each query; else there is one for each pipeline, with its latency."""
         show = self._show
-        table = _table("who", "state", "rows/s", "lag")
-        lags = show.traffic.observer.view.groups if show.traffic is not None else {}
-        for name in GROUPS:
-            lag = f"{lags[name]:,}" if name in lags else ""
-            table.add_row(f"group {name}", Text("reads", "green"), f"{self._rate(name).now:,.0f}", lag)
+        table = _table("who", "state", "rows/s", "lag", *([] if whole else ["half / 99% within"]))
+        for row in self._group_rows():
+            table.add_row(*row[: 4 if whole else 5])
         parts: list[RenderableType] = [table]
         queries = show.pipelines.queries if show.pipelines is not None else {}
         for pipeline, found in queries.items():
-            for query in found:
+            for query in found if whole else ():
                 state = Text(query.state, _STATES.get(query.state, ""))
                 lag = "" if query.lag is None else f"{query.lag:,}"
                 table.add_row(f"pipeline {pipeline}: {query.name}", state, f"{query.rate:,.0f}", lag)
+            if not whole and show.traffic is not None:
+                worst = next((query.state for query in found if query.state != "running"), "running")
+                total = sum(query.lag or 0 for query in found)
+                rate = self._rate(f"pipeline {pipeline}").now
+                latency = _latency(show.traffic.results.latencies[pipeline])
+                state = Text(worst, _STATES.get(worst, ""))
+                table.add_row(f"pipeline {pipeline}", state, f"{rate:,.0f}", f"{total:,}", latency)
         if not queries:
             parts.append(self._stage(width))
         if show.traffic is not None:
@@ -150,6 +156,22 @@ class Display:
             text = f"dead letters: {letters.waiting} waiting, {letters.replayed} replayed"
             parts.append(Text(f"{text} ({reasons})" if reasons else text, style))
         return Group(*parts)
+
+    def _group_rows(self) -> list[tuple[RenderableType, ...]]:
+        traffic = self._show.traffic
+        if traffic is None:
+            return []
+        lags = traffic.observer.view.groups
+        return [
+            (
+                f"group {name}",
+                Text("reads", "green") if name in lags else Text("joins", "dim"),
+                f"{self._rate(name).now:,.0f}",
+                f"{lags[name]:,}" if name in lags else "",
+                _latency(group.latencies),
+            )
+            for name, group in traffic.groups.items()
+        ]
 
     def _stage(self, width: int) -> RenderableType:
         """What there is before there are pipelines."""
@@ -200,15 +222,6 @@ class Display:
         ]
         return Group(*reversed(lines))
 
-    def _keys(self) -> RenderableType:
-        return Text.assemble(*(part for key, what in KEYS for part in ((f" {key} ", "reverse"), f" {what}   ")))
-
-    def _panel(self, title: str, body: RenderableType, why: str) -> Panel:
-        return Panel(
-            body, title=title, title_align="left", subtitle=f"[dim]{why}[/]" if why else None, subtitle_align="left",
-            border_style="dim",
-        )  # fmt: skip
-
     # Rates.
 
     def _sample(self) -> None:
@@ -223,6 +236,16 @@ class Display:
 
     def _rate(self, name: str) -> Rate:
         return self._rates.setdefault(name, Rate())
+
+
+def _panel(title: str, body: RenderableType, why: str = "") -> Panel:
+    subtitle = f"[dim]{why}[/]" if why else None
+    return Panel(body, title=title, title_align="left", subtitle=subtitle, subtitle_align="left", border_style="dim")
+
+
+def _keys(width: int) -> RenderableType:
+    texts = [(key, what if width >= WIDE else short) for key, what, short in KEYS]
+    return Text.assemble(*(part for key, text in texts for part in ((f" {key} ", "reverse"), f" {text}   ")))
 
 
 def _table(*columns: str) -> Table:

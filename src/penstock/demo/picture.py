@@ -8,7 +8,7 @@ from penstock.demo.display import Display, recorded
 from penstock.demo.script import Outcome, perform
 from penstock.demo.show import Show
 
-WIDTH, HEIGHT = 150, 46
+WIDTH, HEIGHT = 144, 38
 
 
 def pictured(show: Show, duration: float, path: str) -> Outcome | None:

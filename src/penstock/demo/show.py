@@ -21,7 +21,7 @@ from penstock.demo.janitor import Janitor
 from penstock.demo.ledger import Ledger, Verdict
 from penstock.demo.poison import WHAT
 from penstock.demo.reports import Reports
-from penstock.demo.spark import DOWNLOAD_MB, Installation, NoSpark, Pipelines, is_installed
+from penstock.demo.spark import Installation, NoSpark, Pipelines, download_mb, is_installed
 from penstock.demo.streams import PIPELINES, topics_of
 from penstock.demo.traffic import Traffic
 
@@ -69,7 +69,7 @@ class Show:
         self.cluster.start(self.stopping.is_set)
         if self.stopping.is_set():
             return
-        self.happened(f"the cluster is ready at {self.cluster.bootstrap}")
+        self.happened(f"the cluster is ready at {self.cluster.bootstrap.partition(',')[0]}")
         self.traffic = Traffic(
             self.cluster.bootstrap,
             [broker.node_id for broker in self.cluster.brokers],
@@ -87,7 +87,7 @@ class Show:
     def _spark(self) -> None:
         try:
             if not is_installed():
-                self.happened(f"Spark is installed meanwhile, about {DOWNLOAD_MB} MB")
+                self.happened(f"Spark is installed meanwhile, about {download_mb()} MB")
                 self.installation = Installation(self.janitor, os.path.join(self.directory, "pip"))
                 began = time.monotonic()
                 self.installation.run()

