@@ -1,15 +1,26 @@
 """Writes the pages of the documentation that follow from the code: `make docs`.
 
 settings.md is made from the declarations in `penstock.settings`, apis.md from the handlers of the broker, metrics.md
-from the families it declares. A test compares them with what is checked in.
+from the families it declares, cli.md from the tree of commands, errors.md from the error codes that the rooms of a node
+name in their source, with the advice of errors.toml. The pictures are drawn, too. A test compares all with what is
+checked in.
 """
 
 from __future__ import annotations
 
+import ast
+import re
+import runpy
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from penstock.broker.apis import BROKER_APIS
 from penstock.broker.metrics.families import FAMILIES, Family
+from penstock.cli import server
+from penstock.cli.app import application
+from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import API
 from penstock.settings.definition import Scope, Setting, settings_of
 from penstock.settings.group_config import GROUP_SETTINGS
@@ -101,6 +112,29 @@ def _row(setting: Setting) -> str:
     return f"| `{setting.name}` | {setting.type.name.lower()} | {default} | {documentation} |"
 
 
+# What Apache Kafka 4.3 serves on its brokers beside the APIs that `penstock.protocol` has messages for.
+WITHOUT_MESSAGES = (
+    (
+        "delegation tokens",
+        "CreateDelegationToken, RenewDelegationToken, ExpireDelegationToken, DescribeDelegationToken",
+    ),
+    (
+        "share groups",
+        "ShareGroupHeartbeat, ShareGroupDescribe, ShareFetch, ShareAcknowledge, DescribeShareGroupOffsets, "
+        "AlterShareGroupOffsets, DeleteShareGroupOffsets, InitializeShareGroupState, ReadShareGroupState, "
+        "WriteShareGroupState, DeleteShareGroupState, ReadShareGroupStateSummary",
+    ),
+    ("streams groups", "StreamsGroupHeartbeat, StreamsGroupDescribe"),
+)
+MISSING = {
+    "authentication": ("Sasl", "Scram"),
+    "authorization": ("Acls",),
+    "quotas of clients": ("Quotas",),
+    "metrics pushed by clients (KIP-714)": ("Telemetry",),
+    "moving replicas between the directories of a broker": ("ReplicaLogDirs",),
+}
+
+
 def apis_page() -> str:
     served = {int(module.API_KEY): module.VERSIONS for module in BROKER_APIS}
     lines = [
@@ -109,22 +143,38 @@ def apis_page() -> str:
         "# APIs",
         "",
         "What a broker serves, and says in ApiVersions that it serves. Clients choose the highest version both know.",
+        "The last column has the versions of Apache Kafka 4.3.",
         "",
-        "| key | API | versions |",
-        "|---:|---|---|",
+        "| key | API | Penstock | Kafka 4.3 |",
+        "|---:|---|---|---|",
     ]
-    for key, (low, high) in sorted(served.items()):
-        lines.append(
-            f"| {key} | {API[key].name} | {low} to {high} |" if low != high else f"| {key} | {API[key].name} | {low} |"
-        )
+    for key, versions in sorted(served.items()):
+        kafka = (API[key].min_version, API[key].max_version)
+        lines.append(f"| {key} | {API[key].name} | {_versions(versions)} | {_versions(kafka)} |")
     lines += [
         "",
         "InitProducerId 6 (two-phase commit, KIP-939) is served, and known to clients, where",
-        "`transaction.two.phase.commit.enable` is set.",
+        "`transaction.two.phase.commit.enable` is set. Apache Kafka 4.3 calls that version unstable.",
+        "",
+        "## Not served",
+        "",
+        "| what for | APIs |",
+        "|---|---|",
     ]
     missing = [spec.name for key, spec in sorted(API.items()) if key not in served and "broker" in spec.listeners]
-    lines += ["", "Not served yet: " + ", ".join(missing) + "."]
+    for purpose, parts in MISSING.items():
+        names = [name for name in missing if any(part in name for part in parts)]
+        missing = [name for name in missing if name not in names]
+        lines += [f"| {purpose} | {', '.join(names)} |"] if names else []
+    lines += [f"| anything else | {', '.join(missing)} |"] if missing else []
+    lines += [f"| {purpose} | {names} |" for purpose, names in WITHOUT_MESSAGES]
+    lines += ["", "[Limits](limits.md) says what follows from that."]
     return "\n".join(lines) + "\n"
+
+
+def _versions(versions: tuple[int, int]) -> str:
+    low, high = versions
+    return f"{low} to {high}" if low != high else f"{low}"
 
 
 METRICS_INTRODUCTION = """\
@@ -205,12 +255,160 @@ def metrics_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"settings.md": settings_page, "apis.md": apis_page, "metrics.md": metrics_page}
+CLI_INTRODUCTION = """\
+# The command line
+
+`penstock COMMAND --help` says the same. Commands that talk to a cluster take `--bootstrap-server` (or
+`PENSTOCK_BOOTSTRAP`), work with any Kafka-compatible cluster, and print JSON for machines with `--json`. A command ends
+with 0 if it did what it was asked, 1 with one line on stderr if it could not, 2 if it was not understood, and 130 after
+Ctrl-C.
+"""
+
+
+def cli_page() -> str:
+    lines = [NOTICE, "", *CLI_INTRODUCTION.splitlines()]
+    panels = ("Run", "Use", "Look")
+    first = sorted(application().commands.items(), key=lambda item: panels.index(item[1].rich_help_panel))
+    for path, command in _commands(dict(first), ("penstock",)):
+        level = "##" if len(path) == 2 else "###"
+        lines += ["", f"{level} {' '.join(path)}", ""]
+        if path == ("penstock", server.NAME):
+            lines += [server.SUMMARY, "", "```shell", "penstock server [-o KEY=VALUE] FILE", "```", ""]
+            lines += ["| option | what it does |", "|---|---|"]
+            lines += ["| `FILE` | Settings by [Kafka's names](settings.md). |"]
+            lines += ["| `-o`, `--override KEY=VALUE` | A setting that goes before the file's; repeatable. |"]
+            continue
+        lines += _help(command)
+        shown = [parameter for parameter in command.params if not parameter.hidden]
+        if shown and not getattr(command, "commands", None):
+            lines += ["", "| option | what it does | default |", "|---|---|---|"]
+            lines += [_parameter(parameter) for parameter in shown]
+    return "\n".join(lines) + "\n"
+
+
+def _commands(commands: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, command in commands.items():
+        if not command.hidden:
+            yield (*path, name), command
+            yield from _commands(getattr(command, "commands", {}), (*path, name))
+
+
+def _help(command: Any) -> list[str]:
+    """Paragraphs as they are, examples as code; terminals' markup is Markdown's."""
+    lines: list[str] = []
+    for paragraph in (command.help or "").split("\n\n"):
+        if lines:
+            lines.append("")
+        if paragraph.startswith("    "):
+            examples = [re.sub(r"\[/?bold\]", "", line).strip() for line in paragraph.splitlines()]
+            lines += ["```shell", *(example.replace("\\[", "[") for example in examples), "```"]
+        else:
+            lines.append(re.sub(r"\[bold\](.*?)\[/bold\]", r"`\1`", paragraph))
+    return lines
+
+
+def _parameter(parameter: Any) -> str:
+    default = parameter.default
+    if parameter.param_type_name == "argument":
+        name = f"`{parameter.metavar or parameter.name.upper()}`"
+    else:
+        named = [*parameter.opts, *parameter.secondary_opts]
+        takes = "" if parameter.is_flag else f" {parameter.metavar or parameter.name.rpartition('_')[2].upper()}"
+        name = ", ".join(f"`{each}`" for each in [*named[:-1], named[-1] + takes])
+    about = parameter.help or ""
+    if parameter.envvar:
+        about += f" Or `{parameter.envvar}`."
+    if isinstance(parameter.show_default, str):
+        shown = parameter.show_default
+    elif default is None or default is False or default == [] or callable(default):
+        shown = "*required*" if parameter.required else ""
+    else:
+        shown = f"`{getattr(default, 'value', default)}`"
+    cells = (cell.replace("|", "\\|").replace("\\[", "[") for cell in (name, about, shown))
+    return f"| {' | '.join(cells)} |".replace("  |", " |")
+
+
+ERRORS_INTRODUCTION = """\
+# Errors
+
+What a broker answers when it cannot do what it was asked. Names and numbers are Kafka's, so that whatever your client
+prints can be looked up here. *Repeated* says whether Kafka's clients take the error for a passing one and repeat the
+request by themselves, usually with fresh metadata: if such an error reaches your application, it has lasted for as long
+as the client was willing to wait.
+
+Errors of Penstock's own clients have names of their own: see [Producer and Consumer](clients.md#errors) and
+[topics as Arrow tables](arrow.md#when-things-go-wrong). `penstock doctor` finds the causes of many of them:
+see [there](doctor.md).
+"""
+# The rooms whose code answers requests. Clients have other uses for the same codes.
+NODE_ROOMS = (
+    "broker",
+    "controller",
+    "groups",
+    "log",
+    "metadata",
+    "model",
+    "raft",
+    "records",
+    "replication",
+    "security",
+    "settings",
+    "transactions",
+)
+
+
+def errors_page() -> str:
+    with (HERE / "errors.toml").open("rb") as file:
+        sections: dict[str, dict[str, str]] = tomllib.load(file)
+    given = errors_given()
+    advised = [ErrorCode[name] for advice in sections.values() for name in advice]
+    if unadvised := given - set(advised):
+        raise SystemExit(f"docs/errors.toml: no advice for {', '.join(sorted(code.name for code in unadvised))}")
+    if unused := set(advised) - given:
+        raise SystemExit(f"docs/errors.toml: nobody gives {', '.join(sorted(code.name for code in unused))}")
+    lines = [NOTICE, "", *ERRORS_INTRODUCTION.splitlines()]
+    for title, advice in sections.items():
+        lines += [
+            "",
+            f"## {title}",
+            "",
+            "| code | error | repeated | what happened | what to do |",
+            "|---:|---|---|---|---|",
+        ]
+        for code in (ErrorCode[name] for name in advice):
+            repeated = "yes" if code.retriable else ""
+            lines.append(f"| {int(code)} | `{code.name}` | {repeated} | {code.text} | {advice[code.name]} |")
+    return "\n".join(lines) + "\n"
+
+
+def errors_given() -> set[ErrorCode]:
+    """Codes that the source of a node names otherwise than to compare with them, alone or as a set."""
+    given: set[ErrorCode] = set()
+    source = HERE.parent / "src" / "penstock"
+    for path in sorted(path for room in NODE_ROOMS for path in (source / room).rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        comparisons = (node for node in ast.walk(tree) if isinstance(node, ast.Compare | ast.MatchValue | ast.Set))
+        compared = {id(inner) for node in comparisons for inner in ast.walk(node)}
+        for node in ast.walk(tree):
+            match node:
+                case ast.Attribute(value=ast.Name(id="ErrorCode"), attr=name) if id(node) not in compared:
+                    given |= {ErrorCode[name]} if name in ErrorCode.__members__ else set()
+    return given - {ErrorCode.NONE}
+
+
+PAGES = {
+    "settings.md": settings_page,
+    "apis.md": apis_page,
+    "metrics.md": metrics_page,
+    "cli.md": cli_page,
+    "errors.md": errors_page,
+}
 
 
 def main() -> None:
     for name, page in PAGES.items():
         (HERE / name).write_text(page(), encoding="utf-8")
+    runpy.run_path(str(HERE / "pictures" / "draw.py"), run_name="__main__")
 
 
 if __name__ == "__main__":

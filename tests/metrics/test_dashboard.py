@@ -63,3 +63,25 @@ def test_panels_do_not_overlap() -> None:
         assert not cells & taken, panel["title"]
         assert all(x < 24 for x, _ in cells)
         taken |= cells
+
+
+def test_grafana_can_import_it() -> None:
+    """The parts of Grafana's model that a dashboard cannot do without, and names that are used are declared."""
+    dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+    assert {"title", "uid", "schemaVersion", "templating", "time", "panels"} <= dashboard.keys()
+    assert "id" not in dashboard  # Grafana gives one
+    variables = dashboard["templating"]["list"]
+    declared = {variable["name"] for variable in variables}
+    used = set(re.findall(r"\$\{?(\w+)", DASHBOARD.read_text(encoding="utf-8")))
+    assert {name for name in used if not name.startswith("__")} == declared
+    for variable in variables:
+        if variable["type"] == "query":
+            for metric in re.findall(r"label_values\((\w+),", variable["query"]["query"]):
+                family_of(metric)
+    for panel in panels():
+        assert panel["type"] in {"row", "stat", "timeseries"}
+        targets = panel.get("targets", [])
+        assert bool(targets) == (panel["type"] != "row"), panel["title"]
+        assert len({target["refId"] for target in targets}) == len(targets)
+        for part in (panel, *targets) if targets else ():
+            assert part["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
