@@ -93,6 +93,23 @@ def test_batches_follow_one_another_and_new_partitions_are_read_from_their_begin
         assert read(planning, planning.pieces(second, third)) == [0, 1, 2, 3, 4]
 
 
+def test_what_there_is_may_end_before_the_end(cluster: Cluster, new_topic: NewTopic) -> None:
+    topic = new_topic(partitions=2)
+    write(cluster.bootstrap, topic, 100)
+    until = json.dumps({topic: {"0": 70, "1": 5}})
+    with planner(cluster.bootstrap, topic, maxOffsetsPerTrigger="60", untilOffsets=until) as planning:
+        start = planning.initial()
+        planning.stop_at_present()
+        first = planning.latest(start, everything=False)
+        assert first == at(topic, 60, 0)
+        second = planning.latest(first, everything=False)
+        assert second == planning.latest(second, everything=False) == at(topic, 70, 0)
+    with planner(cluster.bootstrap, topic, untilOffsets=json.dumps({topic: {"0": 70}})) as planning:
+        planning.initial()
+        with pytest.raises(BadOption, match=f"untilOffsets says nothing of {topic}-1"):
+            planning.stop_at_present()
+
+
 def test_an_idle_query_waits_at_the_broker_and_hears_of_a_record_at_once(cluster: Cluster, new_topic: NewTopic) -> None:
     topic = new_topic(partitions=2)
     with planner(cluster.bootstrap, topic) as planning:

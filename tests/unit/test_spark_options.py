@@ -88,6 +88,8 @@ def test_what_is_read_is_said_in_one_of_three_ways() -> None:
         ({"subscribe": "a", "startingTimestamp": "today"}, "startingTimestamp='today' is not a number"),
         ({"subscribe": "a", "startingOffsetsByTimestamp": '{"a": {"0": -1}}'}, "in milliseconds since 1970"),
         ({"subscribe": "a", "startingOffsetsByTimestampStrategy": "skip"}, "is not one of error, latest"),
+        ({"subscribe": "a", "untilOffsets": "latest"}, "untilOffsets='latest' is not like"),
+        ({"subscribe": "a", "untilOffsets": '{"a": {"0": -1}}'}, "untilOffsets has no words for earliest and latest"),
         ({"subscribe": "a", "maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger='0' is not a number from 1 on"),
         ({"subscribe": "a", "maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"}, "is more than"),
         ({"subscribe": "a", "maxTriggerDelay": "soon"}, "maxTriggerDelay='soon' is not a time like"),
@@ -126,6 +128,7 @@ def test_a_bootstrap_address_is_needed() -> None:
         ({"startingOffsets": '{"orders": {"0": -1}}'}, "cannot be latest"),
         ({"endingOffsets": "earliest"}, "cannot be earliest"),
         ({"endingOffsets": '{"orders": {"0": -2}}'}, "cannot be earliest"),
+        ({"untilOffsets": '{"orders": {"0": 5}}'}, "untilOffsets is for streams"),
         (
             {"startingOffsets": '{"orders": {"0": 5}}', "endingOffsets": '{"orders": {"0": 4}}'},
             "orders-0: endingOffsets says 4, before startingOffsets's 5",
