@@ -294,4 +294,26 @@ CASES: dict[str, tuple[str, list[str]]] = {
         '6:48: error: no sink "ot"; did you mean "out"?',
         end=END,
     ),
+    "databases": case(
+        """\
+        steps:
+          each: {sql: "SELECT id, explode(sequence(1, id)) AS part FROM orders"}
+          sums: {sql: "SELECT id, count(*) AS n FROM orders GROUP BY id"}
+        sinks:
+          a: {from: orders, format: postgres, key: idd}
+          b: {from: each, format: elasticsearch, table: parts}
+          c: {from: sums, format: postgres, table: sums, key: id, on_error: dead-letter}
+          d: {from: orders, format: parquet, path: /d, table: orders, roll_bytes: 0}
+          e: {from: orders, format: postgress}
+        """,
+        '10:3: error: postgres needs a "table"',
+        '10:44: error: no column "idd"; did you mean "id"?',
+        "11:3: error: rows of this table are not told apart by their records: a record can make several; "
+        'say by "key" how',
+        "12:69: error: rows of this table cannot become dead letters: it aggregates or takes away duplicates; "
+        "choose another",
+        '13:55: error: "table" has no meaning for parquet',
+        "13:75: error: files cannot be smaller than a byte",
+        '14:29: warning: "postgress" is left to Spark and its jars; did you mean "postgres"?',
+    ),
 }

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 
 from penstock.pipelines.analysis import analyse
 from penstock.pipelines.batches import BatchWriter
+from penstock.pipelines.checkpoints import guard
 from penstock.pipelines.files import Files
 from penstock.pipelines.heads import Sources, head, own_session
 from penstock.pipelines.loading import Loaded
@@ -39,6 +40,7 @@ from penstock.pipelines.reporting import Reporter
 from penstock.pipelines.reports import Control, PipelineReport, State, state_of
 from penstock.pipelines.runs import RunLog, rows_of
 from penstock.pipelines.secrets import redacted
+from penstock.pipelines.shapes import shape_of
 from penstock.pipelines.tables import beside
 
 if TYPE_CHECKING:
@@ -62,12 +64,13 @@ class Backoff:
         self._chance = chance
         self.failures = 0
 
-    def failed(self, ran_seconds: float) -> float | None:
-        """Seconds to wait, with some chance in it so that many do not come back at once; None: give up."""
+    def failed(self, ran_seconds: float, *, patient: bool = False) -> float | None:
+        """Seconds to wait, with some chance in it so that many do not come back at once; None: give up, which who is
+        patient never does."""
         if ran_seconds >= self._policy.healthy_after.seconds:
             self.failures = 0
         self.failures += 1
-        if self.failures > self._policy.attempts:
+        if self.failures > self._policy.attempts and not patient:
             return None
         whole = self._policy.backoff.seconds * 2 ** min(self.failures - 1, 30)
         return float(min(whole, self._policy.backoff_max.seconds) * (0.75 + self._chance() / 4))
@@ -100,6 +103,7 @@ class Runner:
         self.metrics: str | None = None
         """The address at which the metrics of this run are, if they are anywhere."""
         self._backfill_of = backfill_of
+        self._application = session.sparkContext.applicationId
         self._root = beside(loaded.pipeline.checkpoints, loaded.directory)
         self._run_id = str(uuid.uuid4())
         self._started_ms = _now_ms()
@@ -133,7 +137,7 @@ class Runner:
             file=self.loaded.file,
             environment=self.loaded.environment,
             backfill_of=self._backfill_of,
-            application=self.session.sparkContext.applicationId,
+            application=self._application,
             driver=f"{socket.gethostname()}:{os.getpid()}",
             metrics=self.metrics,
             started_ms=self._started_ms,
@@ -153,6 +157,13 @@ class Runner:
                 if not self.stopping.is_set():
                     self._watch([_Watch(self, query, once=True)], tick)
 
+    def _guard_checkpoints(self) -> None:
+        """No query goes on from a checkpoint that was made by what it no longer is."""
+        pipeline, directory = self.loaded.pipeline, self.loaded.directory
+        for name, query in self.queries.items():
+            shape = shape_of(pipeline, self.analysis, query, directory, self.bootstrap)
+            guard(Files(self.session, self.checkpoints), self.checkpoint(name), name, shape)
+
     @contextlib.contextmanager
     def _reported(self, tick: Callable[[], None]) -> Iterator[None]:
         """The cluster hears how the pipeline is, and how it ends; where there is no cluster, nobody does."""
@@ -160,6 +171,7 @@ class Runner:
         if uses_cluster(self.loaded.pipeline, self.queries.values()):
             reporter.start()
         try:
+            self._guard_checkpoints()
             yield
             self._end = ("stopped" if self.stopping.is_set() else "ended", None)
         except PipelineFailed as failure:
@@ -208,6 +220,7 @@ class _Watch(threading.Thread):
         self._status = runner.status[query.name]
         self._backoff = Backoff(runner.loaded.pipeline.restart, random.random)
         self._session: SparkSession | None = None
+        self._writer: BatchWriter | None = None
         self.failure: str | None = None
 
     def run(self) -> None:
@@ -221,9 +234,11 @@ class _Watch(threading.Thread):
             except Exception as error:  # noqa: BLE001  # whatever ends a query is told, and tried again
                 message = message_of(error)
             self._backoff.failures = self._status.failures  # 0, if a batch has succeeded
-            pause = self._backoff.failed(time.monotonic() - began)
-            self._status.failed(message, self._backoff.failures, None if stopping.is_set() else pause)
-            if pause is None or stopping.is_set():
+            # A server that is down is waited for, however long it takes, unless somebody waits for the end of this.
+            patient = not self._once and self._writer is not None and bool(self._writer.unavailable)
+            pause = self._backoff.failed(time.monotonic() - began, patient=patient)
+            self._status.failed(message, self._backoff.failures, pause)
+            if pause is None:
                 times = f" {self._backoff.failures} times" if self._backoff.failures > 1 else ""
                 self.failure = f'query "{self._query.name}" failed{times}: {message}'
                 return
@@ -235,7 +250,9 @@ class _Watch(threading.Thread):
         runner, query = self._runner, self._query
         session = self._session = self._session or self._own_session()
         pipeline, analysis, directory = runner.loaded.pipeline, runner.analysis, runner.loaded.directory
-        writer = BatchWriter(pipeline, analysis, query, directory, runner.bootstrap, runner.sources, self._status.wrote)
+        writer = self._writer = BatchWriter(
+            pipeline, analysis, query, directory, runner.bootstrap, runner.sources, self._status.wrote
+        )
         if query.drive != "stream":
             self._tables(session, writer)
             writer.close()

@@ -53,7 +53,7 @@ class Merge:
         return f"""DO $$
             DECLARE r record;
             BEGIN
-                FOR r IN SELECT * FROM {self.stage} r WHERE {self._counts} ORDER BY {PARTITION}, {ROW} LOOP
+                FOR r IN SELECT * FROM {self.stage} WHERE {self._counts} ORDER BY {PARTITION}, {ROW} LOOP
                     BEGIN
                         INSERT INTO {self.table} ({listed(self.columns)}) VALUES ({self._values}) {self._conflict};
                     EXCEPTION WHEN data_exception OR integrity_constraint_violation THEN
@@ -66,7 +66,7 @@ class Merge:
     @property
     def _counts(self) -> str:
         tasks = ", ".join(f"({partition}, {attempt})" for partition, attempt in self.tasks)
-        return f"(r.{PARTITION}, r.{ATTEMPT}) IN ({tasks})"
+        return f"({PARTITION}, {ATTEMPT}) IN ({tasks})"
 
     @property
     def _values(self) -> str:

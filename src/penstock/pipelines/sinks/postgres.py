@@ -55,6 +55,8 @@ _TYPES = {
     "map": "jsonb",
     "struct": "jsonb",
 }
+_AWAY = ("08", "40", "53", "57")
+"""Classes of errors that pass: connections, conflicts, resources, somebody who interfered."""
 _FOR_A_WHILE = ("the database system is", "too many", "remaining connection slots", "terminating connection")
 
 
@@ -205,7 +207,7 @@ def reached(sink: str) -> Iterator[None]:
         yield
     except psycopg.OperationalError as error:
         said = " ".join(str(error).split())
-        if "FATAL" in said and not any(each in said for each in _FOR_A_WHILE):
+        if _says_no(error.sqlstate, said):
             raise PipelineFailed(f'sink "{sink}": {said}') from error
         raise SinkUnavailable(f'sink "{sink}": PostgreSQL: {said}') from error
     except psycopg.errors.InvalidColumnReference as error:  # ON CONFLICT without an index
@@ -213,6 +215,13 @@ def reached(sink: str) -> Iterator[None]:
         raise PipelineFailed(f'sink "{sink}": {" ".join(str(error).split())}; {way_out}') from error
     except psycopg.Error as error:
         raise PipelineFailed(f'sink "{sink}": {" ".join(str(error).split())}') from error
+
+
+def _says_no(state: str | None, said: str) -> bool:
+    """Whether a server that is there will not have us. Who cannot connect is told so in words only."""
+    if state is not None:
+        return state[:2] not in _AWAY
+    return "FATAL" in said and not any(each in said for each in _FOR_A_WHILE)
 
 
 def _copy(

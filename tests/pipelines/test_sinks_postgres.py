@@ -1,0 +1,131 @@
+"""The sink for PostgreSQL on a real server, without Spark: what its statements do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from inline_frames import InlineFrame, inline
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from penstock.pipelines.problems import PipelineFailed
+from penstock.pipelines.sinks import ORIGIN, Destination, Refused, SinkUnavailable
+from penstock.pipelines.sinks.postgres import PostgresSink
+from postgres_server import PASSWORD, PostgresServer, postgres_server
+
+SCHEMA = {"id": LongType(), "name": StringType(), ORIGIN: StringType()}
+MODULE = "penstock.pipelines.sinks.postgres"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    inline(monkeypatch, MODULE)
+
+
+def sink(server: PostgresServer, table: str, **more: Any) -> Any:
+    return PostgresSink(Destination("shop", "orders", table, options=server.options, table=table, **more))
+
+
+def test_batches(server: PostgresServer) -> None:
+    """Tasks that ran twice count once; a batch that comes twice counts once; the last of a key counts; a late batch is
+    passed over."""
+    rows = InlineFrame(
+        SCHEMA, [("1", "a", "t-0-0"), ("2", None, "t-0-1"), ("1", "b", "t-0-2")], [], [("3", "", "t-1-0")]
+    )
+    keyed, added = (sink(server, name, key=key) for name, key in (("keyed", ("id",)), ("added", ())))
+    for each in (keyed, added):
+        assert each.write(rows, 0) == []
+        assert each.write(rows, 0) == []
+        assert each.write(InlineFrame(SCHEMA), 1) == []
+        assert each.write(InlineFrame(SCHEMA, [("9", "late", "t-0-3")]), 0) == []
+
+    assert server.query("SELECT * FROM keyed ORDER BY id") == [(1, "b"), (2, None), (3, "")]
+    assert server.query("SELECT * FROM added ORDER BY id, name") == [(1, "a"), (1, "b"), (2, None), (3, "")]
+    assert server.query("SELECT count(*) FROM pg_class WHERE relname LIKE 'penstock_stage%'") == [(0,)]
+
+
+def test_rows_that_are_refused(server: PostgresServer) -> None:
+    """The others are written; the refused ones are told each time, without a second look."""
+    server.query("CREATE TABLE narrow (id int PRIMARY KEY, name varchar(3) NOT NULL)")
+    good, long, zero, null = ("1", "a", "t-0-0"), ("2", "long", "t-0-1"), ("3", "\0", "t-0-2"), ("4", None, "t-0-3")
+    rows = InlineFrame(SCHEMA, [good, long], [zero, null])
+    patient = sink(server, "narrow", key=("id",), refusals=True)
+
+    refused = patient.write(rows, 0)
+
+    assert server.query("SELECT * FROM narrow") == [(1, "a")]
+    assert {each.origin: each.reason for each in refused} == {
+        "t-0-1": "value too long for type character varying(3)",
+        "t-0-2": 'column "name" has a character of code 0, which PostgreSQL has not',
+        "t-0-3": 'null value in column "name" of relation "narrow" violates not-null constraint',
+    }
+    assert sorted(map(str, sink(server, "narrow", key=("id",), refusals=True).write(rows, 0))) == sorted(
+        map(str, refused)
+    )
+    with pytest.raises(PipelineFailed, match="is refused: value too long"):
+        sink(server, "narrow", key=("id",)).write(InlineFrame(SCHEMA, [("5", "b", "t-0-4"), long]), 1)
+    assert server.query("SELECT * FROM narrow") == [(1, "a")]
+    assert all(isinstance(each, Refused) for each in refused)
+
+
+def test_types_are_the_tables(server: PostgresServer) -> None:
+    server.query("CREATE TABLE typed (id int, tags text[], doc jsonb, bytes bytea, at timestamptz, exact numeric(6,2))")
+    schema = {
+        "id": IntegerType(),
+        "tags": ArrayType(StringType()),
+        "doc": StructType(),
+        "bytes": BinaryType(),
+        "at": TimestampType(),
+        "exact": DecimalType(6, 2),
+    }
+    values = ("1", '["x","y"]', '{"a":1}', "\\x00ff", "2026-05-01T12:00:00.250000Z", "1.50")
+
+    sink(server, "typed").write(InlineFrame(schema, [values, ("2", *[None] * 5)]), 0)
+
+    found = server.query(
+        "SELECT id, tags, doc, bytes, extract(epoch FROM at)::text, exact::text FROM typed ORDER BY id"
+    )
+    assert found == [(1, ["x", "y"], {"a": 1}, b"\x00\xff", "1777636800.250000", "1.50"), (2, *[None] * 5)]
+
+
+def test_what_is_said(server: PostgresServer) -> None:
+    """Who is wrong, or away, and never the password."""
+    server.query("CREATE TABLE plain (id int, nam text)")
+    rows = InlineFrame(SCHEMA, [("1", "a", "t-0-0")])
+    with pytest.raises(PipelineFailed, match=r'table plain has no column "name"; did you mean "nam"'):
+        sink(server, "plain").write(rows, 0)
+    with pytest.raises(
+        PipelineFailed, match=r'no unique or exclusion constraint .* create a unique index over .* "key"'
+    ):
+        server.query("CREATE TABLE unkeyed (id int, name text)")
+        sink(server, "unkeyed", key=("id",)).write(rows, 0)
+    wrong = Destination("shop", "orders", "x", options={**server.options, "password": "not-it"}, table="plain")
+    with pytest.raises(PipelineFailed, match="password authentication failed"):
+        PostgresSink(wrong).write(rows, 0)  # type: ignore[arg-type]
+
+    away = sink(server, "away")
+    server.stop()
+    try:
+        with pytest.raises(SinkUnavailable, match='sink "away": PostgreSQL: ') as told:
+            away.write(rows, 0)
+        assert PASSWORD not in str(told.value)
+    finally:
+        server.start()
+    assert away.write(rows, 0) == []
+    assert server.query("SELECT * FROM away") == [(1, "a")]
