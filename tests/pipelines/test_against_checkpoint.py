@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.cli.main import run
 from penstock.pipelines.analysis import analyse
 from penstock.pipelines.documents import parse
 from penstock.pipelines.edits import compare, worst
@@ -52,7 +54,8 @@ def shapes(text: str) -> dict[str, QueryShape]:
     pipeline = bind(parse(text, "shop.yaml"), "shop.yaml").pipeline
     analysis = analyse(pipeline)
     assert analysis.findings == []
-    return {name: shape_of(pipeline, analysis, query, ".") for name, query in plan(pipeline, analysis).items()}
+    queries = plan(pipeline, analysis)
+    return {name: shape_of(pipeline, analysis, query, ".", pipeline.bootstrap) for name, query in queries.items()}
 
 
 def verdicts(was: str, now: str) -> dict[str, str]:
@@ -201,3 +204,34 @@ def test_what_is_done_batch_by_batch_is_safe_to_edit(seed: int, edit: int) -> No
 
     assert worst(compare(old, replace(old, **by_batch), "s")) == "safe"
     assert worst(compare(old, replace(new, **by_batch), "s")) == worst(compare(old, new, "s"))
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(FILE)
+    for name, shape in shapes(FILE).items():
+        place = tmp_path / "checkpoints" / "shop" / name
+        place.mkdir(parents=True)
+        (place / "shape.json").write_text(json.dumps(shape.to_json()))
+    file.write_text(FILE.replace("sum(amount)", "max(amount)").replace("topic: pairs}", "topic: pairs2}"))
+
+    assert run(["pipeline", "validate", str(file), "--against-checkpoint"]) == 1
+
+    output = capsys.readouterr()
+    assert sorted(output.out.splitlines()) == [
+        "bills: unchanged",
+        "both: unchanged",
+        "orders: unchanged",
+        "pairs: safe",
+        "refunds: unchanged",
+        "totals: new checkpoint",
+    ]
+    assert output.err == (
+        f'{file}:26:3: safe: query "pairs": it wrote to topic pairs; what it wrote stays there\n'
+        f'{file}:15:3: new checkpoint: query "totals": its state was made of: SUM(amount); give "totals" in steps '
+        "another name and it begins anew\n"
+    )
+
+    assert run(["pipeline", "validate", str(file), "--against-checkpoint", "--json"]) == 1
+    verdicts = {each["query"]: each["verdict"] for each in json.loads(capsys.readouterr().out)}
+    assert verdicts["totals"] == "new checkpoint"

@@ -39,7 +39,19 @@ _TEST_MASTER = "local[2]"
 
 
 @app.command()
-def validate(file: File, env: Environment = None, settings: Settings = None, json: Json = False) -> None:
+def validate(
+    file: File,
+    env: Environment = None,
+    settings: Settings = None,
+    json: Json = False,
+    analyze: Annotated[
+        bool, typer.Option("--analyze", help="Have Spark plan it, too; say the types of all columns.")
+    ] = False,
+    against_checkpoint: Annotated[
+        bool,
+        typer.Option("--against-checkpoint", help="Say what became of the checkpoints by edits since the last run."),
+    ] = False,
+) -> None:
     """Say all that is wrong with a pipeline, without Spark, Java or brokers.
 
     Every problem has file, line and column. Without --env, the file and each of its environments are looked at.
@@ -48,8 +60,18 @@ def validate(file: File, env: Environment = None, settings: Settings = None, jso
 
         penstock pipeline validate orders.yaml
         penstock pipeline validate orders.yaml --env prod --set minimum=10
+        penstock pipeline validate orders.yaml --analyze
+        penstock pipeline validate orders.yaml --against-checkpoint
     """
+    from penstock.cli.pipeline_validate import analyzed, compared
     from penstock.pipelines.validating import validate as problems_of
+
+    if analyze or against_checkpoint:
+        loaded = checked(file, env, settings)
+        fine = compared(loaded, lambda: _session(loaded, None, quick=True), json) if against_checkpoint else True
+        if analyze:
+            fine = analyzed(loaded, _session(loaded, _TEST_MASTER, quick=True), json) and fine
+        raise typer.Exit(0 if fine else 1)
 
     problems = problems_of(file, env, parse_pairs("--set", settings or ()))
     errors = sum(problem.severity == "error" for problem in problems)

@@ -7,7 +7,7 @@ start. `validate --against-checkpoint` says the same, and of all queries at once
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +51,7 @@ def guard(files: Files, checkpoint: str, query: str, shape: QueryShape) -> None:
         for edit in compare(before, shape, query):
             if edit.verdict != "safe":
                 place = "".join(f"{part}: " for part in edit.path)
-                raise PipelineFailed(f"{place}{edit.message}; {way_out(edit.verdict, query, shape)}")
+                raise PipelineFailed(f"{place}{edit.message}; {way_out(edit.verdict, query, shape.sources)}")
     if before != shape:
         files.write_note(f"{checkpoint}/{NOTE}", shape.to_json())
 
@@ -66,8 +66,8 @@ def against_checkpoints(loaded: Loaded, read: ReadNote) -> Iterator[Comparison]:
         yield Comparison(name, compare(before, after, name) if before is not None else [], before is not None)
 
 
-def way_out(verdict: Verdict, query: str, shape: QueryShape) -> str:
-    section = "sources" if query in shape.sources else "steps"
+def way_out(verdict: Verdict, query: str, sources: Container[str]) -> str:
+    section = "sources" if query in sources else "steps"
     if verdict == "refused":
         return f'undo the edit, or give "{query}" in {section} another name and it begins anew'
     return f'give "{query}" in {section} another name and it begins anew'
