@@ -299,6 +299,34 @@ def pipeline() -> Canvas:
     return canvas
 
 
+def exactly_once() -> Canvas:
+    canvas = Canvas(
+        780, 400, "The sink of Spark: tasks write, the driver decides, and whoever comes next carries it out"
+    )
+    tasks, driver, brokers = 100, 370, 680
+    for name, x in (("tasks, on executors", tasks), ("driver", driver), ("brokers", brokers)):
+        canvas.box(x - 80, 20, 160, 34, name, look="teal" if x == brokers else "gold")
+        canvas.line((x, 54), (x, 370), dashed=True)
+    steps = (
+        (tasks, brokers, "rows: a transaction a task, left open"),
+        (tasks, driver, "which transaction it is"),
+        (driver, brokers, "all open, still the same? prepare them"),
+        (driver, brokers, "the decision: transactions of batch 7"),
+        (driver, driver, "from here on batch 7 is written, whoever dies"),
+        (driver, brokers, "commit each of them"),
+        (driver, brokers, "abort what attempts that lost left open"),
+        (driver, driver, "Spark notes batch 7 in the checkpoint"),
+    )
+    for index, (source, target, words) in enumerate(steps):
+        y = 90 + 38 * index
+        if source == target:
+            canvas.box(source - 170, y - 18, 340, 28, words, look="rose" if index == 4 else "plain")
+            continue
+        canvas.arrow((source, y), (target, y))
+        canvas.text(source + 8, y - 6, words, "small", "start")
+    return canvas
+
+
 PICTURES: dict[str, Callable[[], Canvas]] = {
     "topic.svg": topic,
     "segments.svg": segments,
@@ -307,6 +335,7 @@ PICTURES: dict[str, Callable[[], Canvas]] = {
     "kraft.svg": kraft,
     "transaction.svg": transaction,
     "pipeline.svg": pipeline,
+    "exactly-once.svg": exactly_once,
 }
 
 
