@@ -33,7 +33,8 @@ log = logging.getLogger("penstock.pipelines")
 _REQUEST_SECONDS = 2.0
 _LISTEN_SECONDS = 0.25
 _AGAIN_SECONDS = 2.0
-_CLOSE_SECONDS = 5.0
+_LAST_WORD_SECONDS = 3.0
+_CLOSE_SECONDS = 6.0
 
 
 class Reporter:
@@ -43,6 +44,7 @@ class Reporter:
         self._obey = obey
         self._control_key = f"{CONTROL_KEY}{report().name}".encode()
         self._closing = threading.Event()
+        self._give_up_at = 0.0
         self._told: PipelineReport | None = None
         self._troubled = False
         self._topic: PipelinesTopic | None = None
@@ -54,6 +56,7 @@ class Reporter:
 
     def close(self) -> None:
         """Say the last word, within a few seconds."""
+        self._give_up_at = time.monotonic() + _LAST_WORD_SECONDS
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join(_CLOSE_SECONDS)
@@ -71,6 +74,9 @@ class Reporter:
                 if not self._troubled:
                     log.warning("%s cannot be told how the pipeline is: %s", self._bootstrap, error)
                 self._troubled = True
+                if ended and time.monotonic() < self._give_up_at:
+                    ended = False
+                    time.sleep(_LISTEN_SECONDS)
                 self._closing.wait(_AGAIN_SECONDS)
         if self._orders is not None:
             self._orders.close()
