@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = ["QueryProgress", "queries", "session", "watch"]
 
-_HOMES = {"QueryProgress": "query_progress", "queries": "pipelines", "watch": "progress"}
+_HOMES = {
+    "Pipeline": "penstock.pipelines",  # which stands above this room, and is its door for pipelines in Python
+    "QueryProgress": "penstock.spark.query_progress",
+    "queries": "penstock.spark.pipelines",
+    "watch": "penstock.spark.progress",
+}
 
 
 def __getattr__(name: str) -> object:
@@ -29,4 +34,4 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(_HOMES[name]), name)
