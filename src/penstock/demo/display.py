@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
-from typing import Any
+from io import StringIO
 
 from rich.console import Console, Group, RenderableType
 from rich.layout import Layout
@@ -264,11 +265,8 @@ def _latency(latencies: Latencies) -> str:
 
 
 def recorded(display: Display, width: int, height: int, title: str) -> str:
-    """The page as a picture, in SVG."""
-    from io import StringIO
-
+    """The page as a picture, in SVG, in whatever font of fixed width a reader has: none is fetched from elsewhere."""
     console = Console(record=True, width=width, height=height, file=StringIO(), force_terminal=True)
     console.print(display.page(console), height=height)
-    export: Any = console.export_svg
-    svg: str = export(title=title)
-    return svg
+    svg = console.export_svg(title=title)
+    return re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL).replace("Fira Code", "monospace")
