@@ -1,0 +1,190 @@
+"""A pipeline that runs, seen and told from outside: list, status, stop, metrics, and a backfill beside it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from penstock import Admin
+from penstock.arrow import read_table, write_table
+from penstock.cli.pipeline_run import backfill_runner
+from penstock.pipelines.backfill import Backfill, BackfillRefused
+from penstock.pipelines.metrics import PipelineMetrics
+from penstock.pipelines.operating import reports
+from penstock.pipelines.running import Runner
+from penstock.pipelines.validating import load_checked
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from conftest import CommandLine
+    from penstock.testing import Cluster
+
+NewTopic = Callable[..., str]
+TIMEOUT_S = 300
+
+FILE = """\
+name: {name}
+bootstrap: {bootstrap}
+checkpoints: checkpoints
+restart: {{attempts: 1000, backoff: 50ms, backoff_max: 100ms}}
+sources:
+  orders: {{topic: {orders}, value: {{format: json, schema: "id BIGINT NOT NULL, amount DOUBLE"}}}}
+steps:
+  passed: {{python: "{module}:passed", from: orders}}
+sinks:
+  copies: {{from: passed, topic: {copies}, key: id}}
+dead_letters: {{topic: {dead}}}
+"""
+
+# Down as long as the file is there, and a batch takes as long as the other is there.
+MODULE = """\
+import os, time
+
+def passed(rows):
+    if os.path.exists({down!r}):
+        raise ConnectionError("the sink is down")
+    while os.path.exists({slow!r}):
+        open({writing!r}, "w").close()
+        time.sleep(0.01)
+    return rows
+"""
+
+
+def eventually(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not within {TIMEOUT_S} s"
+        time.sleep(0.05)
+    return found
+
+
+class Shop:
+    """A pipeline, and a hand on its sink."""
+
+    def __init__(self, cluster: Cluster, new_topic: NewTopic, place: Path, unique_topic: Callable[[str], str]) -> None:
+        self.cluster = cluster
+        self.name = unique_topic("shop")
+        self.topics = {name: new_topic() for name in ("orders", "copies", "dead")}
+        self.down, self.slow, self.writing = place / "down", place / "slow", place / "writing"
+        module = unique_topic("passing").replace("-", "_")
+        (place / f"{module}.py").write_text(
+            MODULE.format(down=str(self.down), slow=str(self.slow), writing=str(self.writing))
+        )
+        self.file = place / "shop.yaml"
+        self.file.write_text(FILE.format(name=self.name, bootstrap=cluster.bootstrap, module=module, **self.topics))
+        self.loaded, _ = load_checked(str(self.file))
+
+    def produce(self, *values: str) -> None:
+        write_table(self.cluster.bootstrap, self.topics["orders"], pa.table({"value": values}))
+
+    def copied(self, topic: str | None = None) -> list[int]:
+        table = read_table(self.cluster.bootstrap, topic or self.topics["copies"], value="string", columns=["value"])
+        return sorted(json.loads(text)["id"] for text in table["value"].to_pylist())
+
+
+def order(number: int) -> str:
+    return json.dumps({"id": number, "amount": 1.5})
+
+
+@pytest.fixture
+def shop(cluster: Cluster, new_topic: NewTopic, tmp_path: Path, unique_topic: Callable[[str], str]) -> Iterator[Shop]:
+    made = Shop(cluster, new_topic, tmp_path, unique_topic)
+    yield made
+    made.down.unlink(missing_ok=True)
+    made.slow.unlink(missing_ok=True)
+
+
+@pytest.mark.timeout(600)
+def test_a_pipeline_is_seen_and_stopped_between_two_batches(
+    spark: SparkSession, cluster: Cluster, shop: Shop, cli: CommandLine
+) -> None:
+    shop.down.touch()
+    shop.produce(order(1), order(2), "poison")
+    with PipelineMetrics("127.0.0.1:0") as metrics:
+        runner = Runner(shop.loaded, spark)
+        metrics.show(runner)
+        thread = threading.Thread(target=runner.run)
+        thread.start()
+        try:
+            _seen(shop, runner, cli, metrics.address)
+            _stopped(shop, runner, cli)
+        finally:
+            runner.cut()
+            thread.join(TIMEOUT_S)
+    assert shop.copied() == [1, 2, 3]
+    status, _, err = cli("pipeline", "stop", shop.name, "-b", cluster.bootstrap)
+    assert (status, f"{shop.name} does not run: it stopped" in err) == (1, True)
+    status, out, _ = cli("pipeline", "list", "-b", cluster.bootstrap)
+    assert (status, [line.split()[1] for line in out.splitlines() if line.startswith(shop.name)]) == (0, ["stopped"])
+
+    # Some of it again, beside the pipeline: 2, poison, 3. Called once more there is nothing to do.
+    wanted = Backfill(name=f"{shop.name}-again", begin="offset:1", end="offset:4", suffix=".again")
+    for rows in (3, 0):
+        backfill = backfill_runner(shop.loaded, wanted, cluster.bootstrap, lambda: spark)
+        backfill.run_once()
+        assert shop.copied(shop.topics["copies"] + ".again") == [2, 3]
+        assert [query.rows_in for query in backfill.report().queries] == [rows]
+    told = reports(cluster.bootstrap)[wanted.name]
+    assert (told.state, told.backfill_of) == ("ended", shop.name)
+    with Admin(cluster.bootstrap) as admin:
+        assert admin.groups.find(f"spark-{wanted.name}.orders") is not None
+    with pytest.raises(BackfillRefused, match="was begun with to"):
+        backfill_runner(shop.loaded, dataclasses.replace(wanted, end="latest"), cluster.bootstrap, lambda: spark)
+
+    # What was produced while it was stopped is there when it runs again, once.
+    Runner(shop.loaded, spark).run_once()
+    assert shop.copied() == [1, 2, 3, 4]
+
+
+def _seen(shop: Shop, runner: Runner, cli: CommandLine, address: str) -> None:
+    bootstrap = shop.cluster.bootstrap
+
+    def backing_off() -> Any:
+        report = reports(bootstrap).get(shop.name)
+        return report if report is not None and report.queries[0].failures >= 2 else None
+
+    # Its sink is down: it tries again and again, and says so.
+    report = eventually(backing_off)
+    assert report.last_error == 'query "orders": ConnectionError: the sink is down'
+    assert report.queries[0].restarts >= 2
+
+    # It is up again: nothing is lost, and nothing there twice.
+    shop.down.unlink()
+    eventually(lambda: runner.report().queries[0].batches)
+    assert shop.copied() == [1, 2]
+    (query,) = runner.report().queries
+    assert (query.rows_in, query.rows_out, query.dead_letters) == (3, {"copies": 2}, 1)
+    assert (query.failures, query.groups) == (0, (f"spark-{shop.name}.orders",))
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=TIMEOUT_S) as page:
+        lines = page.read().decode().splitlines()
+    labels = f'{{pipeline="{shop.name}",query="orders"}}'
+    assert f"penstock_pipeline_dead_letters_total{labels} 1.0" in lines
+    status, out, err = cli("pipeline", "status", shop.name, "-b", bootstrap)
+    assert (status, out.splitlines()[0].startswith(f"{shop.name}: running for")) == (0, True)
+    assert "and has recovered: ConnectionError: the sink is down" in err
+
+
+def _stopped(shop: Shop, runner: Runner, cli: CommandLine) -> None:
+    """A stop lets the batch under way end, and begins no other."""
+    shop.slow.touch()
+    shop.produce(order(3))
+    eventually(shop.writing.exists)
+    shop.produce(order(4))
+    answers: list[Any] = []
+    command = ("pipeline", "stop", shop.name, "--timeout", "300", "-b", shop.cluster.bootstrap)
+    stopping = threading.Thread(target=lambda: answers.append(cli(*command)))
+    stopping.start()
+    eventually(runner.stopping.is_set)
+    shop.slow.unlink()
+    stopping.join(TIMEOUT_S)
+    assert answers == [(0, f"{shop.name}: stopped\n", "")]
