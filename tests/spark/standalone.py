@@ -74,12 +74,17 @@ class StandaloneCluster:
         self.wait_until(lambda: self.state()["status"] == "ALIVE", "the master")
 
     def start_worker(self) -> int:
-        """Its index in `workers`. It still has to register: `wait_for_workers`."""
+        """Its index in `workers`. It still has to register: `wait_for_workers`.
+
+        Each has an address of its own: Spark does not start a second attempt of a task on the machine of the first.
+        """
         number = len(self.workers)
+        address = f"127.0.0.{number + 1}"
         size = ["--cores", str(self._cores), "--memory", self._memory]
-        where = ["--host", "127.0.0.1", "--webui-port", "0", "--work-dir", os.path.join(self.directory, "work")]
+        where = ["--host", address, "--webui-port", "0", "--work-dir", os.path.join(self.directory, "work")]
         worker = "org.apache.spark.deploy.worker.Worker"
-        self.workers.append(self._start(f"worker-{number}", worker, *where, *size, self.master))
+        started = self._start(f"worker-{number}", worker, *where, *size, self.master, SPARK_LOCAL_IP=address)
+        self.workers.append(started)
         return number
 
     def wait_for_workers(self, count: int) -> None:
@@ -142,12 +147,12 @@ class StandaloneCluster:
         for daemon in filter(None, (self._master, *self.workers)):
             daemon.wait()
 
-    def _start(self, name: str, main: str, *arguments: str) -> subprocess.Popen[bytes]:
+    def _start(self, name: str, main: str, *arguments: str, **more: str) -> subprocess.Popen[bytes]:
         import pyspark
 
         home = os.path.dirname(pyspark.__file__)
         environment = self.environment(
-            SPARK_HOME=home, SPARK_DAEMON_MEMORY="256m", SPARK_DAEMON_JAVA_OPTS=_DAEMON_OPTIONS
+            SPARK_HOME=home, SPARK_DAEMON_MEMORY="256m", SPARK_DAEMON_JAVA_OPTS=_DAEMON_OPTIONS, **more
         )
         with open(os.path.join(self.directory, f"{name}.log"), "ab") as log:
             return subprocess.Popen(
