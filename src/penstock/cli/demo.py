@@ -74,7 +74,7 @@ def demo(
         show.close()
     if show.interrupted:
         raise KeyboardInterrupt
-    _conclude(outcome, json)
+    _conclude(outcome, json, spark=not no_spark)
 
 
 def _headless(show: Show, duration: float, picture: str | None) -> Outcome | None:
@@ -93,7 +93,7 @@ def _interactive(show: Show, duration: float | None) -> Outcome | None:
     return play(show, duration, _console())
 
 
-def _conclude(outcome: Outcome | None, json: bool) -> None:
+def _conclude(outcome: Outcome | None, json: bool, *, spark: bool) -> None:
     if outcome is None:
         fail("the demo failed before events flowed")
     if json:
@@ -104,6 +104,8 @@ def _conclude(outcome: Outcome | None, json: bool) -> None:
         for verdict in outcome.verdicts:
             colour = "green" if verdict.is_good else "bold red"
             console.print(f"  {verdict.outlet:<16} [{colour}]{verdict.text}[/]")
+        if spark and len(outcome.verdicts) == 1:
+            console.print("  pipelines        [yellow]were not at work yet, and are not judged[/]")
         console.print(
             f"  meanwhile        brokers killed {outcome.kills}, poison records {outcome.poison}, "
             f"dead letters replayed {outcome.replayed}"
@@ -116,8 +118,9 @@ def _conclude(outcome: Outcome | None, json: bool) -> None:
         console.print()
     if not outcome.is_good:
         bad = [f"{verdict.outlet}: {verdict.text}" for verdict in outcome.verdicts if not verdict.is_good]
-        # Who was interrupted by a failure has not waited for the rest, which says nothing then.
-        fail(f"the demo failed: {'; '.join(outcome.failures or bad) or 'nothing was acknowledged'}")
+        if not outcome.verdicts:
+            fail("nothing was counted: the demo was ended before the last events had come out")
+        fail(f"the demo failed: {'; '.join([*outcome.failures, *bad]) or 'nothing was acknowledged'}")
     if not json:
         _console().print("[bold green]Nothing was lost, and nothing came twice.[/]")
 

@@ -106,7 +106,7 @@ class Verdict:
 
 
 class Ledger:
-    """Threads write to it, each to a part of its own; `verdicts` is for when they have ended, or for a glance."""
+    """Threads write to it, each to a part of its own."""
 
     def __init__(self, pipelines: Mapping[str, tuple[str, ...]]) -> None:
         """`pipelines`: the topics that each of them reads."""
@@ -117,15 +117,11 @@ class Ledger:
         self.letters = Sequences()
         """Events that lie in a dead-letter topic and were not sent again."""
 
-    def waiting(self) -> int:
-        """How many acknowledged events have not come out everywhere. Sure only when nothing is written any more."""
-        return sum(len(verdict.missing) for verdict in self.verdicts())
-
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self, *, pipelines: bool = True) -> list[Verdict]:
+        """Sure only when nothing is written any more."""
         found = [self._verdict("topics", self.topics, None)]
-        found += [
-            self._verdict(f"pipeline {name}", self.outlets[name], topics) for name, topics in self._pipelines.items()
-        ]
+        for name, topics in self._pipelines.items() if pipelines else ():
+            found.append(self._verdict(f"pipeline {name}", self.outlets[name], topics))
         return found
 
     def _verdict(self, name: str, outlet: Outlet, topics: tuple[str, ...] | None) -> Verdict:

@@ -30,7 +30,8 @@ class Outcome:
 
     @property
     def is_good(self) -> bool:
-        return not self.failures and self.acknowledged > 0 and all(verdict.is_good for verdict in self.verdicts)
+        judged = bool(self.verdicts) and self.acknowledged > 0
+        return judged and not self.failures and all(verdict.is_good for verdict in self.verdicts)
 
 
 def perform(show: Show, duration: float) -> Outcome | None:
@@ -63,13 +64,16 @@ def perform(show: Show, duration: float) -> Outcome | None:
         if _over(show):
             break
         act()
-    verdicts = () if show.stopping.is_set() else tuple(show.finish())
+    return outcome(show, show.finish(), started, working)
+
+
+def outcome(show: Show, verdicts: list[Verdict], started: float, working: float) -> Outcome:
     return Outcome(
-        verdicts,
+        tuple(verdicts),
         len(show.ledger.acknowledged),
         show.kills,
         show.flowing.load.spoilt,
-        letters.replayed,
+        show.flowing.letters.replayed,
         tuple(show.failures),
         started,
         working,

@@ -164,24 +164,25 @@ class Show:
     # The end.
 
     def finish(self, hurry: Callable[[], bool] = lambda: False) -> list[Verdict]:
-        """Write no more, wait until all that was acknowledged has come out, and judge. Who is in a hurry does not wait.
+        """Write no more, wait until all that was acknowledged has come out, and judge. No verdicts for who is in a
+        hurry, and none on pipelines that have not come so far as to work.
 
         A stream that stands still for long does not move again; what is missing then is lost.
         """
+        pipelines = self.everything_works
         self.flowing.load.stop()
         self._workers["load"].join()
         self.happened(f"{len(self.ledger.acknowledged):,} events were acknowledged; waiting for the last to come out")
         best, moved = -1, time.monotonic()
-        while not (hurry() or self.failures or self.stopping.is_set()):
-            missing = self.ledger.waiting()
-            if not missing:
-                break
+        while not (hurry() or self.stopping.is_set()):
+            verdicts = self.ledger.verdicts(pipelines=pipelines and not self.failures)
+            missing = sum(len(verdict.missing) for verdict in verdicts)
             if missing != best:
                 best, moved = missing, time.monotonic()
-            if time.monotonic() - moved > STALLED_SECONDS:
-                break
+            if not missing or time.monotonic() - moved > STALLED_SECONDS:
+                return verdicts
             time.sleep(_POLL_SECONDS)
-        return self.ledger.verdicts()
+        return []
 
     def interrupt(self) -> None:
         """From a signal handler."""

@@ -13,7 +13,7 @@ from penstock.demo.clients import Worker
 from penstock.demo.display import Display
 from penstock.demo.keys import pressed
 from penstock.demo.ledger import Verdict
-from penstock.demo.script import Outcome
+from penstock.demo.script import Outcome, outcome
 from penstock.demo.show import Show
 
 _REFRESH_SECONDS = 0.25
@@ -58,8 +58,10 @@ def play(show: Show, duration: float | None, console: Console) -> Outcome | None
             if working is None and show.everything_works:
                 working = time.monotonic() - show.started
                 show.happened(f"everything is at work after {working:.0f} s")
-            now = time.monotonic() - show.started
-            return quitting.is_set() or (duration is not None and working is not None and now - working >= duration)
+            if quitting.is_set() or duration is None:
+                return quitting.is_set()
+            elapsed = time.monotonic() - show.started
+            return bool(show.failures) or (working is not None and elapsed - working >= duration)
 
         if show.traffic is None:
             return None
@@ -70,14 +72,4 @@ def play(show: Show, duration: float | None, console: Console) -> Outcome | None
         judging = Worker("judging", lambda: verdicts.extend(show.finish(hurrying.is_set)), show.failed)
         judging.start()
         wait(lambda: not judging.is_alive())
-    return Outcome(
-        tuple(verdicts),
-        len(show.ledger.acknowledged),
-        show.kills,
-        show.flowing.load.spoilt,
-        show.flowing.letters.replayed,
-        tuple(show.failures),
-        started,
-        working or time.monotonic() - show.started,
-        time.monotonic() - show.started,
-    )
+    return outcome(show, verdicts, started, working or time.monotonic() - show.started)
