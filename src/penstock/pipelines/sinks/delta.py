@@ -30,6 +30,8 @@ OPTIMIZE_EVERY = "optimizeEvery"
 """Option: after so many batches small files are put together; 0: never."""
 VACUUM_HOURS = "vacuumHours"
 """Option: whenever that is done, files go that no version of the last so many hours needs. Without it none do."""
+MERGE_SCHEMA = "mergeSchema"
+"""Option: "true" adds columns to the table that rows have and it lacks. On for rows of sources with `add-columns`."""
 _OPTIMIZE_EVERY = 100
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
@@ -37,10 +39,11 @@ _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 class DeltaSink(Sink):
     def __init__(self, destination: Destination) -> None:
         super().__init__(destination)
-        own = (OPTIMIZE_EVERY, VACUUM_HOURS)
+        own = (OPTIMIZE_EVERY, VACUUM_HOURS, MERGE_SCHEMA)
         self._storage = {name: value for name, value in destination.options.items() if name not in own}
         self._optimize_every = int(destination.options.get(OPTIMIZE_EVERY, _OPTIMIZE_EVERY))
         self._vacuum_hours = int(destination.options.get(VACUUM_HOURS, -1))
+        self._adds_columns = destination.options.get(MERGE_SCHEMA, "false").lower() == "true"
         self._stages = f"{destination.path}/_penstock/{destination.short_identity}"
         self._cleared = False
 
@@ -51,6 +54,8 @@ class DeltaSink(Sink):
         written = table.transaction_version(self.destination.identity)
         if written is not None and written >= batch:
             return
+        if self._adds_columns:
+            _add_columns(frame, table)
         _check_columns(frame, table, self.destination.sink)
         partition_by = list(self.destination.partition_by)
         actions = list(self._files(frame, partition_by))
@@ -112,6 +117,17 @@ def _partition(directory: str) -> tuple[str, str | None]:
     return unquote(name), None if value == _NO_VALUE else unquote(value)
 
 
+def _add_columns(frame: DataFrame, table: Any) -> None:
+    """In a commit of its own, before the rows that have them."""
+    from deltalake import Schema
+
+    there = {field.name for field in table.schema().fields}
+    more = [field for field in Schema.from_arrow(_arrow_schema(frame)).fields if field.name not in there]
+    if more:
+        table.alter.add_columns(more)
+        table.update_incremental()
+
+
 def _check_columns(frame: DataFrame, table: Any, sink: str) -> None:
     """The table's files are read by its schema, so they must be written by it."""
     import pyarrow as pa
@@ -119,7 +135,8 @@ def _check_columns(frame: DataFrame, table: Any, sink: str) -> None:
     there = pa.schema(table.schema().to_arrow())
     for field in _arrow_schema(frame):
         if field.name not in there.names:
-            hint = f'{nearest(field.name, there.names)}; add it to the table, or choose "columns"'
+            way_out = 'add it to the table, choose "columns", or set the option mergeSchema'
+            hint = f"{nearest(field.name, there.names)}; {way_out}"
             raise PipelineFailed(f'sink "{sink}": the table has no column "{field.name}"; {hint}')
         kind = there.field(field.name).type
         if _plain(kind) != _plain(field.type):

@@ -1,14 +1,13 @@
 """Tables of Snowflake.
 
-Executors PUT the rows of a batch, as files of Parquet, on a stage; the driver COPYs them into a temporary table and
+Executors PUT the rows of a batch, as files of Parquet, on a stage; the driver COPYs them into a staging table and
 merges that into the table in one transaction, which also notes (sink, batch) in `penstock_batches`. So a batch is in
-the table once, whole or not at all, and whoever is killed leaves at most files on the stage, which the next start
-removes. A row that Snowflake does not take fails the batch.
+the table once, whole or not at all, and whoever is killed leaves at most files on the stage and a staging table, which
+the next start removes. A row that Snowflake does not take fails the batch.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 import uuid
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.pipelines.problems import PipelineFailed
 from penstock.pipelines.sinks.destination import Destination, Sink, SinkUnavailable
-from penstock.pipelines.sinks.merging import PARTITION, ROW, quoted
+from penstock.pipelines.sinks.merging import ATTEMPT, PARTITION, ROW, quoted
 from penstock.pipelines.sinks.shaping import as_text
 from penstock.pipelines.sinks.tasks import Receipt, Task, run_tasks
 
@@ -55,8 +54,10 @@ class SnowflakeSink(Sink):
         super().__init__(destination)
         space = destination.table.rpartition(".")[0]
         self._target = path_of(destination.table)
-        self._batches = path_of(f"{space}.{BATCHES}" if space else BATCHES)
-        self._stage = path_of(f"{space}.{STAGE}" if space else STAGE)
+        beside = f"{space}." if space else ""
+        self._batches = path_of(f"{beside}{BATCHES}")
+        self._stage = path_of(f"{beside}{STAGE}")
+        self._staged = path_of(f"{beside}{STAGE}_{destination.short_identity}")
         self._files = f"@{self._stage}/{destination.short_identity}/"
         self._prepared = False
 
@@ -70,7 +71,7 @@ class SnowflakeSink(Sink):
             place = f"{self._files}{batch}-{uuid.uuid4().hex[:8]}/"
             columns = [f"C{number}" for number in range(len(frame.columns))]
             receipts = run_tasks(as_text(frame).toDF(*columns), partial(put, to.options, to.sink, place))
-            self._merge(server, frame, place, [name for receipt in receipts for name in receipt.notes], batch)
+            self._merge(server, frame, place, [(each.partition, each.attempt) for each in receipts if each.rows], batch)
             server.execute(f"REMOVE {place}")
 
     def _prepare(self, server: Any, frame: DataFrame) -> None:
@@ -87,25 +88,23 @@ class SnowflakeSink(Sink):
         ).fetchone()
         return -1 if found is None or found[0] is None else int(found[0])
 
-    def _merge(self, server: Any, frame: DataFrame, place: str, files: list[str], batch: int) -> None:
-        staged = quoted(f"PENSTOCK_{uuid.uuid4().hex[:8].upper()}")
+    def _merge(self, server: Any, frame: DataFrame, place: str, tasks: list[tuple[int, int]], batch: int) -> None:
+        staged = self._staged
         names = [f"C{number}" for number in range(len(frame.columns))]
         columns = ", ".join(f"{name} VARCHAR" for name in names)
-        server.execute(f"CREATE TEMPORARY TABLE {staged} ({PARTITION} BIGINT, {ROW} BIGINT, {columns})")
-        if files:
-            listed = ", ".join(f"'{name}'" for name in files)
-            server.execute(
-                f"COPY INTO {staged} FROM {place} FILES = ({listed}) FILE_FORMAT = (TYPE = PARQUET) "
-                "MATCH_BY_COLUMN_NAME = CASE_INSENSITIVE"
-            )
+        marks = f"{PARTITION} BIGINT, {ATTEMPT} BIGINT, {ROW} BIGINT"
+        server.execute(f"CREATE OR REPLACE TRANSIENT TABLE {staged} ({marks}, {columns})")
+        if tasks:
+            parquet = "FILE_FORMAT = (TYPE = PARQUET) MATCH_BY_COLUMN_NAME = CASE_INSENSITIVE"
+            server.execute(f"COPY INTO {staged} FROM {place} {parquet}")
         server.execute("BEGIN")
         try:
             server.execute(f"DELETE FROM {self._batches} WHERE SINK = %s", [self.destination.identity])
             server.execute(
                 f"INSERT INTO {self._batches} (SINK, BATCH) VALUES (%s, %s)", [self.destination.identity, batch]
             )
-            if files:
-                server.execute(merge_statement(self._target, staged, frame.schema.fields, self.destination.key))
+            if tasks:
+                server.execute(merge_statement(self._target, staged, frame.schema.fields, self.destination.key, tasks))
             server.execute("COMMIT")
         except BaseException:
             server.execute("ROLLBACK")
@@ -113,17 +112,20 @@ class SnowflakeSink(Sink):
         server.execute(f"DROP TABLE {staged}")
 
 
-def merge_statement(target: str, staged: str, fields: list[StructField], key: tuple[str, ...]) -> str:
-    """Of rows with the same key the last one counts."""
+def merge_statement(
+    target: str, staged: str, fields: list[StructField], key: tuple[str, ...], tasks: list[tuple[int, int]]
+) -> str:
+    """Of the attempts at a partition the one that answered counts, of rows with the same key the last."""
     values = {name_of(field.name): _value(f"C{number}", field.dataType) for number, field in enumerate(fields)}
     selected = ", ".join(f"{value} AS {name}" for name, value in values.items())
     names = ", ".join(values)
+    answered = " OR ".join(f"({PARTITION} = {partition} AND {ATTEMPT} = {attempt})" for partition, attempt in tasks)
     if not key:
-        return f"INSERT INTO {target} ({names}) SELECT {selected} FROM {staged}"
+        return f"INSERT INTO {target} ({names}) SELECT {selected} FROM {staged} WHERE {answered}"
     keys = [name_of(each) for each in key]
     places = [f"C{[field.name for field in fields].index(each)}" for each in key]
     last = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(places)} ORDER BY {PARTITION} DESC, {ROW} DESC) = 1"
-    rows = f"SELECT {selected} FROM {staged} QUALIFY {last}"
+    rows = f"SELECT {selected} FROM {staged} WHERE {answered} QUALIFY {last}"
     same = " AND ".join(f"t.{name} = s.{name}" for name in keys)
     changes = ", ".join(f"{name} = s.{name}" for name in values if name not in keys)
     update = f"WHEN MATCHED THEN UPDATE SET {changes} " if changes else ""
@@ -135,7 +137,7 @@ def merge_statement(target: str, staged: str, fields: list[StructField], key: tu
 
 
 def put(options: Mapping[str, str], sink: str, place: str, task: Task, batches: Iterator[pa.RecordBatch]) -> Receipt:
-    """In an executor: the rows of a partition, as one file whose name no other attempt has."""
+    """In an executor: the rows of a partition, as one file that no other attempt writes."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -146,9 +148,10 @@ def put(options: Mapping[str, str], sink: str, place: str, task: Task, batches: 
         for batch in batches:
             marks = [
                 pa.repeat(pa.scalar(task.partition), batch.num_rows),
+                pa.repeat(pa.scalar(task.attempt), batch.num_rows),
                 pa.array(range(receipt.rows, receipt.rows + batch.num_rows)),
             ]
-            rows = pa.table([*marks, *batch.columns], names=[PARTITION, ROW, *batch.schema.names])
+            rows = pa.table([*marks, *batch.columns], names=[PARTITION, ATTEMPT, ROW, *batch.schema.names])
             writer = writer or parquet.ParquetWriter(file, rows.schema)
             writer.write_table(rows)
             receipt.rows += batch.num_rows
@@ -156,7 +159,6 @@ def put(options: Mapping[str, str], sink: str, place: str, task: Task, batches: 
             writer.close()
             with reached(sink), connected(options) as server:
                 server.execute(f"PUT 'file://{file}' {place} AUTO_COMPRESS = FALSE")
-            receipt.notes.append(os.path.basename(file))
     return receipt
 
 

@@ -39,8 +39,6 @@ class Receipt:
     rows: int = 0
     refused: list[Refused] = field(default_factory=list)
     unavailable: str = ""
-    notes: list[str] = field(default_factory=list)
-    """What the sink wants to remember, such as names of files."""
 
     def refuse(self, reason: str, origin: str | None) -> None:
         if len(self.refused) <= REFUSED_MAX:  # one too many says that they are too many
