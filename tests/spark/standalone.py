@@ -124,7 +124,8 @@ class StandaloneCluster:
     def wait_until(self, condition: Callable[[], bool], what: str, timeout: float = READY_SECONDS) -> None:
         deadline = time.monotonic() + timeout
         while True:
-            with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError):
+            # A master whose page is not complete yet answers with something else than JSON.
+            with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError, json.JSONDecodeError):
                 if condition():
                     return
             assert self._master is not None and self._master.poll() is None, f"the master ended\n{self.log_text()}"
