@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +14,10 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
+from rich.console import Console
 
+from penstock.cli.main import run
+from penstock.cli.pipeline_display import line_of, picture
 from penstock.client.errors import ClientError
 from penstock.model.ids import TopicPartition
 from penstock.pipelines import load
@@ -169,6 +173,24 @@ def test_figures_of_a_query_go_on_over_restarts() -> None:
     assert status.heard_end.is_set()
 
 
+def test_how_it_looks() -> None:
+    down = QueryReport(
+        name="q", state="backing off", failures=3, restarts=3, error="[x] down", error_ms=1000, retry_ms=9000
+    )
+    ran = dataclasses.replace(query_status().report(), name="p", dead_letters=41)
+    console = Console(file=io.StringIO(), width=140)
+    console.print(picture(report(heartbeat_ms=6000, queries=(down, ran))))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+
+    head, columns, first, second, *errors = [line.split() for line in shown.splitlines()]
+    assert head == ["orders", "running", "6s"]
+    assert columns == ["query", "state", "batch", "rows", "rows/s", "lag", "late", "dead", "restarts", "watermark"]
+    assert first == ["q", "backing", "off", "3", "s", "-", "0", "-", "-", "0", "0", "3", "-"]
+    assert second == ["p", "running", "1", "20", "50", "4", "2", "41", "1", "2026-05-01T00:00:00Z"]
+    assert [" ".join(line) for line in errors] == ["q: 5s ago: [x] down", "p: 5s ago: down"]
+    assert line_of(down, 6000).endswith("restarts 3, watermark -, error: [x] down")
+
+
 # Metrics.
 
 
@@ -304,6 +326,25 @@ def test_what_makes_no_sense_is_refused(
 def test_points_that_make_no_sense_are_refused(begin: str, end: str, message: str) -> None:
     with pytest.raises(ClientError, match=re.escape(message)):
         check_points(parse_point("--from", begin, NOW), parse_point("--to", end, NOW) if end else None)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--from", "earliest"], "--from begins a backfill, which has checkpoints of its own: name it with --as"),
+        (["--to", "latest"], "--to is for backfills; say --from, too"),
+        (["--as", "x"], "--as is for backfills; say --from, too"),
+        (["--output-suffix", ".x", "--once"], "--output-suffix is for backfills; say --from, too"),
+        (["--query", "one"], "--query is for backfills; say --from, too"),
+    ],
+)
+def test_options_that_belong_together(
+    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text("name: a\nsources: {one: {topic: x}}\nsinks: {out: {from: one, topic: y, key: value}}\n")
+    assert run(["pipeline", "run", str(file), *options]) == 1
+    assert capsys.readouterr().err == f"penstock: {message}\n"
 
 
 ZERO, ONE = TopicPartition("o", 0), TopicPartition("o", 1)

@@ -45,8 +45,8 @@ def watched(runner: Runner, *, once: bool) -> None:
     try:
         run = runner.run_once if once else runner.run
         if sys.stderr.isatty():
-            with Live(_picture(runner), console=Console(stderr=True), refresh_per_second=4) as live:
-                run(lambda: live.update(_picture(runner)))
+            with Live(picture(runner.report()), console=Console(stderr=True), refresh_per_second=4) as live:
+                run(lambda: live.update(picture(runner.report())))
         else:
             run(_lines(runner))
     finally:
@@ -54,8 +54,7 @@ def watched(runner: Runner, *, once: bool) -> None:
             signal.signal(number, handler)
 
 
-def _picture(runner: Runner) -> Group:
-    report = runner.report()
+def picture(report: PipelineReport) -> Group:
     now_ms = report.heartbeat_ms
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("query", "state", *_NUMBERS, "watermark"):
@@ -79,14 +78,12 @@ def _lines(runner: Runner) -> Callable[[], None]:
 
     def tick() -> None:
         now = time.monotonic()
-        report: PipelineReport | None = None
         for name, status in runner.status.items():
             state, at, batches = said.get(name, ("waiting", 0.0, 0))
             due = now - at >= _LINE_SECONDS and status.batches != batches
             if status.state != state or due:
                 said[name] = (status.state, now, status.batches)
-                report = report or runner.report()
-                note(line_of(status.report(), report.heartbeat_ms))
+                note(line_of(status.report(), round(time.time() * 1000)))
 
     return tick
 

@@ -82,7 +82,7 @@ def status(name: Name, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, json: Js
             print(f"  backfill  of {report.backfill_of}")
         print(f"  driver    {report.driver}, {report.application}, since {time_text(report.started_ms)}")
         print(f"  heard of  {duration_text(now_ms - report.heartbeat_ms)} ago")
-        if report.metrics is not None:
+        if report.metrics is not None and report.is_live:
             print(f"  metrics   http://{report.metrics}/metrics")
         print()
         print_table(
@@ -127,8 +127,8 @@ def stop(
 
     report = report_of(bootstrap_server, name)
     if not report.is_live:
-        was = "was lost" if report.state == "lost" else report.state if report.state != "failed" else "has failed"
-        fail(f"{name} does not run: it {was} {_since(report)} ago, on {report.driver}")
+        ended = {"lost": "was last heard of", "failed": "has failed"}.get(report.state, report.state)
+        fail(f"{name} does not run: it {ended} {_since(report)} ago, on {report.driver}")
     report = told_to_stop(bootstrap_server, report, now=now, timeout=timeout)
     if report.state == "lost":
         fail(f"{name} was not heard of since it was told to stop; its driver was {report.driver}")

@@ -239,9 +239,8 @@ def _beside(name: str, sink: Sink, suffix: str) -> Sink:
         return sink
     if sink.path:
         return replace(sink, path=sink.path.rstrip("/") + suffix)
-    table = getattr(sink, "table", "")
-    if table:
-        return replace(sink, table=table + suffix)
+    if sink.table:
+        return replace(sink, table=sink.table + suffix)
     for option in _PLACES:
         place = sink.options.get(option)
         if isinstance(place, str) and place:
