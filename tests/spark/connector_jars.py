@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector, and a broker of Apache Kafka's: jars that Maven finds once (`connector/pom.xml`)."""
+"""Spark's own Kafka connector, a broker of Apache Kafka's, a Cassandra: jars that Maven finds (connector/pom.xml)."""
 
 from __future__ import annotations
 
@@ -31,6 +31,10 @@ def connector_jars() -> list[str]:
 
 def broker_jars() -> list[str]:
     return _jars("broker", ((),))
+
+
+def cassandra_jars() -> list[str]:
+    return _jars("cassandra", ((),))
 
 
 def _jars(profile: str, choices: Sequence[Sequence[str]]) -> list[str]:
