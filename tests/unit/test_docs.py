@@ -28,8 +28,8 @@ ROOT = Path(__file__).parents[2]
 WITHOUT_EXAMPLES = {"changing-types.md", "clusters.md", "operations.md"}
 # Tried by tests/spark, which has Spark running.
 WITH_SPARK = {"spark.md"}
-# Tried by tests/docs, with several machines.
-WITH_MACHINES = {"deploy.md", "upgrade.md", "grow.md"}
+# Tried by tests/docs, with several machines, and by tests/demo.
+WITH_MACHINES = {"deploy.md", "upgrade.md", "grow.md", "demo.md"}
 PAGES = sorted(
     str(page.relative_to(ROOT))
     for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
