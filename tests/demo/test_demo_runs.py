@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.demo.streams import PIPELINES, pipeline_file
+
 DEMO = [sys.executable, "-m", "penstock", "demo"]
 WAIT_SECONDS = 150.0
 
@@ -206,3 +208,12 @@ def test_nothing_is_left_of_pipelines(temporary: Path, tmp_path_factory: pytest.
     assert process.returncode == (-number if how == "killed" else 130)
     wait_for(lambda: not processes_of(temporary), "its processes end")
     wait_for(lambda: not list(temporary.iterdir()), "its files are taken away")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_the_pipelines_pass_their_own_tests(pipeline: str) -> None:
+    command = [sys.executable, "-m", "penstock", "pipeline", "test", pipeline_file(pipeline)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stdout + done.stderr

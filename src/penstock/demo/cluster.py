@@ -29,6 +29,7 @@ _PROPERTIES = {
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",
     "group.initial.rebalance.delay.ms": "0",
+    "leader.imbalance.check.interval.seconds": "5",  # a broker that is back leads again while one looks
 }
 # A demo that is forgotten in a terminal does not fill the disk.
 _TOPIC = {"segment.bytes": str(8 * 1024 * 1024), "retention.bytes": str(32 * 1024 * 1024)}

@@ -39,6 +39,10 @@ class Load:
     def stop(self) -> None:
         self._stop.set()
 
+    @property
+    def is_stopped(self) -> bool:
+        return self._stop.is_set()
+
     def poison(self, count: int) -> None:
         """The next so many events."""
         with self._lock:

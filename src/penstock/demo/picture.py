@@ -12,14 +12,14 @@ WIDTH, HEIGHT = 144, 38
 
 
 def pictured(show: Show, duration: float, path: str) -> Outcome | None:
-    """The picture is taken shortly before the end, when there is a story on the page."""
+    """The picture is the last one before the load stops, when there is a story on the page."""
     display = Display(show)
     done = threading.Event()
 
     def watch() -> None:
         while not done.wait(0.5):
             svg = recorded(display, WIDTH, HEIGHT, "penstock demo")
-            if show.traffic is not None and show.traffic.letters.replayed and show.everything_works:
+            if show.traffic is not None and show.traffic.letters.count and not show.traffic.load.is_stopped:
                 with open(path, "w", encoding="utf-8") as file:
                     file.write(svg)
 
