@@ -178,10 +178,10 @@ class _Shelf:
         self._open, self._open_since_ms = {}, None
 
     def _worth_rewriting(self) -> bool:
-        if self._to.roll_bytes is None and self._to.roll_seconds is None:
-            return False
         if len(self._open) > 1:
             return True
+        if self._to.roll_bytes is None and self._to.roll_seconds is None:
+            return False
         batch, size = next(iter(self._open.items()))
         count = len(self._rows_of(self._staged(batch)))
         wanted = self._to.roll_bytes or size
@@ -197,7 +197,7 @@ class _Shelf:
         rows = reader.options(**same_as_written).load([self._staged(batch) for batch in self._open])
         rows = rows.select(*(f"`{name}`" for name in self._schema.names))
         size, wanted = sum(self._open.values()), self._to.roll_bytes
-        count = max(1, -(-size // wanted)) if wanted else 1
+        count = max(1, round(size / wanted)) if wanted else 1
         if self._to.partition_by:
             rows = rows.repartition(*(f"`{name}`" for name in self._to.partition_by))
         else:
