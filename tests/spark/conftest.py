@@ -41,6 +41,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
+def penstock_spark(spark: SparkSession) -> SparkSession:
+    """For `penstock_pipeline`: no second session."""
+    return spark
+
+
+@pytest.fixture(scope="session")
 def _one_broker() -> Iterator[Cluster]:
     with Cluster(brokers=1, properties=TWO_PHASE) as cluster:
         yield cluster

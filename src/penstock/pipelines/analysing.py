@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, SparkSession
 
-_STATE = re.compile(r"\s*SQLSTATE: \w+\s*$")
+_STATE = re.compile(r"\s*SQLSTATE: \w+(; line \d+ pos \d+)?;?\s*$")
 
 
 @dataclass(slots=True)
@@ -153,7 +153,7 @@ def _started(
 def _finding(error: PySparkException, path: Path) -> Finding:
     """The first line of what Spark says, and where in the SQL."""
     told = str(getattr(error, "desc", None) or error)
-    message = _STATE.sub("", told.partition("\n")[0].partition(";\n")[0]).rstrip(";. ")
+    message = _STATE.sub("", told.partition("\n")[0]).rstrip(";. ")
     index: int | None = None
     if path[-1] == "sql":
         contexts = error.getQueryContext()

@@ -19,11 +19,12 @@ from penstock.pipelines.analysis import Analysis
 from penstock.pipelines.counting import Counted
 from penstock.pipelines.encoding import dead_letters, records
 from penstock.pipelines.heads import Sources
-from penstock.pipelines.model import FormatSink, Pipeline, TopicSink
+from penstock.pipelines.model import FormatSink, Pipeline, TopicSink, TopicSource
 from penstock.pipelines.planning import QueryPlan
 from penstock.pipelines.query_status import Tally
 from penstock.pipelines.secrets import plain
 from penstock.pipelines.sinks import Sink, SinkUnavailable, open_sink, selected
+from penstock.pipelines.sinks.delta import MERGE_SCHEMA
 from penstock.pipelines.sinks.refusals import Refusals, on_refusal
 from penstock.pipelines.tables import Tables
 
@@ -174,9 +175,17 @@ class BatchWriter:
         for name in self._query.sinks:
             sink = self._pipeline.sinks[name]
             if isinstance(sink, FormatSink):
+                if sink.format == "delta" and self._gets_columns(sink):
+                    sink = replace(sink, options={MERGE_SCHEMA: "true", **sink.options})
                 refusals = on_refusal(self._pipeline, self._analysis, name) != "fail"
                 names = (name, self._pipeline.name, self._query.name, self._directory)
                 self._others[name] = open_sink(sink, *names, checkpoint=numbered_by, refusals=refusals)
+
+    def _gets_columns(self, sink: FormatSink) -> bool:
+        """Whether its rows may have columns that nobody knew of."""
+        table = self._analysis.find(sink.source)
+        sources = (self._pipeline.sources[name] for name in (table.sources if table is not None else ()))
+        return any(isinstance(each, TopicSource) and each.evolution == "add-columns" for each in sources)
 
     def _topics(self, outputs: Outputs) -> list[_Write]:
         """What goes to topics, by the options it is written with; mostly all of it together."""

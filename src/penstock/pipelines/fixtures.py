@@ -84,6 +84,7 @@ def outcome(loaded: Loaded, session: SparkSession, given: Given) -> Outcome:
             if not sources.feed(analysis.tables[query.head].sources):
                 continue
             own = session.newSession()
+            own.conf.set("spark.sql.codegen.wholeStage", "false")  # to compile costs more than a few rows do
             body = Body(loaded.pipeline, analysis, query, loaded.directory, sources)
             frame = head(own, loaded.pipeline, analysis, query, loaded.directory, sources)
             _run(frame, loaded.pipeline, body, query, os.path.join(place, "checkpoint"), written)
