@@ -37,6 +37,7 @@ def main() -> int:
             "spark.driver.memory": "1g",
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.shuffle.partitions": "1",  # a few rows for each window
+            "spark.python.authenticate.socketTimeout": "600s",  # a worker starts late where all else starts, too
             "spark.local.dir": os.path.join(directory, "spark"),
             "spark.sql.warehouse.dir": os.path.join(directory, "warehouse"),
             "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={directory} -XX:-UsePerfData",
