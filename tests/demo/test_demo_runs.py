@@ -133,7 +133,8 @@ class Terminal:
 def terminal(temporary: Path, tmp_path_factory: pytest.TempPathFactory, *arguments: str) -> Iterator[Terminal]:
     if shutil.which("tmux") is None:
         pytest.skip("tmux is not installed, which this test needs as a terminal")
-    command = f"TMPDIR={shlex.quote(str(temporary))} {shlex.join([*DEMO, *arguments])}"
+    # The size is the terminal's, whatever the environment of the tests says of theirs.
+    command = shlex.join(["env", "-u", "COLUMNS", "-u", "LINES", f"TMPDIR={temporary}", *DEMO, *arguments])
     opened = Terminal(tmp_path_factory.mktemp("tmux") / "socket", command)
     try:
         yield opened

@@ -2,8 +2,9 @@
 
 A pipeline that cannot read a record writes it to its dead-letter topic, as it came, with the reason in a header, and
 goes on. To replay is to send each of them once more to the topic it came from, after what was wrong with it is put
-right; here that is five bytes too many, which are cut off. Each letter is sent again once, however often it is asked
-for: the demo notes which letters it has taken, by their place in the topic.
+right; here that is five bytes too many, which are cut off. (Where the fault was the pipeline's and not the record's,
+`penstock pipeline replay-dead-letters` sends letters as they are.) Each letter is sent again once, however often it is
+asked for: the demo notes which letters it has taken, by their place in the topic.
 """
 
 from __future__ import annotations

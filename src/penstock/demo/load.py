@@ -14,7 +14,7 @@ from penstock.demo.poison import spoil
 from penstock.demo.story import story
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message
+    from confluent_kafka import KafkaError, Message, Producer
 
 # Longer than anybody looks at a dead broker.
 DELIVERY_SECONDS = 600
@@ -72,7 +72,7 @@ class Load:
             self._send(producer, which, value)
         producer.flush(DELIVERY_SECONDS)
 
-    def _send(self, producer: object, which: EventId, value: bytes) -> None:
+    def _send(self, producer: Producer, which: EventId, value: bytes) -> None:
         topic, key, _ = which
         if self.sent % _MARK_EVERY == 0:
             if len(self.marks) >= _MARKS_MAX:
@@ -80,10 +80,10 @@ class Load:
             self.marks[which] = time.monotonic()
         while True:
             try:
-                producer.produce(topic, value, key, on_delivery=partial(self._delivered, which))  # type: ignore[attr-defined]
+                producer.produce(topic, value, key, on_delivery=partial(self._delivered, which))
                 break
             except BufferError:  # brokers are away, and the queue is full
-                producer.poll(0.1)  # type: ignore[attr-defined]
+                producer.poll(0.1)
         self.sent += 1
 
     def _shall_spoil(self) -> bool:

@@ -17,7 +17,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -166,7 +166,8 @@ class Pipelines:
         with open(log, "wb") as errors, _started(command, self.janitor, self.directory, stderr=errors) as process:
             self._process = process
             for line in process.stdout or ():
-                self._said(json.loads(line))
+                if line.startswith("{"):  # Java has the same standard output, and may say something, too
+                    self._said(json.loads(line))
             status = process.wait()
         if not self._stopping:
             with open(log, encoding="utf-8", errors="replace") as errors_text:
@@ -183,33 +184,27 @@ class Pipelines:
         self.queries = {pipeline: tuple(QueryView(**query) for query in queries) for pipeline, queries in word.items()}
 
 
-class _started:  # noqa: N801  # reads as a sentence: `with _started(...) as process`
+@contextlib.contextmanager
+def _started(command: list[str], janitor: Janitor, temporary: str, stderr: Any) -> Iterator[subprocess.Popen[str]]:
     """A process in a group of its own, which is gone when the block is left."""
-
-    def __init__(self, command: list[str], janitor: Janitor, temporary: str, stderr: Any) -> None:
-        self._janitor = janitor
-        os.makedirs(temporary, exist_ok=True)
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            text=True,
-            errors="replace",
-            process_group=0,
-            env={**os.environ, "TMPDIR": temporary},
-        )
-        janitor.started(self._process.pid)
-
-    def __enter__(self) -> subprocess.Popen[str]:
-        return self._process
-
-    def __exit__(self, *raised: object) -> None:
-        _kill_group(self._process)  # before it is waited for: afterwards its number may be another's
-        self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-        self._janitor.ended(self._process.pid)
+    os.makedirs(temporary, exist_ok=True)
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        errors="replace",
+        process_group=0,
+        env={**os.environ, "TMPDIR": temporary},
+    ) as process:
+        janitor.started(process.pid)
+        try:
+            yield process
+        finally:
+            _kill_group(process)
+            process.wait()
+            janitor.ended(process.pid)
 
 
 def _kill_group(process: subprocess.Popen[str]) -> None:
