@@ -66,7 +66,7 @@ lock: $(INSTALLED)
 	$(PYTHON) -m venv .venv/lock
 	.venv/lock/bin/python -m pip install --quiet --disable-pip-version-check pip-tools
 	cat requirements.lock requirements-spark.lock > .venv/lock/all.lock
-	.venv/lock/bin/pip-compile $(PINNED) $(ARGS) --extra dev --extra pipelines --output-file .venv/lock/all.lock pyproject.toml > /dev/null
+	.venv/lock/bin/pip-compile $(PINNED) $(ARGS) --extra dev --extra dev-pipelines --output-file .venv/lock/all.lock pyproject.toml > /dev/null
 	cp .venv/lock/all.lock .venv/lock/dev.lock
 	.venv/lock/bin/pip-compile $(PINNED) --extra dev --output-file .venv/lock/dev.lock pyproject.toml > /dev/null
 	(echo '# Every package of `make`, pinned: names, versions and hashes, and no addresses. Made by `make lock`.'; \
