@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -110,3 +112,26 @@ def test_what_cannot_be_replayed_is_told_in_one_line(world: World, cli: CommandL
     world.bury(1, topic="gone")
     assert "there is no topic 'gone' to send letters to" in refused(world.dead)
     assert "there is no topic 'gone'" in refused(world.dead, "--dry-run")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_calls_that_are_killed_again_and_again(world: World) -> None:
+    """Each is killed a little later than the one before, so that some die in the middle of a transaction."""
+    letters = 20_000
+    world.bury(*range(letters))
+    command = [sys.executable, "-m", "penstock", "pipeline", "replay-dead-letters", world.dead, "-b", world.bootstrap]
+    killed, patience = 0, 0.5
+    while True:
+        running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        try:
+            out, _ = running.communicate(timeout=patience)
+            break
+        except subprocess.TimeoutExpired:
+            running.kill()
+            running.communicate()
+            killed, patience = killed + 1, patience * 1.1
+
+    assert running.returncode == 0, out
+    print(f"{killed} were killed, {out.splitlines()[-1]}")
+    assert world.numbers() == list(range(letters))
