@@ -38,6 +38,7 @@ def main() -> int:
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.shuffle.partitions": "1",  # a few rows for each window
             "spark.python.authenticate.socketTimeout": "600s",  # a worker starts late where all else starts, too
+            "spark.python.unix.domain.socket.enabled": str(_fits_a_socket(directory)).lower(),
             "spark.local.dir": os.path.join(directory, "spark"),
             "spark.sql.warehouse.dir": os.path.join(directory, "warehouse"),
             "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={directory} -XX:-UsePerfData",
@@ -68,6 +69,11 @@ def main() -> int:
     for failure in failures:
         print(failure, file=sys.stderr)
     return 1 if failures else 0
+
+
+def _fits_a_socket(directory: str) -> bool:
+    """Spark's workers talk over sockets in this directory. Their names have 42 characters, and a path at most 107."""
+    return len(os.fsencode(directory)) + 1 + 42 <= 107
 
 
 def _say(runners: dict[str, Runner]) -> None:

@@ -98,9 +98,8 @@ class Show:
             self.happened("Spark starts; the pipelines will read everything from the beginning")
             self.pipelines = Pipelines(self.cluster.bootstrap, os.path.join(self.directory, "pipelines"), self.janitor)
             self.pipelines.run()
-        except NoSpark:
-            if not self.stopping.is_set():
-                raise
+        except NoSpark as error:
+            self.failed(str(error))
 
     @property
     def flowing(self) -> Traffic:
