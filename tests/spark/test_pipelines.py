@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 
 from penstock.arrow import read_table, write_table
 from penstock.pipelines.decoding import decoded
 from penstock.pipelines.encoding import records
 from penstock.pipelines.fixtures import run_tests
 from penstock.pipelines.model import Decoding, Encoding, TopicSink, TopicSource
-from penstock.pipelines.problems import PipelineFailed
 from penstock.pipelines.running import Runner
-from penstock.pipelines.sinks import Destination
-from penstock.pipelines.sinks.delta import DeltaSink
 from penstock.pipelines.validating import load_checked
 
 if TYPE_CHECKING:
@@ -126,22 +122,6 @@ def test_a_pipeline_from_end_to_end(
 
 
 AVRO = '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}, {"name": "p", "type": "long"}]}'
-
-
-def test_a_delta_table_has_each_batch_once(spark: SparkSession, tmp_path: Path) -> None:
-    rows = spark.range(10).selectExpr("id", "id % 2 AS p")
-    sink = DeltaSink(Destination("shop", "orders", "lake", str(tmp_path / "table"), ("p",), {"optimizeEvery": "2"}))
-
-    sink.write(rows, 0)
-    sink.write(rows, 0)
-    sink.write(rows, 1)
-
-    table = DeltaTable(str(tmp_path / "table"))
-    assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == sorted([*range(10), *range(10)])
-    assert [commit["operation"] for commit in table.history()] == ["OPTIMIZE", "WRITE", "WRITE", "CREATE TABLE"]
-    assert table.metadata().partition_columns == ["p"]
-    with pytest.raises(PipelineFailed, match='the table has no column "more"; there are id, p'):
-        sink.write(rows.selectExpr("id", "p", "p AS more"), 2)
 
 
 def test_avro_there_and_back(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,0 +1,278 @@
+"""Sinks of pipelines on Spark: all of them stand what `penstock.testing.sinks` asks, and what each promises besides."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from cassandra_server import cassandra_server
+from deltalake import DeltaTable
+from google.protobuf import descriptor_pb2
+
+from penstock.arrow import read_table, write_table
+from penstock.pipelines.codecs import codec
+from penstock.pipelines.model import Encoding
+from penstock.pipelines.problems import PipelineFailed
+from penstock.pipelines.running import Runner
+from penstock.pipelines.sinks import Destination, SinkUnavailable
+from penstock.pipelines.sinks.delta import DeltaSink
+from penstock.pipelines.sinks.files import FileSink
+from penstock.pipelines.sinks.postgres import PostgresSink
+from penstock.pipelines.validating import load_checked
+from penstock.testing.sinks import COLUMNS, SinkCase, check_sink
+from postgres_server import PostgresServer, postgres_server
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.testing import Cluster
+
+FLAT = tuple(name for name in COLUMNS if name not in ("raw", "tags", "nested"))
+NewTopic = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    "kind", ["parquet", pytest.param("json", marks=pytest.mark.soak), pytest.param("csv", marks=pytest.mark.soak)]
+)
+def test_files(kind: str, spark: SparkSession, tmp_path: Path) -> None:
+    columns = FLAT if kind == "csv" else tuple(COLUMNS)
+    options = {"header": "true", "escape": '"'} if kind == "csv" else {}
+    path = str(tmp_path / "table")
+    to = Destination("shop", "orders", "lake", path, ("flag",), options, format=kind)
+    schema = ", ".join(f"{name} {COLUMNS[name]}" for name in columns)
+
+    def read() -> list[dict[str, Any]]:
+        reader = spark.read.format(kind).schema(schema).options(**options)
+        frame = (reader.option("multiLine", "true") if kind == "csv" else reader).load(path)
+        return [_python(row.asDict(recursive=True)) for row in frame.collect()]
+
+    texts = ("plain", 'it\'s "quoted", with a comma', "two\nlines", "žluťoučký 🐎")
+    check_sink(spark, SinkCase(open=lambda: FileSink(to), read=read, keyed=False, columns=columns, texts=texts))
+
+
+def test_files_are_rolled(spark: SparkSession, tmp_path: Path) -> None:
+    """Batches are gathered and shown as one file; a restart forgets none of them, and the end of the query shows the
+    rest."""
+    to = Destination("shop", "orders", "lake", str(tmp_path / "t"), (), {}, format="json", roll_bytes=6000)
+
+    def shown() -> list[int]:
+        return sorted(path.read_text().count("\n") for path in (tmp_path / "t").glob("part-*.json"))
+
+    def rows(count: int) -> DataFrame:
+        """Of twenty bytes each."""
+        return spark.range(count).selectExpr("id", "repeat('x', 3) AS text")
+
+    sink = FileSink(to)
+    for batch in range(2):
+        sink.write(rows(100), batch)
+    sink = FileSink(to)  # as after a kill
+    sink.write(rows(100), 1)
+    assert shown() == []
+    sink.write(rows(100), 2)
+    assert shown() == [300]
+    sink.write(rows(7), 3)
+    assert shown() == [300]
+    sink.close()
+    assert shown() == [7, 300]
+    FileSink(to).write(rows(7), 3)
+    assert shown() == [7, 300]
+
+
+def test_delta(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    to = Destination("shop", "orders", "lake", path, ("flag",), {"optimizeEvery": "4", "vacuumHours": "0"})
+
+    def read() -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = DeltaTable(path).to_pyarrow_table().to_pylist()
+        return rows
+
+    check_sink(spark, SinkCase(open=lambda: DeltaSink(to), read=read, keyed=False))
+
+    assert "OPTIMIZE" in [commit["operation"] for commit in DeltaTable(path).history()]
+    with pytest.raises(PipelineFailed, match='column "id" of the table is int64, it is string here; CAST it'):
+        DeltaSink(to).write(spark.sql("SELECT 'x' AS id"), 9)
+
+
+@pytest.mark.soak  # what its statements do is tested without Spark (tests/pipelines), and the whole below
+def test_postgres(spark: SparkSession, postgres: PostgresServer) -> None:
+    """The table is made by the first batch."""
+    postgres.query("CREATE SCHEMA shop")
+    to = Destination("shop", "orders", "table", options=postgres.options, table='shop.The "Orders"', key=("id",))
+    columns = ", ".join(f'"{name}"' for name in COLUMNS)
+
+    def read() -> list[dict[str, Any]]:
+        rows = postgres.query(f'SELECT {columns} FROM shop."The ""Orders"""')
+        return [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+
+    check_sink(spark, SinkCase(open=lambda: PostgresSink(to), read=read, keyed=True))
+
+    assert postgres.query("SELECT relname FROM pg_class WHERE relname LIKE 'penstock_stage%'") == []
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.filterwarnings("ignore")  # of what the driver does with asyncore
+def test_cassandra(spark: SparkSession, tmp_path: Path) -> None:
+    columns = tuple(name for name in COLUMNS if name != "nested")
+    with cassandra_server(str(tmp_path)) as options:
+        from penstock.pipelines.sinks.cassandra import CassandraSink, connected
+
+        with connected(options) as session:
+            session.execute(
+                "CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}"
+            )
+            session.execute(
+                "CREATE TABLE shop.orders (id bigint PRIMARY KEY, text text, number double, small int, exact decimal, "
+                "flag boolean, day date, at timestamp, raw blob, tags list<text>)"
+            )
+        to = Destination("shop", "orders", "table", options=options, table="shop.orders", refusals=True)
+
+        def read() -> list[dict[str, Any]]:
+            with connected(options) as session:
+                return [
+                    _python(row._asdict()) for row in session.execute(f"SELECT {', '.join(columns)} FROM shop.orders")
+                ]
+
+        check_sink(spark, SinkCase(open=lambda: CassandraSink(to), read=read, keyed=True, columns=columns))
+
+        refused = CassandraSink(to).write(spark.sql("SELECT 7L AS id, 'x' AS number"), 9)
+        assert len(refused) == 1
+        assert "number" in refused[0].reason
+        with pytest.raises(PipelineFailed, match=r'table shop.orders has no column "txt"; did you mean "text"'):
+            CassandraSink(to).write(spark.sql("SELECT 7L AS id, 'x' AS txt"), 9)
+    with pytest.raises(SinkUnavailable, match="Cassandra"):
+        CassandraSink(to).write(spark.sql("SELECT 7L AS id"), 9)
+
+
+PIPELINE = """\
+name: {unique}
+bootstrap: {bootstrap}
+checkpoints: {place}/checkpoints
+restart: {{attempts: 3, backoff: 10ms}}
+sources:
+  orders:
+    topic: {orders}
+    value: {{format: protobuf, schema_file: shop.desc, message: shop.Order}}
+  payments:
+    topic: {payments}
+    value: {{format: json, schema: "id BIGINT, amount DOUBLE"}}
+  prices: {{format: json, mode: snapshot, path: prices.json, schema: "id BIGINT, price DOUBLE"}}
+steps:
+  paid: {{sql: "SELECT o.id, o.name, p.amount FROM orders o JOIN payments p ON o.id = p.id"}}
+sinks:
+  copies: {{from: orders, topic: {copies}, value: {{format: protobuf, schema_file: shop.desc, message: shop.Order}}}}
+  shown: {{from: orders, format: console}}
+  listed: {{from: orders, format: listing, options: {{file: "{place}/listed"}}}}
+  table: {{from: orders, format: postgres, table: narrow, key: id, options: {{{server}}}}}
+  paid: {{from: paid, format: json, path: paid, roll_every: 1h}}
+  prices: {{from: prices, topic: {prices}}}
+dead_letters: {{topic: {dead}}}
+"""
+
+LISTING = """\
+from penstock.pipelines.sinks import Sink
+
+class Listing(Sink):
+    def write(self, frame, batch):
+        with open(self.destination.options["file"], "w") as file:
+            file.writelines(f"{batch} {row.id} {row.name}\\n" for row in frame.orderBy("id").collect())
+"""
+
+
+def test_a_pipeline_to_everywhere(
+    spark: SparkSession,
+    cluster: Cluster,
+    postgres: PostgresServer,
+    new_topic: NewTopic,
+    unique_topic: Callable[[str], str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Protobuf in and out, the console, a sink of another package, a database that refuses a row, two streams joined, a
+    snapshot."""
+    _package(tmp_path / "installed", monkeypatch)
+    postgres.query("CREATE TABLE narrow (id bigint PRIMARY KEY, name varchar(4))")
+    (tmp_path / "shop.desc").write_bytes(_descriptors())
+    (tmp_path / "prices.json").write_text('{"id": 1, "price": 9.5}\n{"id": 2, "price": 3.5}\n')
+    topics = {name: new_topic() for name in ("orders", "payments", "copies", "prices", "dead")}
+    coding = codec(Encoding(format="protobuf", schema_file="shop.desc", message="shop.Order"), str(tmp_path))
+    orders = [coding.encode(_Row(id=number, name=name)) for number, name in ((1, "ann"), (2, "beatrice"), (3, "carl"))]
+    write_table(cluster.bootstrap, topics["orders"], pa.table({"value": orders}))
+    payments = ['{"id": 1, "amount": 9.5}', '{"id": 3, "amount": 1}', '{"id": 4, "amount": 1}']
+    write_table(cluster.bootstrap, topics["payments"], pa.table({"value": payments}))
+    server = ", ".join(f'{name}: "{value}"' for name, value in postgres.options.items())
+    file = tmp_path / "everywhere.yaml"
+    names = {"unique": unique_topic("everywhere"), "bootstrap": cluster.bootstrap, "place": tmp_path, "server": server}
+    file.write_text(PIPELINE.format(**names, **topics))
+    loaded, warnings = load_checked(str(file))
+    assert warnings == []
+
+    Runner(loaded, spark).run_once()
+
+    def values(topic: str) -> list[Any]:
+        return read_table(cluster.bootstrap, topics[topic], columns=["value", "headers"]).to_pylist()
+
+    assert sorted(coding.decode(row["value"])[0]["name"] for row in values("copies")) == ["ann", "beatrice", "carl"]
+    assert (tmp_path / "listed").read_text() == "0 1 ann\n0 2 beatrice\n0 3 carl\n"
+    assert "beatrice" in capfd.readouterr().out
+    assert postgres.query("SELECT * FROM narrow ORDER BY id") == [(1, "ann"), (3, "carl")]
+    (letter,) = values("dead")
+    headers = {each["key"]: each["value"].decode() for each in letter["headers"]}
+    assert letter["value"] == orders[1]
+    assert headers["dead-letter.reason"] == 'sink "table": value too long for type character varying(4)'
+    assert headers["dead-letter.offset"] == "1"
+    paid = [json.loads(line) for path in (tmp_path / "paid").glob("*.json") for line in path.read_text().splitlines()]
+    assert sorted((row["id"], row["name"], row["amount"]) for row in paid) == [(1, "ann", 9.5), (3, "carl", 1.0)]
+    assert sorted(json.loads(row["value"])["price"] for row in values("prices")) == [3.5, 9.5]
+
+
+class _Row(dict[str, Any]):
+    """As a row of Spark's, as far as encoders look at it."""
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__(values)
+
+    def asDict(self, recursive: bool = False) -> dict[str, Any]:  # noqa: N802  # as Spark calls it
+        return dict(self)
+
+
+def _descriptors() -> bytes:
+    file = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
+    order = file.message_type.add(name="Order")
+    field = descriptor_pb2.FieldDescriptorProto
+    order.field.add(name="id", number=1, type=field.TYPE_INT64, label=field.LABEL_OPTIONAL)
+    order.field.add(name="name", number=2, type=field.TYPE_STRING, label=field.LABEL_OPTIONAL)
+    return descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+
+
+def _package(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As pip would install it: a sink of somebody else's."""
+    about = place / "penstock_listing-1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: penstock-listing\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[penstock.sinks]\nlisting = penstock_listing:Listing\n")
+    (place / "penstock_listing.py").write_text(LISTING)
+    monkeypatch.syspath_prepend(str(place))
+
+
+def _python(row: dict[str, Any]) -> dict[str, Any]:
+    def value(given: Any) -> Any:
+        if isinstance(given, datetime.datetime):
+            return given.replace(tzinfo=datetime.UTC)
+        if type(given).__name__ == "Date":  # Cassandra's
+            return given.date()
+        return bytes(given) if isinstance(given, bytearray) else given
+
+    return {name: value(given) for name, given in row.items()}
