@@ -145,7 +145,7 @@ def _machine(outcome: Outcome) -> dict[str, Any]:
 def _console() -> Console:
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=True)
+    return Console(highlight=False)
 
 
 def _lines(json: bool) -> Any:
