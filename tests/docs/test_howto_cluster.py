@@ -83,7 +83,7 @@ class Machines:
     def run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
         command = [self.here(word) for word in command]
         result = subprocess.run(
-            command, capture_output=True, text=True, timeout=180, check=False, env=self.environment, cwd=self.directory
+            command, capture_output=True, text=True, timeout=400, check=False, env=self.environment, cwd=self.directory
         )
         for name in MACHINES:  # so that pages can show names
             port = self.addresses[f"{name}:9092"]
