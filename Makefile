@@ -1,12 +1,13 @@
 # Each target makes .venv by itself; all a machine needs is Python 3.11 or newer.
 #
-#   make demo  [ARGS="--duration 5"]   a broker at work: a stream of events written, read back, shown on disk
+#   make demo  [ARGS="--no-spark"]     three brokers, trucks and a shop, pipelines; keys to kill, heal, poison, replay
 #   make test  [ARGS="-k produce"]     every test but the long campaigns
 #   make check                         format, lint, types, layers
 #   make bench [ARGS="..."]            the loads and their floors, one table
 #   make sim   [SEEDS=1000]            simulated clusters under faults, seed by seed; ARGS="--story cluster"
 #   make soak                          the long campaigns
 #   make docs                          the generated pages of docs/, written anew
+#   make site                          the documentation as a site, in build/site
 #   make lock  [ARGS="--upgrade"]      requirements.lock, after a change of the dependencies
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11 python,$(if $(shell command -v $(name) >/dev/null 2>&1 && $(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo yes),$(name))))
@@ -18,7 +19,7 @@ SEEDS ?= 100
 PINNED := --quiet --generate-hashes --all-build-deps --allow-unsafe --strip-extras --no-header --no-annotate \
 	--no-emit-options --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
-.PHONY: demo test check bench sim soak docs lock clean
+.PHONY: demo test check bench sim soak docs site lock clean
 
 demo: $(INSTALLED)
 	@$(BIN)/penstock demo $(ARGS)
@@ -44,6 +45,9 @@ soak: $(SPARK)
 
 docs: $(INSTALLED)
 	$(BIN)/python docs/generate.py
+
+site: $(SPARK)
+	$(BIN)/zensical build --clean --strict
 
 # The packages come first and are checked against their hashes; Penstock itself is then linked in, with the build
 # backend from the same lock, so that nothing unpinned is ever fetched.
