@@ -161,6 +161,7 @@ def survive(demo: Terminal, seconds: float) -> None:
     assert "status=0" in last
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_at_the_keys_without_spark(temporary: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     with terminal(temporary, tmp_path_factory, "--no-spark") as demo:

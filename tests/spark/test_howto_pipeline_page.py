@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from documentation import blocks_of
 from penstock.pipelines.fixtures import run_tests
 from penstock.pipelines.validating import load_checked
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "pipeline.md"
 
 
+@pytest.mark.soak
 def test_the_pipeline_does_what_its_tests_say(spark: SparkSession, tmp_path: Path) -> None:
     (text,) = [text for language, text in blocks_of(PAGE) if language == "yaml"]
     (tmp_path / "fuel.yaml").write_text(text)

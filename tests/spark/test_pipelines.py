@@ -27,7 +27,17 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "pipelines"
 NewTopic = Callable[..., str]
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.yaml")))
+# Joins and many windows: ten seconds and more each.
+LONG = {"feeds.yaml", "fleet.yaml", "logs.yaml"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(path.name, marks=[pytest.mark.soak] if path.name in LONG else [])
+        for path in sorted(EXAMPLES.glob("*.yaml"))
+    ],
+)
 def test_examples(name: str, spark: SparkSession) -> None:
     loaded, warnings = load_checked(str(EXAMPLES / name))
 
