@@ -42,7 +42,7 @@ def campaign(node: RunningNode, rounds: int, seed: int, settings: dict[str, obje
     return writer
 
 
-@pytest.mark.parametrize("acks", ["all", "1"])
+@pytest.mark.parametrize("acks", ["all", pytest.param("1", marks=pytest.mark.soak)])
 def test_acknowledged_records_survive_kill(tmp_path: Path, acks: str) -> None:
     with start_node(tmp_path / "node", properties=PROPERTIES) as node:
         settings = {"enable.idempotence": acks == "all", "acks": acks}

@@ -78,6 +78,7 @@ def test_reassign_partitions(cluster: RunningCluster, unique_topic: Callable[[st
     cluster.wait_until(lambda: not Path(cluster.broker(1).partition_directory(topic)).exists(), "removal from broker 1")
 
 
+@pytest.mark.soak
 def test_a_generated_plan_moves_partitions(
     cluster: RunningCluster, unique_topic: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -100,6 +101,7 @@ def test_a_generated_plan_moves_partitions(
     cluster.wait_until(moved, "the partitions on brokers 2 and 3")
 
 
+@pytest.mark.soak
 def test_a_throttled_move_is_cancelled_or_goes_on(
     cluster: RunningCluster, unique_topic: Callable[[str], str], tmp_path: Path
 ) -> None:

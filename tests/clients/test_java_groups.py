@@ -299,6 +299,7 @@ def test_transactions_by_the_admin_client(node: RunningNode, client: JavaClient)
     assert producer["transactionStart"] == -1
 
 
+@pytest.mark.soak
 def test_coordinators_are_killed(tmp_path: Path) -> None:
     """On three brokers a group and its transactions go on with other coordinators."""
     class_path()

@@ -132,6 +132,7 @@ def wait_for_brokers(machines: Machines, count: int) -> None:
     assert machines.run(["bash", "-c", f"until {found}; do sleep 0.2; done"]).returncode == 0
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_a_cluster_is_deployed_upgraded_and_grown(machines: Machines) -> None:
     for node_id, name in enumerate(MACHINES[:3], 1):

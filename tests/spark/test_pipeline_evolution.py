@@ -33,6 +33,7 @@ SOURCE = TopicSource(
 )
 
 
+@pytest.mark.soak
 def test_columns_are_added_in_the_batch_they_appear_in(penstock_pipeline: Callable[..., PipelineUnderTest]) -> None:
     pipeline = Pipeline(
         name="growing",

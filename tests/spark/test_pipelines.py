@@ -27,8 +27,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "pipelines"
 NewTopic = Callable[..., str]
 
 
-# Joins and many windows: ten seconds and more each.
-LONG = {"feeds.yaml", "fleet.yaml", "logs.yaml"}
+# Windows, sessions, joins: five seconds and more each.
+LONG = {"activity.yaml", "feeds.yaml", "fleet.yaml", "logs.yaml", "metrics.yaml"}
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,7 @@ def test_a_users_tests() -> None:
     assert "2 passed" in result.stdout, result.stdout
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(330)
 def test_counting_with_spark(tmp_path: Path) -> None:
     with start_node(tmp_path / "node") as node:
