@@ -133,7 +133,10 @@ def main() -> None:
     latencies: list[Latency] = []
     config = {"spark.driver.memory": "1g"}
     if arguments.connector:
-        config["spark.jars.packages"] = CONNECTOR + arguments.connector
+        jars = arguments.connector.endswith(".jar")
+        config["spark.jars" if jars else "spark.jars.packages"] = (
+            arguments.connector if jars else CONNECTOR + arguments.connector
+        )
     with tempfile.TemporaryDirectory(prefix="penstock-spark-", dir=arguments.directory) as directory:
         keep_bytecode(os.path.join(directory, "bytecode"))
         with penstock(os.path.join(directory, "node"), TWO_PHASE) as kafka:
@@ -187,7 +190,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=1_000_000, metavar="N", help="a batch (default: 1,000,000)")
     parser.add_argument("--batches", type=int, default=5, metavar="N", help="that are measured (default: 5)")
     parser.add_argument("--records", type=int, default=2000, metavar="N", help="of a latency (default: 2000)")
-    parser.add_argument("--connector", metavar="VERSION", help="of Spark's own connector, to compare with")
+    parser.add_argument("--connector", metavar="VERSION|JAR,...", help="Spark's own connector, to compare with")
     parser.add_argument("--json", metavar="FILE", help="write all samples there too")
     parser.add_argument("--directory", metavar="DIR", help="where the data goes (default: the system's temporary one)")
     return parser.parse_args()
