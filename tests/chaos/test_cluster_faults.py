@@ -57,10 +57,9 @@ def campaign(cluster: RunningCluster, faults: list[str], seed: int) -> None:
 @pytest.mark.parametrize(
     "faults",
     [
-        ["kill_leader", "kill_controller", "stop_leader", "empty_disk"],
-        ["pause_leader", "cut_leader_off", "kill_all_brokers"],
+        pytest.param(["kill_leader", "kill_controller", "stop_leader", "empty_disk"], id="crashes"),
+        pytest.param(["pause_leader", "cut_leader_off", "kill_all_brokers"], id="silence", marks=pytest.mark.soak),
     ],
-    ids=["crashes", "silence"],
 )
 def test_three_brokers(tmp_path: Path, faults: list[str]) -> None:
     with start_cluster(tmp_path, brokers=3, properties=PROPERTIES, proxied="cut_leader_off" in faults) as cluster:

@@ -84,7 +84,7 @@ def check_log(cluster: RunningCluster, scene: GroupScene) -> None:
     ("name", "sizes", "faults"),
     [
         ("cooperative", [3, 2], ["kill_coordinator_and_member", "stop_coordinator"]),
-        ("consumer-protocol", [3], ["pause_member"]),
+        pytest.param("consumer-protocol", [3], ["pause_member"], marks=pytest.mark.soak),
     ],
 )
 def test_a_group(tmp_path: Path, name: str, sizes: list[int], faults: list[str]) -> None:

@@ -57,6 +57,7 @@ def configs_of(cluster: RunningCluster, resource: ResourceType, name: str) -> di
     return {each.name: each.value or "" for each in entries if each.source.startswith("DYNAMIC")}
 
 
+@pytest.mark.soak
 def test_reassign_partitions(cluster: RunningCluster, unique_topic: Callable[[str], str], tmp_path: Path) -> None:
     topic = unique_topic("moved")
     with cluster.admin() as admin:
@@ -148,6 +149,7 @@ def test_leader_election(cluster: RunningCluster, unique_topic: Callable[[str], 
     cluster.wait_until(lambda: cluster.leader_of(topic, 0) is preferred, "the preferred leader")
 
 
+@pytest.mark.soak
 def test_unclean_leader_election(cluster: RunningCluster, unique_topic: Callable[[str], str], tmp_path: Path) -> None:
     """The last in-sync replica is away: another leads only if somebody says so."""
     topic = unique_topic("unclean")

@@ -155,6 +155,7 @@ def tell(seed: int, *, brokers: int, partitions: int) -> None:
     simulate(lambda loop: ManyBrokers(loop, seed, brokers=brokers, partitions=partitions).run(), seed)
 
 
+@pytest.mark.soak
 def test_thirty_brokers() -> None:
     tell(1, brokers=30, partitions=300)
 

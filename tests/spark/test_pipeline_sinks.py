@@ -190,6 +190,7 @@ class Listing(Sink):
 """
 
 
+@pytest.mark.soak
 def test_a_pipeline_to_everywhere(
     spark: SparkSession,
     cluster: Cluster,
