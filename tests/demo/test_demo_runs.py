@@ -82,6 +82,16 @@ def test_headless_without_spark(temporary: Path) -> None:
     assert (outcome["brokers_killed"], outcome["poison"], outcome["replayed"]) == (1, 5, 5)
 
 
+def test_a_demo_that_nobody_listens_to_has_not_passed(temporary: Path) -> None:
+    """As in `penstock demo --headless | head -1`, with a head that has enough a little sooner."""
+    with started(temporary, "--headless", "--no-spark", "--duration", "600") as demo:
+        assert demo.stdout is not None
+        demo.stdout.close()
+        _, err = demo.communicate(timeout=60)
+    assert demo.returncode == 1
+    assert err == "penstock: nobody reads what the demo says; it has ended, and nothing was counted\n"
+
+
 @pytest.mark.timeout(600)
 def test_nothing_is_left_of_a_demo_that_was_killed(temporary: Path) -> None:
     with started(temporary, "--headless", "--no-spark", "--duration", "600") as demo:
@@ -207,6 +217,7 @@ def test_nothing_is_left_of_pipelines(temporary: Path, tmp_path_factory: pytest.
             if "everything is at work" in line:
                 break
         process.send_signal(number)
+        process.communicate(timeout=WAIT_SECONDS)
     assert process.returncode == (-number if how == "killed" else 130)
     wait_for(lambda: not processes_of(temporary), "its processes end")
     wait_for(lambda: not list(temporary.iterdir()), "its files are taken away")

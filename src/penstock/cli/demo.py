@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.output import Json, fail, print_json
+from penstock.cli.output import Json, fail, print_json, silence
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,7 +50,7 @@ def demo(
     but for what was installed.
 
     Ends with status 0 only if every acknowledged event came out of its topic and out of its pipeline, once, counted by
-    key and sequence.
+    key and sequence. A headless demo whose output nobody reads any more ends at once, and counts nothing.
 
     Examples:
 
@@ -74,6 +74,8 @@ def demo(
         show.close()
     if show.interrupted:
         raise KeyboardInterrupt
+    if show.is_unheard:
+        fail("nobody reads what the demo says; it has ended, and nothing was counted")
     _conclude(outcome, json, spark=not no_spark)
 
 
@@ -152,9 +154,14 @@ def _lines(json: bool) -> Any:
     import time
 
     began = time.monotonic()
+    stream = sys.stderr if json else sys.stdout
 
     def say(text: str) -> None:
-        print(f"{time.monotonic() - began:6.1f} s  {text}", file=sys.stderr if json else sys.stdout, flush=True)
+        try:
+            print(f"{time.monotonic() - began:6.1f} s  {text}", file=stream, flush=True)
+        except BrokenPipeError:
+            silence(stream)
+            raise
 
     return say
 

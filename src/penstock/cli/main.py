@@ -7,7 +7,6 @@ command ends in one of three ways: it returns (exit status 0), it raises somethi
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import NoReturn
 
@@ -30,7 +29,7 @@ def run(arguments: list[str]) -> int:
     import typer
 
     from penstock.cli.app import UsageError, application
-    from penstock.cli.output import CommandFailed
+    from penstock.cli.output import CommandFailed, silence
 
     try:
         # Not by calling the application: that would answer a broken pipe with an exit status of its own.
@@ -46,8 +45,7 @@ def run(arguments: list[str]) -> int:
     except CommandFailed as failure:
         return _say(str(failure))
     except BrokenPipeError:
-        # Whoever read our output has enough of it. Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence(sys.stdout)  # whoever read our output has enough of it
         return 0
     except (KeyboardInterrupt, typer.Abort):
         return 130
@@ -69,7 +67,12 @@ def _failures() -> tuple[type[Exception], ...]:
 
 
 def _say(message: str, status: int = 1) -> int:
-    sys.stdout.flush()
+    from penstock.cli.output import silence
+
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # what failed has failed, whether or not its results were read
+        silence(sys.stdout)
     print(f"penstock: {' '.join(message.split())}", file=sys.stderr)
     return status
 

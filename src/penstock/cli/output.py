@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 
@@ -44,6 +44,11 @@ def fail(message: str) -> NoReturn:
 def note(message: str) -> None:
     """A line for people, beside the results."""
     print(message, file=sys.stderr, flush=True)
+
+
+def silence(stream: TextIO) -> None:
+    """Whoever read it has gone. Python would complain of that once more when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def print_json(value: Any) -> None:

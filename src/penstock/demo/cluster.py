@@ -95,6 +95,8 @@ class DemoCluster:
     def _start(self, cancelled: Callable[[], bool]) -> None:
         assert self._nodes is not None
         for node in self._nodes.nodes:
+            if cancelled():
+                return
             self._start_node(node)
         for node in self._nodes.nodes:
             node.wait_ready(START_SECONDS, cancelled=cancelled)

@@ -57,6 +57,8 @@ class Show:
         self.pipelines: Pipelines | None = None
         self.kills = 0
         self.interrupted = False
+        self.is_unheard = False
+        """Whoever was told what happens has gone."""
         self._acting = threading.Lock()
         self._workers: dict[str, Worker] = {}
         self._closed = threading.Lock()
@@ -203,7 +205,11 @@ class Show:
 
     def happened(self, text: str) -> None:
         self.happenings.append(Happening(time.monotonic() - self.started, text))
-        self._tell(text)
+        try:
+            self._tell(text)
+        except BrokenPipeError:
+            self.is_unheard = True
+            self.stopping.set()
 
     def failed(self, text: str) -> None:
         if not self.stopping.is_set():
