@@ -317,6 +317,8 @@ def test_a_newer_producer_fences_the_older(bootstrap: str, new_topic: NewTopic) 
             newer.send(topic, b"new")
         with pytest.raises(Fenced), older.transaction():
             older.send(topic, b"too late")
-    with pytest.raises(ClientError):
+        with pytest.raises(ClientError):
+            older.send(topic, b"never")
+    with pytest.raises(NotDelivered, match="1 record"):
         older.close()
     assert [record.value for record in read_all(bootstrap, topic, 2)] == [b"old", b"new"]

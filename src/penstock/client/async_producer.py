@@ -145,7 +145,7 @@ class AsyncProducer(ProducerBase[K, V]):
         """Hear outcomes, hand over what waits, and come again while anything is on its way."""
         if self._closed is not None:
             return
-        self._client.poll(0)
+        self._poll(0)
         self._advance()
         if time.monotonic() > self._refresh_at and self._opening is None:
             self._in_background(self._refresh)
@@ -218,7 +218,7 @@ class AsyncProducer(ProducerBase[K, V]):
             if deadline is not None and time.monotonic() > deadline:
                 return left
             # librdkafka's flush does not let records linger.
-            await self._loop.run_in_executor(None, self._client.flush, 0.02)
+            await self._loop.run_in_executor(None, self._flush, 0.02)
             await asyncio.sleep(0 if not self._waiting else _TICK_SECONDS)
         return 0
 

@@ -122,7 +122,7 @@ class Producer(ProducerBase[K, V]):
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything sent is acknowledged; raise what failed and was not looked at."""
         self._check_open()
-        left = self._client.flush(-1 if timeout is None else timeout)
+        left = self._flush(-1 if timeout is None else timeout)
         if left:
             raise TimedOut(f"{left} records were not acknowledged within {timeout:g} s; they are still being sent")
         self._raise_failures()
@@ -133,7 +133,7 @@ class Producer(ProducerBase[K, V]):
             return
         try:
             self._transactions.close()
-            if self._client.flush(-1 if timeout is None else timeout):
+            if self._flush(-1 if timeout is None else timeout):
                 self._purge()
         finally:
             self._ended("the producer is closed: make a new one")

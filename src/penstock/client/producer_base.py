@@ -160,9 +160,28 @@ class ProducerBase(Generic[K, V]):
         polled beside it would sleep on after the outcome it waits for went to the other."""
         if self._polling.acquire(timeout=seconds) if seconds else self._polling.acquire(blocking=False):
             try:
-                self._client.poll(seconds)
+                self._poll(seconds)
             finally:
                 self._polling.release()
+
+    def _poll(self, seconds: float) -> None:
+        try:
+            self._client.poll(seconds)
+        except KafkaException as error:
+            self._finished(error)
+
+    def _flush(self, seconds: float) -> int:
+        """How many records are left."""
+        try:
+            return int(self._client.flush(seconds))
+        except KafkaException as error:
+            self._finished(error)
+            return int(self._client.flush(seconds))
+
+    def _finished(self, error: KafkaException) -> None:
+        """Whoever happens to poll when this client comes to its end, fenced off for one, hears of it, and once: it is
+        for the log. Records that were under way fail, each for itself, and those that are sent later do, too."""
+        self._trouble(error.args[0])
 
     def delivery_failed(self, delivery: Delivery, error: ClientError) -> None:
         self._failed_count += 1
@@ -212,7 +231,7 @@ class ProducerBase(Generic[K, V]):
             metadata = self._client.list_topics(topic, timeout=seconds).topics[topic]
         except KafkaException as error:
             if error.args[0].code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT):
-                self._client.poll(0)  # for the error of the connection
+                self._poll(0)  # for the error of the connection
                 raise self._trouble.unreachable(seconds) from error
             raise client_error(error, f"topic {topic!r}") from error
         return len(metadata.partitions), metadata.error
@@ -289,12 +308,12 @@ class ProducerBase(Generic[K, V]):
     def _purge(self) -> None:
         """Give up what is not acknowledged; every delivery then knows its end."""
         self._client.purge()
-        self._client.flush(_PURGE_SECONDS)
+        self._flush(_PURGE_SECONDS)
 
     def _at_exit(self) -> None:
         """Nobody closed it: a last try, and a word."""
         if self._closed is None and len(self._client):
-            left = self._client.flush(_EXIT_SECONDS)
+            left = self._flush(_EXIT_SECONDS)
             log.error(
                 "a producer was not closed; of its last records %d are not acknowledged", left + self._failed_count
             )
