@@ -30,7 +30,8 @@ class QueryPlan:
     body: tuple[str, ...]
     """Tables made of each batch, in order, without the head; lookups and what is made of them included."""
     sinks: tuple[str, ...]
-    dead_letters: bool
+    dead_letters: int
+    """Rules by which rows become some; each looks at the whole batch."""
     output_mode: str
     trigger: Duration | None
     after: tuple[str, ...]
@@ -50,12 +51,16 @@ def plan(pipeline: Pipeline, analysis: Analysis) -> dict[str, QueryPlan]:
 
 def has_dead_letters(pipeline: Pipeline, table: Table) -> bool:
     """Whether rows of this table itself may become dead letters."""
+    return _rules(pipeline, table) > 0
+
+
+def _rules(pipeline: Pipeline, table: Table) -> int:
     source = pipeline.sources.get(table.name)
+    decoding = False
     if isinstance(source, TopicSource):
         decodes = source.value.format not in ("bytes", "string")
-        if (decodes and source.on_error == "dead-letter") or source.evolution == "dead-letter":
-            return True
-    return any(each.otherwise == "dead-letter" for each in expectations(pipeline, table.name))
+        decoding = (decodes and source.on_error == "dead-letter") or source.evolution == "dead-letter"
+    return decoding + sum(each.otherwise == "dead-letter" for each in expectations(pipeline, table.name))
 
 
 def expectations(pipeline: Pipeline, name: str) -> tuple[Expectation, ...]:
@@ -67,7 +72,7 @@ def _query(pipeline: Pipeline, analysis: Analysis, head: Table) -> QueryPlan | N
     """None if there is nothing for it to do."""
     own = [table for table in analysis.tables.values() if table.query == head.name]
     sinks = tuple(name for name, sink in pipeline.sinks.items() if analysis.find(sink.source) in own)
-    dead_letters = any(has_dead_letters(pipeline, table) for table in own)
+    dead_letters = sum(_rules(pipeline, table) for table in own)
     if not sinks and not dead_letters:
         return None
     wanted: set[str] = set()
