@@ -32,10 +32,22 @@ def test_a_verdict_is_that_of_sets(
     mine = {event for event in acknowledged if event[0] == "a"}
     assert set(of_pipeline.missing) == mine - set(passed_on) - letters
     assert of_pipeline.expected == len(mine)
-    assert of_pipeline.arrived == len(mine) - len(of_pipeline.missing)
+    assert of_pipeline.arrived == len(mine & set(passed_on))
+    assert of_pipeline.letters == len(mine & letters - set(passed_on))
     assert of_pipeline.doubled == len(passed_on) - len(set(passed_on))
     assert of_pipeline.is_good == (not of_pipeline.missing and not of_pipeline.doubled)
     assert ledger.verdicts(pipelines=False) == [of_topics]
+
+
+def test_a_pipeline_is_behind_by_what_is_neither_out_nor_a_dead_letter() -> None:
+    ledger = Ledger({"pipeline": ("a",)})
+    for sequence in range(10):
+        ledger.acknowledged.add("a", "k", sequence)
+        ledger.acknowledged.add("b", "k", sequence)
+    for sequence in range(4):
+        ledger.outlets["pipeline"].see("a", "k", sequence)
+    ledger.letters.add("a", "k", 9)
+    assert ledger.behind("pipeline") == 5
 
 
 @given(st.lists(st.tuples(st.booleans(), EVENTS)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Iterator
+from io import StringIO
 from itertools import islice
 from pathlib import Path
 
@@ -11,9 +13,11 @@ import pytest
 from rich.console import Console
 
 from penstock.demo import spark
+from penstock.demo.display import Display
 from penstock.demo.drawing import Rate, bar, bars, sparkline
 from penstock.demo.poison import is_spoilt, repair, spoil
 from penstock.demo.reports import WINDOWS, Reports, Windows
+from penstock.demo.show import Show
 from penstock.demo.spark import Progress, requirements
 from penstock.demo.story import story
 from penstock.demo.streams import BY_OUTPUT, BY_TOPIC, FLOWS, PIPELINES, REPORTS, pipeline_file
@@ -132,16 +136,45 @@ def test_a_rate_is_that_of_the_last_seconds() -> None:
     assert rate.now == 0.0
 
 
-@pytest.mark.parametrize("size", [(150, 46), (80, 24), (40, 10)])
-def test_a_page_fits_before_there_is_anything_on_it(size: tuple[int, int]) -> None:
-    from penstock.demo.display import Display
-    from penstock.demo.show import Show
-
-    show = Show(rate=1.0, spark=True)
+@pytest.fixture
+def show() -> Iterator[Show]:
+    one = Show(rate=1.0, spark=True)
     try:
-        console = Console(width=size[0], height=size[1], record=True, force_terminal=True)
-        with console.capture() as capture:
-            console.print(Display(show).page(console), height=size[1])
-        assert "the cluster starts" in capture.get()
+        yield one
     finally:
-        show.close()
+        one.close()
+
+
+def drawn(display: Display, width: int, height: int) -> str:
+    console = Console(width=width, height=height, file=StringIO())
+    console.print(display.page(console), height=height)
+    return console.file.getvalue()
+
+
+def test_a_page_fits_before_there_is_anything_on_it(show: Show) -> None:
+    for width, height in ((150, 46), (80, 24), (40, 10)):
+        assert "the cluster starts" in drawn(Display(show), width, height)
+
+
+def test_reports_are_drawn_at_once_where_there_is_room_and_on_their_page_where_not(show: Show) -> None:
+    for page in ("/", "/account", "/checkout/pay", "/hats", "/help", "/search", "/shoes"):
+        show.reports.report(REPORTS["shop"], {"page": page, "since": "1", "views": 1200, "purchases": 3})
+    for region in ("north-east", "north-west", "south-east", "south-west"):
+        row = {"region": region, "since": "1", "reports": 400, "driving": 300, "speed": 61.0}
+        show.reports.report(REPORTS["fleet"], row)
+    for service in ("checkout", "login", "mail", "search", "stock"):
+        for level in ("ERROR", "INFO", "INFO", "INFO"):
+            show.reports.event(BY_OUTPUT["shop.logs"], {"service": service, "level": level})
+    for number in range(10):
+        show.reports.event(BY_OUTPUT["fleet.fuel"], {"truck": f"truck-{number}", "low": True})
+    display = Display(show)
+    seen = ("south-west", "61 km/h", "driving, by window", "and 6 more", "/shoes", "1,200", "purchases", "stock 25%")
+    assert [text for text in seen if text not in drawn(display, 140, 34)] == []
+    for size in ((80, 24), (140, 24)):
+        assert not any(text in drawn(display, *size) for text in seen)
+        assert " v  reports" in drawn(display, *size)
+    display.turn()
+    for size in ((80, 24), (140, 24)):
+        page = drawn(display, *size)
+        assert [text for text in seen if text not in page] == []
+        assert " v  cluster" in page

@@ -131,7 +131,12 @@ def _machine(outcome: Outcome) -> dict[str, Any]:
     return {
         "acknowledged": outcome.acknowledged,
         "outlets": {
-            verdict.outlet: {"arrived": verdict.arrived, "missing": len(verdict.missing), "doubled": verdict.doubled}
+            verdict.outlet: {
+                "arrived": verdict.arrived,
+                "missing": len(verdict.missing),
+                "doubled": verdict.doubled,
+                "dead_letters": verdict.letters,
+            }
             for verdict in outcome.verdicts
         },
         "brokers_killed": outcome.kills,

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 LATENCY_SECONDS = 10.0
+BATCHES_SECONDS = 30.0
+"""What comes in batches is looked at for longer."""
 
 
 def settings(bootstrap: str, **more: Any) -> dict[str, Any]:
@@ -44,7 +46,8 @@ class Worker(threading.Thread):
 class Latencies:
     """Of the last seconds. One thread adds, another asks."""
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, seconds: float = LATENCY_SECONDS, now: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
         self._now = now
         self._last: deque[tuple[float, float]] = deque(maxlen=20_000)
 
@@ -53,6 +56,6 @@ class Latencies:
 
     def percentiles(self, *wanted: float) -> list[float] | None:
         """None if there was nothing."""
-        since = self._now() - LATENCY_SECONDS
+        since = self._now() - self._seconds
         recent = sorted(each for at, each in list(self._last) if at >= since)
         return [recent[min(len(recent) - 1, int(len(recent) * part))] for part in wanted] if recent else None

@@ -1,8 +1,15 @@
-"""The page that the demo shows, and explains: everything on it is read from `Show`, nothing is kept here but rates."""
+"""The page that the demo shows, and explains: everything on it is read from `Show`, nothing is kept here but rates.
+
+A large terminal has all of it at once. In one that is narrow or low there are two pages, what works and what came of
+it, and a key to turn them.
+"""
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import sys
 import time
 from collections.abc import Callable
 from io import StringIO
@@ -16,7 +23,8 @@ from rich.text import Text
 from penstock.demo.clients import Latencies
 from penstock.demo.drawing import Rate, bar, bars, sparkline
 from penstock.demo.show import Show
-from penstock.demo.streams import GROUPS, PIPELINES
+from penstock.demo.spark import QueryView
+from penstock.demo.streams import GROUPS
 
 KEYS = (
     ("k", "kill a broker", "kill"),
@@ -25,7 +33,9 @@ KEYS = (
     ("r", "replay dead letters", "replay"),
     ("q", "quit", "quit"),
 )
-WIDE = 110
+TURN = "v"
+WIDE, TALL = 120, 33
+LATENCY = "latency 50% / 99%"
 _STATES = {"running": "green", "backing off": "yellow", "failed": "red", "waiting": "dim", "ended": "dim"}
 
 
@@ -34,56 +44,96 @@ class Display:
         self._show = show
         self._clock = clock
         self._rates: dict[str, Rate] = {}
+        self._command = _command()
+        self._turned = False
         self.note = ""
         """What is going on at the end."""
+
+    def turn(self) -> None:
+        """The other page, where there are two."""
+        self._turned = not self._turned
 
     def page(self, console: Console) -> RenderableType:
         self._sample()
         wide = console.width >= WIDE
-        width = (console.width // 2 if wide else console.width) - 4
-        cluster = _panel("cluster", self._cluster(width), "one broker may be away: acks=all waits for two copies")
-        work = _panel("groups and pipelines", self._work(width, whole=wide), "lag: what is there and not yet read")
-        log = _panel("what happened", self._happenings())
+        whole = wide and console.height >= TALL
+        has_reports = self._show.wants_spark
+        body, other = Layout(), ""
+        if whole:
+            body.split_row(*self._columns(console.width // 2 - 4))
+        elif self._turned and has_reports:
+            body.split_column(*self._results(console.width - 4))
+            other = "cluster"
+        else:
+            body.split_column(*self._workings(console.width - 4))
+            other = "reports" if has_reports else ""
         layout = Layout()
-        keys = Layout(_keys(console.width), size=1)
-        layout.split_column(Layout(self._head(), size=2), Layout(name="body"), keys)
-        if not wide:
-            layout["body"].split_column(Layout(cluster, size=7), Layout(work, size=9), Layout(log))
-            return layout
-        found = "what the pipeline found out, in windows of 5 s"
-        left, right = Layout(), Layout()
-        left.split_column(Layout(cluster, size=9), Layout(work, size=12), Layout(log))
-        right.split_column(
-            Layout(_panel("events", self._events(width), "how many, and how long from send to read"), size=9),
-            Layout(_panel("the fleet", self._fleet(width), found), size=10),
-            Layout(_panel("the shop", self._shop(width), found)),
-        )
-        layout["body"].split_row(left, right)
+        layout.split_column(Layout(self._head(wide), size=2), body, Layout(_keys(wide, other), size=1))
         return layout
+
+    # Pages.
+
+    def _columns(self, width: int) -> tuple[Layout, Layout]:
+        left, right = Layout(), Layout()
+        events = _panel("events", self._events(width), "how many, and how long from send to read")
+        log = Layout(_panel("what happened", self._happenings()))
+        parts = [Layout(self._cluster_panel(width), size=8), Layout(self._work_panel(width, whole=True), size=14)]
+        if self._show.wants_spark:
+            left.split_column(*parts, log)
+            right.split_column(Layout(events, size=8), *self._results(width))
+        else:
+            left.split_column(*parts)
+            right.split_column(Layout(events, size=8), log)
+        return left, right
+
+    def _workings(self, width: int) -> list[Layout]:
+        log = _panel("what happened", self._happenings())
+        cluster, work = self._cluster_panel(width), self._work_panel(width, whole=False)
+        return [Layout(cluster, size=7), Layout(work, size=8), Layout(log)]
+
+    def _results(self, width: int) -> list[Layout]:
+        why = "what the pipeline found out, in windows of 5 s"
+        fleet, shop = _panel("the fleet", self._fleet(width), why), _panel("the shop", self._shop(width), why)
+        return [Layout(fleet, size=9), Layout(shop)]
+
+    def _cluster_panel(self, width: int) -> Panel:
+        return _panel("cluster", self._cluster(width), "one broker may be away: acks=all waits for two copies")
+
+    def _work_panel(self, width: int, *, whole: bool) -> Panel:
+        why = "lag: written, and not yet read or come out"
+        return _panel("groups and pipelines", self._work(width, whole=whole), why)
 
     # Parts of the page.
 
-    def _head(self) -> RenderableType:
+    def _head(self, wide: bool) -> RenderableType:
         show = self._show
         minutes, seconds = divmod(int(self._clock() - show.started), 60)
         title = Text.assemble(("Penstock demo ", "bold cyan"), (f"{minutes}:{seconds:02d}  ", "dim"))
         if show.traffic is None:
             title.append("the cluster starts ...")
             return Group(title, Text(self.note, style="yellow"))
-        acknowledged = len(show.ledger.acknowledged)
-        title.append(f"{acknowledged:,} events acknowledged", "bold")
-        title.append(f", read from topics {len(show.ledger.topics.seen):,}")
+        title.append(f"{len(show.ledger.acknowledged):,}{' events' if wide else ''} acknowledged", "bold")
+        title.append(f", {len(show.ledger.topics.seen):,} read{' from topics' if wide else ''}")
         for name, outlet in show.ledger.outlets.items():
-            title.append(f", out of {name} {len(outlet.seen):,}")
+            title.append(f", {'out of ' if wide else ''}{name} {len(outlet.seen):,}")
         bootstrap = show.cluster.bootstrap.split(",")[0]
-        second = Text(
-            self.note or f"in another terminal: penstock top -b {bootstrap}", "yellow" if self.note else "dim"
-        )
-        return Group(title, second)
+        urgent = self.note or self._trouble()
+        hint = f"in another terminal: {self._command} top -b {bootstrap}"
+        return Group(title, Text(urgent or hint, "yellow" if urgent else "dim"))
+
+    def _trouble(self) -> str:
+        """Of those who will try again."""
+        show = self._show
+        for pipeline, queries in show.pipelines.queries.items() if show.pipelines is not None else ():
+            for query in queries:
+                if query.error:
+                    return f"pipeline {pipeline}, query {query.name}: {' '.join(query.error.split())}"
+        trouble = show.flowing.observer.trouble
+        return f"the cluster is seen as it was: {trouble}" if trouble else ""
 
     def _cluster(self, width: int) -> RenderableType:
         view = self._show.traffic.observer.view if self._show.traffic is not None else None
-        table = _table("broker", "address", "", "leads", "in sync")
+        table = _table("broker", "address", "state", "leads", "in sync")
         for node in self._show.cluster.brokers:
             seen = view.brokers.get(node.node_id) if view is not None else None
             up = Text("up", "green") if node.running else Text("down", "bold red")
@@ -112,7 +162,7 @@ class Display:
 
     def _events(self, width: int) -> RenderableType:
         show, room = self._show, max(8, width - 48)
-        table = _table("", "a second", "half / 99% within", "")
+        table = _table("", "events/s", LATENCY, "")
         written = self._rate("acknowledged")
         table.add_row("acknowledged", f"{written.now:,.0f}", "", Text(sparkline(written.history, room), "cyan"))
         if show.traffic is None:
@@ -129,25 +179,19 @@ class Display:
         return table
 
     def _work(self, width: int, *, whole: bool) -> RenderableType:
-        """The whole of it has a row for each query; else there is one for each pipeline, with its latency."""
+        """The whole of it has a row for each query as well; else there are latencies, which have no place of their own
+        then."""
         show = self._show
-        table = _table("who", "state", "rows/s", "lag", *([] if whole else ["half / 99% within"]))
+        table = _table("who", "state", "events/s", "lag", *([] if whole else [LATENCY]))
         for row in self._group_rows():
             table.add_row(*row[: 4 if whole else 5])
         parts: list[RenderableType] = [table]
         queries = show.pipelines.queries if show.pipelines is not None else {}
         for pipeline, found in queries.items():
+            table.add_row(*self._pipeline_row(pipeline, found)[: 4 if whole else 5])
             for query in found if whole else ():
-                state = Text(query.state, _STATES.get(query.state, ""))
-                lag = "" if query.lag is None else f"{query.lag:,}"
-                table.add_row(f"pipeline {pipeline}: {query.name}", state, f"{query.rate:,.0f}", lag)
-            if not whole and show.traffic is not None:
-                worst = next((query.state for query in found if query.state != "running"), "running")
-                total = sum(query.lag or 0 for query in found)
-                rate = self._rate(f"pipeline {pipeline}").now
-                latency = _latency(show.traffic.results.latencies[pipeline])
-                state = Text(worst, _STATES.get(worst, ""))
-                table.add_row(f"pipeline {pipeline}", state, f"{rate:,.0f}", f"{total:,}", latency)
+                rate = self._rate(f"query {pipeline} {query.name}").now
+                table.add_row(f"  query {query.name}", _state(query.state), f"{rate:,.0f}", "")
         if not queries:
             parts.append(self._stage(width))
         if show.traffic is not None:
@@ -174,6 +218,16 @@ class Display:
             for name, group in traffic.groups.items()
         ]
 
+    def _pipeline_row(self, pipeline: str, queries: tuple[QueryView, ...]) -> tuple[RenderableType, ...]:
+        """Its lag is counted by us: what a query tells of its own is as old as its last batch."""
+        return (
+            f"pipeline {pipeline}",
+            _state(next((query.state for query in queries if query.state != "running"), "running")),
+            f"{self._rate(f'pipeline {pipeline}').now:,.0f}",
+            f"{self._show.ledger.behind(pipeline):,}",
+            _latency(self._show.flowing.results.latencies[pipeline]),
+        )
+
     def _stage(self, width: int) -> RenderableType:
         """What there is before there are pipelines."""
         show = self._show
@@ -194,15 +248,15 @@ class Display:
 
     def _fleet(self, width: int) -> RenderableType:
         reports = self._show.reports
-        speeds = reports.speeds()
-        if not speeds:
+        located, speeds = reports.located(), reports.speeds()
+        if not located:
             return Text("comes with the pipelines", "dim")
-        table = _table("region", "speed of trucks that drive", "")
-        for name, drawn, number in bars(speeds, max(8, width - 30), " km/h"):
-            table.add_row(name, Text(drawn, "cyan"), number)
+        table = _table("region", "reports in two minutes", "", "speed")
+        for name, drawn, number in bars(located, max(8, width - 32)):
+            table.add_row(name, Text(drawn, "cyan"), number, f"{speeds[name]:,.0f} km/h")
         low = reports.low_tanks()
-        driving = Text.assemble("reports of driving trucks  ", (sparkline(reports.driving(), width - 28), "cyan"))
-        tanks = ", ".join(low[:6]) + (f" and {len(low) - 6} more" if len(low) > 6 else "") if low else "none"
+        driving = Text.assemble("driving, by window  ", (sparkline(reports.driving(), width - 21), "cyan"))
+        tanks = ", ".join(low[:4]) + (f" and {len(low) - 4} more" if len(low) > 4 else "") if low else "none"
         return Group(table, driving, Text(f"low on fuel: {tanks}", "yellow" if low else "dim"))
 
     def _shop(self, width: int) -> RenderableType:
@@ -213,15 +267,18 @@ class Display:
         table = _table("page", "views in two minutes", "")
         for name, drawn, number in bars(views, max(8, width - 30)):
             table.add_row(name, Text(drawn, "magenta"), number)
-        errors = "  ".join(f"{service} {rate:.0f}%" for service, rate in reports.error_rates().items())
-        bought = Text.assemble("purchases  ", (sparkline(reports.purchases(), width - 12), "magenta"))
-        return Group(table, bought, Text(f"lines that are errors: {errors}", "yellow"))
+        errors = " ".join(f"{service} {rate:.0f}%" for service, rate in reports.error_rates().items())
+        bought = Text.assemble("purchases, by window  ", (sparkline(reports.purchases(), width - 23), "magenta"))
+        return Group(table, bought, Text(f"log errors: {errors}", "yellow"))
 
     def _happenings(self) -> RenderableType:
-        lines = [
-            Text.assemble((f"{each.seconds:6.1f} s  ", "dim"), each.text) for each in list(self._show.happenings)[-12:]
-        ]
-        return Group(*reversed(lines))
+        """The last first: those before it may have no room."""
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.add_column(justify="right", style="dim", no_wrap=True)
+        table.add_column()
+        for each in reversed(list(self._show.happenings)[-12:]):
+            table.add_row(f"{each.seconds:.1f} s", each.text)
+        return table
 
     # Rates.
 
@@ -232,11 +289,17 @@ class Display:
         self._rate("acknowledged").sample(now, len(show.ledger.acknowledged))
         for name, group in show.traffic.groups.items():
             self._rate(name).sample(now, group.read)
-        for name in PIPELINES:
-            self._rate(f"pipeline {name}").sample(now, show.traffic.results.read.get(name, 0))
+        for name in show.ledger.outlets:
+            self._rate(f"pipeline {name}").sample(now, show.traffic.results.read[name])
+        for name, queries in show.pipelines.queries.items() if show.pipelines is not None else ():
+            for query in queries:
+                self._rate(f"query {name} {query.name}").sample(now, query.rows)
 
     def _rate(self, name: str) -> Rate:
-        return self._rates.setdefault(name, Rate())
+        if name not in self._rates:
+            in_batches = name.startswith(("pipeline ", "query "))
+            self._rates[name] = Rate(over=10 if in_batches else 3)
+        return self._rates[name]
 
 
 def _panel(title: str, body: RenderableType, why: str = "") -> Panel:
@@ -244,17 +307,31 @@ def _panel(title: str, body: RenderableType, why: str = "") -> Panel:
     return Panel(body, title=title, title_align="left", subtitle=subtitle, subtitle_align="left", border_style="dim")
 
 
-def _keys(width: int) -> RenderableType:
-    texts = [(key, what if width >= WIDE else short) for key, what, short in KEYS]
+def _keys(wide: bool, other: str) -> RenderableType:
+    """With the name of the other page, if there is one."""
+    texts = [(key, what if wide else short) for key, what, short in KEYS] + ([(TURN, other)] if other else [])
     return Text.assemble(*(part for key, text in texts for part in ((f" {key} ", "reverse"), f" {text}   ")))
 
 
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", expand=False)
     for index, column in enumerate(columns):
-        numeric = column in ("a second", "rows/s", "lag") or (not column and index == 2)
+        numeric = column in ("events/s", "lag") or (not column and index == 2)
         table.add_column(column, justify="right" if numeric else "left", no_wrap=True)
     return table
+
+
+def _state(state: str) -> Text:
+    return Text(state, _STATES.get(state, ""))
+
+
+def _command() -> str:
+    """How another terminal calls this Penstock: by its path, if it is not on the way."""
+    beside = os.path.join(os.path.dirname(sys.executable), "penstock")
+    if shutil.which("penstock") is not None or not os.path.exists(beside):
+        return "penstock"
+    relative = os.path.relpath(beside)
+    return beside if relative.startswith(os.pardir) else relative
 
 
 def _latency(latencies: Latencies) -> str:

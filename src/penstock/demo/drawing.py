@@ -34,7 +34,8 @@ def bars(values: Mapping[str, float], width: int, unit: str = "") -> list[tuple[
 class Rate:
     """A count that grows, seen now and then, as a rate over time."""
 
-    def __init__(self, keep: int = 60) -> None:
+    def __init__(self, over: int = 3, keep: int = 60) -> None:
+        self._over = over
         self._last: tuple[float, float] | None = None
         self.history: deque[float] = deque(maxlen=keep)
 
@@ -48,6 +49,6 @@ class Rate:
 
     @property
     def now(self) -> float:
-        """Over the last few seconds, so that it can be read."""
-        last = list(self.history)[-3:]
+        """Over the last few seconds, so that it can be read; what comes in batches needs more of them."""
+        last = list(self.history)[-self._over :]
         return sum(last) / len(last) if last else 0.0

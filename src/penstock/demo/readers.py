@@ -11,7 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from penstock.demo.clients import Latencies, settings
+from penstock.demo.clients import BATCHES_SECONDS, Latencies, settings
 from penstock.demo.ledger import EventId, Ledger
 from penstock.demo.letters import REPLAYED, Letters
 from penstock.demo.poison import is_spoilt, repair
@@ -91,7 +91,7 @@ class ResultsReader:
         self._letters = letters
         self._reports = reports
         self._marks = marks
-        self.latencies = {name: Latencies() for name in ledger.outlets}
+        self.latencies = {name: Latencies(BATCHES_SECONDS) for name in ledger.outlets}
         self.read = dict.fromkeys(ledger.outlets, 0)
         self.stopping = threading.Event()
 

@@ -73,6 +73,10 @@ class Reports:
             elif flow.output == "fleet.fuel":
                 self._low[row["truck"]] = row["low"]
 
+    def located(self) -> dict[str, float]:
+        with self._lock:
+            return self._fleet.totals("reports")
+
     def speeds(self) -> dict[str, float]:
         with self._lock:
             return self._fleet.averages("speed", "driving")

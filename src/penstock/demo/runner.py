@@ -86,8 +86,6 @@ def _view(query: QueryReport) -> dict[str, Any]:
         "name": query.name,
         "state": query.state,
         "rows": query.rows_in,
-        "rate": query.processed_rows_per_second,
-        "lag": query.lag,
         "error": query.error if query.failures else None,
     }
 

@@ -135,8 +135,6 @@ class QueryView:
     name: str
     state: str
     rows: int
-    rate: float
-    lag: int | None
     error: str | None = None
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 
 from penstock.demo.clients import Worker
-from penstock.demo.display import Display
+from penstock.demo.display import TURN, Display
 from penstock.demo.keys import pressed
 from penstock.demo.ledger import Verdict
 from penstock.demo.script import Outcome, outcome
@@ -34,6 +34,8 @@ def play(show: Show, duration: float | None, console: Console) -> Outcome | None
         key = key.lower()
         if key == "q":
             (hurrying if quitting.is_set() else quitting).set()
+        elif key == TURN:
+            display.turn()
         elif key in actions and show.traffic is not None and not quitting.is_set():
             Worker(f"key {key}", actions[key], show.failed).start()
 
@@ -67,7 +69,7 @@ def play(show: Show, duration: float | None, console: Console) -> Outcome | None
             return None
         wait(over)
         quitting.set()
-        display.note = "ending: what was acknowledged shall come out everywhere; q once more ends at once"
+        display.note = "ending: the last events come out everywhere; q once more ends at once"
         verdicts: list[Verdict] = []
         judging = Worker("judging", lambda: verdicts.extend(show.finish(hurrying.is_set)), show.failed)
         judging.start()
