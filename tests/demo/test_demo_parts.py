@@ -153,7 +153,11 @@ def drawn(display: Display, width: int, height: int) -> str:
 
 def test_a_page_fits_before_there_is_anything_on_it(show: Show) -> None:
     for width, height in ((150, 46), (80, 24), (40, 10)):
-        assert "the cluster starts" in drawn(Display(show), width, height)
+        for show.wants_spark in (True, False):
+            lines = drawn(Display(show), width, height).splitlines()
+            assert "the cluster starts" in lines[0]
+            assert len(lines) == height
+            assert {len(line) for line in lines[2:-1]} == {width}  # each has the borders of its panels
 
 
 def test_reports_are_drawn_at_once_where_there_is_room_and_on_their_page_where_not(show: Show) -> None:

@@ -77,12 +77,12 @@ class Display:
         left, right = Layout(), Layout()
         events = _panel("events", self._events(width), "how many, and how long from send to read")
         log = Layout(_panel("what happened", self._happenings()))
-        parts = [Layout(self._cluster_panel(width), size=8), Layout(self._work_panel(width, whole=True), size=14)]
+        cluster, work = Layout(self._cluster_panel(width), size=8), self._work_panel(width, whole=True)
         if self._show.wants_spark:
-            left.split_column(*parts, log)
+            left.split_column(cluster, Layout(work, size=14), log)
             right.split_column(Layout(events, size=8), *self._results(width))
         else:
-            left.split_column(*parts)
+            left.split_column(cluster, Layout(work))
             right.split_column(Layout(events, size=8), log)
         return left, right
 
