@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -44,6 +45,14 @@ def fail(message: str) -> NoReturn:
 def note(message: str) -> None:
     """A line for people, beside the results."""
     print(message, file=sys.stderr, flush=True)
+
+
+def quiet_librdkafka() -> logging.Logger:
+    """Its logger, unheard: it speaks of every connection that fails; who uses it tells what matters of that."""
+    logger = logging.getLogger("penstock.librdkafka")
+    logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+    return logger
 
 
 def silence(stream: TextIO) -> None:

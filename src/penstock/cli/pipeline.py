@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli import pipeline_operate, pipeline_replay
-from penstock.cli.output import Json, command_group, fail, note, parse_pairs, print_json
+from penstock.cli.output import Json, command_group, fail, note, parse_pairs, print_json, quiet_librdkafka
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -232,6 +232,7 @@ def run(
     from penstock.cli.pipeline_run import backfill_of, backfill_runner, refuse_second, serving_metrics
     from penstock.pipelines.running import Runner
 
+    quiet_librdkafka()
     loaded = checked(file, env, settings)
     wanted = backfill_of(begin, end, name, output_suffix, tuple(query or ()))
     check_secrets(loaded.pipeline)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from penstock.cli.output import fail, parse_pairs
+from penstock.cli.output import fail, parse_pairs, quiet_librdkafka
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -29,13 +28,10 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 def librdkafka_settings(bootstrap_server: str, pairs: Sequence[str] | None, **settings: Any) -> dict[str, Any]:
     """Settings by librdkafka's names, with dots for underscores; the user's come last and win."""
-    silent = logging.getLogger("penstock.librdkafka")
-    silent.addHandler(logging.NullHandler())
-    silent.propagate = False
     return {
         "bootstrap.servers": bootstrap_server,
         "client.id": "penstock-cli",
-        "logger": silent,
+        "logger": quiet_librdkafka(),
         **{name.replace("_", "."): value for name, value in settings.items()},
         **parse_pairs("--property", pairs or ()),
     }
