@@ -53,6 +53,8 @@ _POLL_SECONDS = 0.1
 _FOLLOW_SECONDS = 0.5
 _LAST_WORD_SECONDS = 5.0
 _ERROR_CHARACTERS_MAX = 500
+SPARK_ENDED = "Spark has ended: its JVM was killed, or ran out of memory; run the pipeline again, and it goes on"
+
 _FAILED_QUERY = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: | SQLSTATE: \w+$")
 
 
@@ -237,6 +239,10 @@ class _Watch(threading.Thread):
             # A server that is down is waited for, however long it takes, unless somebody waits for the end of this.
             patient = not self._once and self._writer is not None and bool(self._writer.unavailable)
             pause = self._backoff.failed(time.monotonic() - began, patient=patient)
+            if has_ended(self._runner.session):
+                self._status.failed(SPARK_ENDED, self._backoff.failures, None)
+                self.failure = SPARK_ENDED
+                return
             self._status.failed(message, self._backoff.failures, pause)
             if pause is None:
                 times = f" {self._backoff.failures} times" if self._backoff.failures > 1 else ""
@@ -339,6 +345,12 @@ def uses_cluster(pipeline: Pipeline, queries: Iterable[QueryPlan]) -> bool:
         or any(isinstance(pipeline.sources.get(name), TopicSource) for name in (query.head, *query.upstream))
         for query in queries
     )
+
+
+def has_ended(session: SparkSession) -> bool:
+    """Whether Spark is gone that was started here: what is left in this process can do nothing without it."""
+    java = getattr(session.sparkContext._gateway, "proc", None)
+    return java is not None and java.poll() is not None
 
 
 def message_of(error: BaseException) -> str:
