@@ -20,10 +20,6 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "spark"))
-
-from standalone import StandaloneCluster, start_standalone
-
 from chaos import spark_sink_query
 from chaos.spark_fail_points import (
     AFTER_DECISION,
@@ -39,6 +35,7 @@ from chaos.spark_fail_points import (
 from chaos.spark_sink_query import END_OF_TIME, expected_windows, feed
 from penstock.arrow import read_table
 from penstock.testing import Cluster
+from spark.standalone import StandaloneCluster, start_standalone
 
 PATIENCE_S = 600.0
 ENDED_WITHIN_S = 10.0
