@@ -18,7 +18,6 @@ from rich.console import Console
 
 from penstock.cli.main import run
 from penstock.cli.pipeline_display import line_of, picture
-from penstock.cli.pipeline_run import ExecutorWatch
 from penstock.client.errors import ClientError
 from penstock.model.ids import TopicPartition
 from penstock.pipelines import load
@@ -424,16 +423,3 @@ def test_what_is_done_is_what_was_noted(calls: list[set[int]], begin: int) -> No
     assert done.first_missing(begin) == next(offset for offset in range(begin, 50) if offset not in noted)
     assert done.count_from(begin) == len([offset for offset in noted if offset >= begin])
     assert all(below[1] + 1 < above[0] for below, above in zip(done.ranges, done.ranges[1:], strict=False))
-
-
-def test_a_cluster_that_gives_no_executor_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    seconds = iter(range(1000))
-    counts = iter([0] * 30 + [2])  # asked no more than that
-    watch = ExecutorWatch("spark://host:7077", "2g", lambda: next(counts), lambda: next(seconds))
-    for _ in range(100):
-        watch.tick()
-    why = "it has no workers, or others have all their cores, or none has 2g of memory to spare (spark.executor.memory)"
-    assert capsys.readouterr().err.splitlines() == [
-        f"spark://host:7077 has given no executor for 20 s: {why}; waiting",
-        "spark://host:7077 has given an executor",
-    ]

@@ -17,7 +17,6 @@ from rich.text import Text
 
 from penstock.cli.arguments import duration_text
 from penstock.cli.output import note
-from penstock.cli.pipeline_run import executor_watch
 from penstock.pipelines.reports import PipelineReport, QueryReport
 from penstock.pipelines.running import Runner
 
@@ -43,21 +42,13 @@ def watched(runner: Runner, *, once: bool) -> None:
 
     for number in handlers:
         signal.signal(number, stop)
-    executors = executor_watch(runner.session)
-
-    def shown(show: Callable[[], None]) -> None:
-        def tick() -> None:
-            executors.tick()
-            show()
-
-        (runner.run_once if once else runner.run)(tick)
-
     try:
+        run = runner.run_once if once else runner.run
         if sys.stderr.isatty():
             with Live(picture(runner.report()), console=Console(stderr=True), refresh_per_second=4) as live:
-                shown(lambda: live.update(picture(runner.report())))
+                run(lambda: live.update(picture(runner.report())))
         else:
-            shown(_lines(runner))
+            run(_lines(runner))
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.cli.output import fail, note
-from penstock.spark.defaults import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,47 +90,6 @@ def _tell(wanted: Backfill, ranges: dict[str, Ranges]) -> None:
         records = sum(last - first for first, last in spans.values())
         to = f"to {wanted.end}" if wanted.end else "and on"
         note(f"{source}: from {wanted.begin} {to}, {records} records in {len(spans)} partitions")
-
-
-_UNHEARD_OF_SECONDS = 20.0
-_ASK_SECONDS = 1.0
-
-
-class ExecutorWatch:
-    """Says when a cluster gives a pipeline nothing to run on. Spark waits for ever then, and looks as if it worked."""
-
-    def __init__(
-        self, master: str, memory: str, count: Callable[[], int], clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """`count`: of the executors that have come. `memory`: what each must have."""
-        self._master, self._memory, self._count, self._clock = master, memory, count, clock
-        self._began = self._ask_at = clock()
-        self._is_told = False
-        self._has_come = is_local(master)
-
-    def tick(self) -> None:
-        """Now and then."""
-        now = self._clock()
-        if self._has_come or now < self._ask_at:
-            return
-        self._ask_at = now + _ASK_SECONDS
-        self._has_come = self._count() > 0
-        if self._has_come and self._is_told:
-            note(f"{self._master} has given an executor")
-        elif not self._has_come and not self._is_told and now - self._began >= _UNHEARD_OF_SECONDS:
-            self._is_told = True
-            note(
-                f"{self._master} has given no executor for {_UNHEARD_OF_SECONDS:g} s: it has no workers, or others "
-                f"have all their cores, or none has {self._memory} of memory to spare (spark.executor.memory); waiting"
-            )
-
-
-def executor_watch(session: SparkSession) -> ExecutorWatch:
-    context = session.sparkContext
-    inside: Any = context._jsc.sc()
-    memory = context.getConf().get("spark.executor.memory") or "1g"
-    known = inside.getExecutorMemoryStatus  # of the driver, too
-    return ExecutorWatch(str(context.master), memory, lambda: int(known().size()) - 1)
 
 
 class _NoMetrics:
