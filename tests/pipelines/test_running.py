@@ -26,14 +26,15 @@ def test_a_query_that_ran_long_counts_anew() -> None:
 
 def test_sink_ids_differ_where_names_do() -> None:
     ids = {
-        sink_id("a.b", "c"),
-        sink_id("a-b", "c"),
-        sink_id("a", "b-c"),
-        sink_id("a.b", "c", "x"),
-        sink_id("x" * 200, "y"),
+        sink_id("a.b", "c", checkpoint="1"),
+        sink_id("a.b", "c", checkpoint="2"),
+        sink_id("a-b", "c", checkpoint="1"),
+        sink_id("a", "b-c", checkpoint="1"),
+        sink_id("a.b", "c", "x", checkpoint="1"),
+        sink_id("x" * 200, "y", checkpoint="1"),
     }
 
-    assert len(ids) == 5
+    assert len(ids) == 6
     assert all(len(each) <= 100 and each.replace("-", "").replace("_", "").isalnum() for each in ids)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -129,6 +130,13 @@ def test_a_pipeline_from_end_to_end(
     assert set(dead["poison"]) == {
         f"dead-letter.{name}" for name in ("reason", "pipeline", "topic", "partition", "offset", "timestamp")
     }
+
+    shutil.rmtree(tmp_path / "checkpoints")  # who deletes them begins anew
+    Runner(loaded, spark).run_once()
+
+    assert sorted(json.loads(row["value"])["id"] for row in written("named")) == [1, 1, 4, 4]
+    assert sorted(json.loads(row["value"])["id"] for row in written("invoices")) == [1, 1, 2, 2, 3, 3]
+    assert spark.read.parquet(str(tmp_path / "doubled")).count() == 4
 
 
 AVRO = '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}, {"name": "p", "type": "long"}]}'

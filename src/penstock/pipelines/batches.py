@@ -121,12 +121,16 @@ class BatchWriter:
         self.unavailable = ""
         """Why the last batch was not written, if that was because a sink's server is not there."""
 
-    def __call__(self, batch: DataFrame, number: int) -> None:
+    def __call__(self, batch: DataFrame, number: int, checkpoint: str = "") -> None:
+        """`checkpoint`: the identity of what numbers the batch, if that is not the checkpoint of a streaming query."""
+        from penstock.spark.sink import QUERY_ID
+
+        checkpoint = checkpoint or batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID) or ""
         several = len(self._query.sinks) + self._query.dead_letters > 1
         if several:
             batch = batch.persist()
         try:
-            self._open(batch)
+            self._open(checkpoint)
             planned = self._body.outputs(batch, [name for name, sink in self._others.items() if sink.wants_origin])
             counted = {name: Counted(frame) for name, frame in planned.sinks.items()}
             letters = Counted(planned.dead_letters) if planned.dead_letters is not None else None
@@ -144,7 +148,7 @@ class BatchWriter:
                 before = outputs.dead_letters
                 outputs = replace(outputs, dead_letters=before.union(told) if before is not None else told)
             for write in self._topics(outputs):
-                self._write_records(write, number)
+                self._write_records(write, number, checkpoint)
             rows = {name: each.rows() for name, each in counted.items()}
             self._wrote(Tally(rows, refusals.letters + (letters.rows() if letters is not None else 0)))
             self.unavailable = ""
@@ -165,13 +169,10 @@ class BatchWriter:
         for sink in self._others.values():
             sink.close()
 
-    def _open(self, batch: DataFrame) -> None:
-        """With the first batch, which knows what numbers it: the checkpoint has an identity, and keeps it."""
-        from penstock.spark.sink import QUERY_ID
-
+    def _open(self, checkpoint: str) -> None:
+        """With the first batch, which knows what numbers it."""
         if self._others:
             return
-        numbered_by = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID) or ""
         for name in self._query.sinks:
             sink = self._pipeline.sinks[name]
             if isinstance(sink, FormatSink):
@@ -179,7 +180,7 @@ class BatchWriter:
                     sink = replace(sink, options={MERGE_SCHEMA: "true", **sink.options})
                 refusals = on_refusal(self._pipeline, self._analysis, name) != "fail"
                 names = (name, self._pipeline.name, self._query.name, self._directory)
-                self._others[name] = open_sink(sink, *names, checkpoint=numbered_by, refusals=refusals)
+                self._others[name] = open_sink(sink, *names, checkpoint=checkpoint, refusals=refusals)
 
     def _gets_columns(self, sink: FormatSink) -> bool:
         """Whether its rows may have columns that nobody knew of."""
@@ -199,11 +200,11 @@ class BatchWriter:
             _add(writes, {_GUARANTEE: "exactly-once"}, outputs.dead_letters, "")
         return list(writes.values())
 
-    def _write_records(self, write: _Write, number: int) -> None:
+    def _write_records(self, write: _Write, number: int, checkpoint: str) -> None:
         frame = reduce(lambda above, below: above.union(below), write.frames)
         writer = frame.write.format("penstock").mode("append").option("kafka.bootstrap.servers", self._bootstrap)
         if write.options[_GUARANTEE] == "exactly-once":
-            identity = sink_id(self._pipeline.name, self._query.name, *write.names)
+            identity = sink_id(self._pipeline.name, self._query.name, *write.names, checkpoint=checkpoint)
             writer = writer.option("sinkId", identity).option("version", str(number))
         writer.options(**write.options).save()
 
@@ -218,10 +219,10 @@ class BatchWriter:
                 _log.warning('batch %d: %d rows of "%s" break "%s"', number, count, name, expectation.title)
 
 
-def sink_id(*names: str) -> str:
-    """The name of a decision, of pipeline, query and sinks: in letters that a transactional id takes, and never that of
-    others whose names look alike."""
-    digest = hashlib.sha256("\n".join(names).encode()).hexdigest()[:12]
+def sink_id(*names: str, checkpoint: str) -> str:
+    """The name of a decision, of pipeline, query and sinks, and of the checkpoint whose batches it numbers: in letters
+    that a transactional id takes, and never that of others whose names look alike."""
+    digest = hashlib.sha256("\n".join([*names, checkpoint]).encode()).hexdigest()[:12]
     readable = re.sub(r"[^A-Za-z0-9_-]", "-", "-".join(names))
     return f"{readable[: _SINK_ID_MAX - len(digest) - 1]}-{digest}"
 

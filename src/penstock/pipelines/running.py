@@ -326,7 +326,7 @@ class _Watch(threading.Thread):
             run = log.next(table, cursor)
             if run is not None:
                 began = time.monotonic()
-                writer(rows_of(table, cursor, run), run.number)
+                writer(rows_of(table, cursor, run), run.number, run.checkpoint)
                 log.done(run)
                 self._status.table_done(time.monotonic() - began)
             every = query.trigger.seconds if query.trigger is not None else _TABLE_SECONDS

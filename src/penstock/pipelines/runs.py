@@ -2,11 +2,13 @@
 
 Before a run begins, what it reads is noted (`runs/N.plan`: how far the cursor goes); when all of it is written,
 that is noted, too (`runs/N.done`). A run that was planned and not done is done again over the same range and under the
-same number, so that sinks know it. This is what Spark itself does with offsets of streams.
+same number, so that sinks know it. This is what Spark itself does with offsets of streams. Like Spark's checkpoints
+these notes have an identity: who deletes them begins anew, and no sink takes the new runs for those it has.
 """
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,8 @@ class Run:
     """Rows whose cursor is beyond this (None: all) ..."""
     until: str | None
     """... and not beyond that (None: all there are)."""
+    checkpoint: str
+    """Of which it is the number."""
 
 
 class RunLog:
@@ -36,7 +40,7 @@ class RunLog:
         planned = sorted(int(each.removesuffix(".plan")) for each in names if each.endswith(".plan"))
         last: Any = self._files.read_note(f"{self._root}/{planned[-1]}.plan") if planned else None
         if planned and f"{planned[-1]}.done" not in names:
-            return Run(planned[-1], last["after"], last["until"])
+            return Run(planned[-1], last["after"], last["until"], last["checkpoint"])
         number = planned[-1] + 1 if planned else 0
         after = last["until"] if last is not None else None
         until: str | None = None
@@ -44,8 +48,10 @@ class RunLog:
             until = _latest(table, cursor, after)
             if until is None:
                 return None
-        run = Run(number, after, until)
-        self._files.write_note(f"{self._root}/{number}.plan", {"after": after, "until": until})
+        checkpoint = last["checkpoint"] if last is not None else str(uuid.uuid4())
+        run = Run(number, after, until, checkpoint)
+        plan = {"after": after, "until": until, "checkpoint": checkpoint}
+        self._files.write_note(f"{self._root}/{number}.plan", plan)
         return run
 
     def done(self, run: Run) -> None:
