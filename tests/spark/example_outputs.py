@@ -78,7 +78,7 @@ class Expected:
         """Watermarks by topic, ten minutes behind the latest, and the views of the example."""
         self.database.execute("CREATE TABLE watermarks (topic VARCHAR, ms BIGINT)")
         for topic in self.example.tables:
-            (latest,) = self.database.execute(f'SELECT max(ms) FROM "{topic}"').fetchone()
+            latest = self._number(f'SELECT max(ms) FROM "{topic}"')
             self.database.execute("INSERT INTO watermarks VALUES (?, ?)", [topic, latest - HOUR_MS // 6])
         if self.example.setup:
             self.database.execute(self.example.setup)
@@ -98,7 +98,10 @@ class Expected:
         return {name: rows for name, rows in different.items() if rows}
 
     def count(self, sink: str) -> int:
-        (number,) = self.database.execute(f"SELECT count(*) FROM ({self.example.outputs[sink]})").fetchone()
+        return self._number(f"SELECT count(*) FROM ({self.example.outputs[sink]})")
+
+    def _number(self, query: str) -> int:
+        ((number,),) = self.database.execute(query).fetchall()
         return int(number)
 
 
@@ -181,13 +184,13 @@ _METRICS = f"""
     CREATE VIEW minutes AS
     SELECT host, metric, {_window(1)} AS minute, count(*) AS samples, min(value) AS least, max(value) AS most,
            sum(value) AS total
-    FROM measurements WHERE {_IN_TIME} GROUP BY ALL HAVING minute + 60000 <= {_over("measurements")}
+    FROM measurements WHERE {_IN_TIME} GROUP BY host, metric, minute HAVING minute + 60000 <= {_over("measurements")}
 """
 _LOGS_WINDOW = f"{_window(5)} + 300000 <= {_over('logs')}"
 _LOGS = f"""
     CREATE VIEW messages AS
     SELECT service, {_window(5)} AS since, regexp_replace(text, '[0-9]+', '#', 'g') AS message, count(*) AS times
-    FROM logs WHERE {_IN_TIME} AND level = 'ERROR' GROUP BY ALL
+    FROM logs WHERE {_IN_TIME} AND level = 'ERROR' GROUP BY service, since, message
     HAVING since + 300000 <= (SELECT max(ms) FROM logs WHERE level = 'ERROR') - 600000
 """
 _FLEET_OVER = f"least({_over('truck-locations')}, {_over('truck-fuel')})"
@@ -269,7 +272,8 @@ EXAMPLES: dict[str, Example] = {
             "minutes": f"SELECT host, metric, {_time('minute')}, samples, least, most, total FROM minutes",
             "hours": f"SELECT host, metric, {_time('(minute // 3600000) * 3600000')} AS hour, sum(samples)::BIGINT, "
             "min(least), max(most), sum(total) / sum(samples) FROM minutes "
-            "WHERE (minute // 3600000 + 1) * 3600000 <= (SELECT max(minute) - 3600000 FROM minutes) GROUP BY ALL",
+            "WHERE (minute // 3600000 + 1) * 3600000 <= (SELECT max(minute) - 3600000 FROM minutes) "
+            "GROUP BY host, metric, hour",
         },
         {
             "minutes": ("host", "metric", "minute", "samples", "least", "most", "total"),
