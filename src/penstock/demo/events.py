@@ -103,6 +103,9 @@ def log_lines(stream: Stream) -> Iterator[Event]:
         yield _event(stream, random, "logs", who, value, at)
 
 
+_SETS_OFF = 60
+
+
 @dataclass(slots=True)
 class _Truck:
     name: str
@@ -133,7 +136,9 @@ def fleet(stream: Stream) -> Iterator[Event]:
 
 
 def _location(truck: _Truck, random: Random, at: int) -> str:
-    truck.speed = 0 if random.random() < 0.2 else min(90, max(20, truck.speed + int(random.random() * 21) - 10))
+    truck.speed = (
+        0 if random.random() < 0.2 else min(90, max(20, (truck.speed or _SETS_OFF) + int(random.random() * 21) - 10))
+    )
     truck.heading += random.random() - 0.5
     truck.latitude = min(55.0, max(46.0, truck.latitude + math.cos(truck.heading) * truck.speed / 100_000))
     truck.longitude = min(15.0, max(5.0, truck.longitude + math.sin(truck.heading) * truck.speed / 100_000))
