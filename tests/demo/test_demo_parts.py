@@ -15,6 +15,7 @@ from rich.console import Console
 from penstock.demo import spark
 from penstock.demo.display import Display
 from penstock.demo.drawing import Rate, bar, bars, sparkline
+from penstock.demo.load import MARK_EVERY
 from penstock.demo.poison import is_spoilt, repair, spoil
 from penstock.demo.reports import WINDOWS, Reports, Windows
 from penstock.demo.show import Show
@@ -39,6 +40,10 @@ def test_a_story_keeps_to_the_clock() -> None:
     last = {event.topic: json.loads(event.value) for event in islice(story(1_767_225_600_000, 400), 1000)}
     assert last["page-views"]["at"] <= "2026-01-01T00:00:02.500Z"
     assert last["page-views"]["at"] >= "2026-01-01T00:00:00.000Z"
+
+
+def test_the_latency_of_every_topic_is_measured() -> None:
+    assert {event.topic for event in islice(story(0, 400), 0, 3000, MARK_EVERY)} == set(BY_TOPIC)
 
 
 def test_poison_can_be_repaired_and_not_be_read() -> None:

@@ -92,7 +92,7 @@ def _headless(show: Show, duration: float, picture: str | None) -> Outcome | Non
 def _interactive(show: Show, duration: float | None) -> Outcome | None:
     from penstock.demo.stage import play
 
-    return play(show, duration, _console())
+    return play(show, duration, _console(wraps=True))
 
 
 def _conclude(outcome: Outcome | None, json: bool, *, spark: bool) -> None:
@@ -101,7 +101,7 @@ def _conclude(outcome: Outcome | None, json: bool, *, spark: bool) -> None:
     if json:
         print_json(_machine(outcome))
     else:
-        console = _console()
+        console = _console(wraps=False)  # a file has no width
         console.print()
         for verdict in outcome.verdicts:
             colour = "green" if verdict.is_good else "bold red"
@@ -124,7 +124,7 @@ def _conclude(outcome: Outcome | None, json: bool, *, spark: bool) -> None:
             fail("nothing was counted: the demo was ended before the last events had come out")
         fail(f"the demo failed: {'; '.join([*outcome.failures, *bad]) or 'nothing was acknowledged'}")
     if not json:
-        _console().print("[bold green]Nothing was lost, and nothing came twice.[/]")
+        _console(wraps=False).print("[bold green]Nothing was lost, and nothing came twice.[/]")
 
 
 def _machine(outcome: Outcome) -> dict[str, Any]:
@@ -149,10 +149,10 @@ def _machine(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _console() -> Console:
+def _console(*, wraps: bool) -> Console:
     from rich.console import Console
 
-    return Console(highlight=False)
+    return Console(highlight=False, soft_wrap=not wraps)
 
 
 def _lines(json: bool) -> Any:

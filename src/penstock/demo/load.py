@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # Longer than anybody looks at a dead broker.
 DELIVERY_SECONDS = 600
-_MARK_EVERY = 20
+MARK_EVERY = 19  # not in step with the story, whose turns are ten: events of all topics are marked
 _MARKS_MAX = 5000
 
 
@@ -74,7 +74,7 @@ class Load:
 
     def _send(self, producer: Producer, which: EventId, value: bytes) -> None:
         topic, key, _ = which
-        if self.sent % _MARK_EVERY == 0:
+        if self.sent % MARK_EVERY == 0:
             if len(self.marks) >= _MARKS_MAX:
                 self.marks.clear()  # nobody has asked for them in a long time
             self.marks[which] = time.monotonic()
