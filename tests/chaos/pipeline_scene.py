@@ -35,6 +35,7 @@ from spark.standalone import StandaloneCluster, marked
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pipelines" / "fleet.yaml"
 TOPICS = ("truck-locations", "truck-fuel", "trucks", "truck-alerts", "fleet.dead-letters")
+QUERIES = ("locations", "fuel", "trucks")
 TRUCK_COLUMNS = "truck", "since", "reports", "speed", "speed_max", "latitude", "longitude", "litres", "litres_used"
 ALERT_COLUMNS = "truck", "since", "latitude", "longitude", "litres_used"
 PATIENCE_S = 900.0
@@ -126,7 +127,12 @@ class Scene:
             self.wait_for(lambda: self.driver().wait(PATIENCE_S) == 0, "a run that ends well")
             self._driver = None
         else:
-            self.wait_for(lambda: self.driver().poll() is None and not self.differences(), "all of the output")
+            self.wait_for(self._has_settled, "all of the output")
+
+    def _has_settled(self) -> bool:
+        """Looking at all of the output takes time that the run may need, so the cheap question comes first."""
+        rests = self.driver().poll() is None and all(self.batch_under_way(query) is None for query in QUERIES)
+        return rests and not self.differences()
 
     def stop(self) -> float:
         """As somebody does who wants it to end; the seconds until its process had."""
@@ -151,7 +157,7 @@ class Scene:
         deadline = time.monotonic() + PATIENCE_S
         while not condition():
             assert time.monotonic() < deadline, f"{what} did not come\n{self.differences()}\n{self.log_text()}"
-            time.sleep(0.2)
+            time.sleep(0.5)
 
     def end(self) -> None:
         if self._driver is not None:

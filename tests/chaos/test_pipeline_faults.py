@@ -139,7 +139,7 @@ def _awaited(scene: Scene, query: str, has_come: Callable[[Scene, int], bool]) -
         batch = scene.batch_under_way(query)
         if batch is not None and has_come(scene, batch):
             return batch
-        time.sleep(0.01)
+        time.sleep(0.02)
     return None
 
 
