@@ -52,6 +52,9 @@ def test_messages_are_one_line_without_secrets_and_stacks() -> None:
     assert told == "pyspark.errors.exceptions.captured.AnalysisException: no table at jdbc:x?p=***"
     failed = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: no worker SQLSTATE: XXKST\n"
     assert message_of(RuntimeError(f"{failed}=== Streaming Query ===\nIdentifier: x")) == "no worker"
+    cause = "psycopg.OperationalError: no such file\n\nThe above exception was the direct cause of the following one:"
+    ours = 'penstock.pipelines.sinks.destination.SinkUnavailable: sink "table": PostgreSQL: no such file'
+    assert message_of(RuntimeError(f"{cause}\n\n{ours}\n")) == 'sink "table": PostgreSQL: no such file'
 
 
 def test_rows_are_paired_whatever_their_order() -> None:

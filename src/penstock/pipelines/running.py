@@ -55,6 +55,8 @@ _LAST_WORD_SECONDS = 5.0
 _ERROR_CHARACTERS_MAX = 500
 SPARK_ENDED = "Spark has ended: its JVM was killed, or ran out of memory; run the pipeline again, and it goes on"
 
+_RAISED = ("Error", "Exception", "PipelineFailed", "SinkUnavailable")
+_OURS = re.compile(r"^penstock\.pipelines\.[\w.]*\.(PipelineFailed|SinkUnavailable): ")
 _FAILED_QUERY = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: | SQLSTATE: \w+$")
 
 
@@ -358,7 +360,7 @@ def message_of(error: BaseException) -> str:
     text = str(getattr(error, "desc", None) or error).partition("=== Streaming Query ===")[0]
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("at ")]
     cause = next((line for line in reversed(lines) if _is_cause(line)), None)
-    told = _FAILED_QUERY.sub("", cause or " ".join(lines[:3])).strip()
+    told = _OURS.sub("", _FAILED_QUERY.sub("", cause or " ".join(lines[:3]))).strip()
     return redacted((told or type(error).__name__)[:_ERROR_CHARACTERS_MAX])
 
 
@@ -366,7 +368,7 @@ def _is_cause(line: str) -> bool:
     """The last line of a Python traceback, or Spark's own words for what a user's expectation raised."""
     name = line.partition(":")[0]
     return line.startswith("[USER_RAISED_EXCEPTION]") or (
-        ": " in line and name.replace(".", "").replace("_", "").isalnum() and name.endswith(("Error", "Exception"))
+        ": " in line and name.replace(".", "").replace("_", "").isalnum() and name.endswith(_RAISED)
     )
 
 
