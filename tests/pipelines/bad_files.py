@@ -46,6 +46,12 @@ CASES: dict[str, tuple[str, list[str]]] = {
         '6:1: error: unknown field "souces" of a pipeline; did you mean "sources"?',
         end=END,
     ),
+    "text without quotes between braces": case(
+        "steps: {a: {sql: SELECT id, amount FROM orders}}\n",
+        '6:29: error: unknown field "amount FROM orders" of a step; if it is a part of the text before it: between '
+        "braces, text with commas needs quotes",
+        end=END,
+    ),
     "several at once, in order": (
         dedent("""\
         name: "a b"

@@ -9,12 +9,12 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, TypeVar
 
 from penstock.pipelines import secrets
-from penstock.pipelines.documents import Mapping, Node, Scalar, Sequence, plain
+from penstock.pipelines.documents import Entry, Mapping, Node, Scalar, Sequence, plain
 from penstock.pipelines.durations import Duration
 from penstock.pipelines.model import FILE_NAMES
 from penstock.pipelines.problems import Location, Path, Problem, nearest
@@ -88,7 +88,7 @@ class Binder:
         for name, entry in node.entries.items():
             self.places.keys[*path, name] = entry.key
             if name not in fields:
-                self._problem(f'unknown field "{name}" of {what}; {nearest(name, fields)}', path, entry.key)
+                self._problem(f'unknown field "{name}" of {what}; {_way_out(name, entry, fields)}', path, entry.key)
                 continue
             declared, annotation = fields[name]
             if _is_empty(entry.value) and not _takes_none(annotation):
@@ -221,6 +221,14 @@ def described(kind: Any) -> str:
     """With an article: "a topic source"."""
     words = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in kind.__name__).strip()
     return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
+
+
+def _way_out(name: str, entry: Entry, fields: Iterable[str]) -> str:
+    """A field without a value is mostly the rest of a text that was cut at a comma."""
+    meant = nearest(name, fields)
+    if _is_empty(entry.value) and not meant.startswith("did you mean"):
+        return "if it is a part of the text before it: between braces, text with commas needs quotes"
+    return meant
 
 
 def _is_empty(node: Node) -> bool:
