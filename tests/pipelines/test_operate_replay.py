@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import KafkaException
 
 from penstock import Producer
 from penstock.arrow import read_table
@@ -94,8 +93,7 @@ def test_a_call_that_dies_in_the_middle_has_sent_nothing_of_it(world: World) -> 
 
     with pytest.raises(Fenced):
         transaction.__exit__(None, None, None)
-    with pytest.raises(KafkaException, match="_FENCED"):
-        dying.close()
+    dying.close()
     assert world.numbers() == [0, 1, 2, 3, 4, 5]
     assert sum(DeadLetterTopic(world.bootstrap, world.dead).replay(Selection()).chosen.values()) == 0
 
