@@ -134,17 +134,18 @@ def test_what_spark_says(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_of_another_query_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    files, place = Files(spark, str(tmp_path)), str(tmp_path / "orders")
+    files, place, file = Files(spark, str(tmp_path)), str(tmp_path / "orders"), tmp_path / "others.yaml"
+    file.write_text("name: a\nsources:\n  orders: {topic: others}\nsinks: {out: {from: orders, topic: out}}\n")
+    loaded, _ = load_checked(str(file))
     shape = QueryShape(drive="stream", sources={"orders": SourceShape(kind="topics", place=("orders",))})
     other = QueryShape(drive="stream", sources={"orders": SourceShape(kind="topics", place=("others",))})
 
-    guard(files, place, "orders", shape)
-    guard(files, place, "orders", shape)
+    guard(files, place, "orders", shape, loaded)
+    guard(files, place, "orders", shape, loaded)
 
-    with pytest.raises(
-        PipelineFailed, match='it read orders, and reads others now; undo the edit, or give "orders" in'
-    ):
-        guard(files, place, "orders", other)
+    told = 'others.yaml:3:19: refused: query "orders": it read orders, and reads others now; undo the edit, or give'
+    with pytest.raises(PipelineFailed, match=told):
+        guard(files, place, "orders", other, loaded)
 
 
 def test_a_sink_of_files_takes_what_there_is(penstock_pipeline: Callable[..., PipelineUnderTest]) -> None:

@@ -33,22 +33,20 @@ def analyzed(loaded: Loaded, session: SparkSession, json: bool) -> bool:
 
 def compared(loaded: Loaded, session: Callable[[], SparkSession], json: bool) -> bool:
     """Whether all queries go on from their checkpoints."""
-    from penstock.pipelines.checkpoints import against_checkpoints, reader, way_out
+    from penstock.pipelines.checkpoints import against_checkpoints, reader, told
 
-    told: list[dict[str, Any]] = []
+    found: list[dict[str, Any]] = []
     fine = True
     for comparison in against_checkpoints(loaded, reader(loaded.pipeline, loaded.directory, session)):
         query = comparison.query
         fine = fine and comparison.verdict == "safe"
         for edit in comparison.edits:
-            line, column = loaded.places.find(edit.path) or (1, 1)
-            told.append({"query": query, "verdict": edit.verdict, "message": edit.message, "path": list(edit.path)})
+            found.append({"query": query, "verdict": edit.verdict, "message": edit.message, "path": list(edit.path)})
             if not json:
-                way = "" if edit.verdict == "safe" else f"; {way_out(edit.verdict, query, loaded.pipeline.sources)}"
-                note(f'{loaded.file}:{line}:{column}: {edit.verdict}: query "{query}": {edit.message}{way}')
+                note(told(loaded, query, edit))
         if not json:
             state = comparison.verdict if comparison.edits else "unchanged" if comparison.found else "no checkpoint yet"
             print(f"{query}: {state}")
     if json:
-        print_json(told)
+        print_json(found)
     return fine

@@ -7,7 +7,7 @@ start. `validate --against-checkpoint` says the same, and of all queries at once
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -44,14 +44,13 @@ def checkpoint_of(pipeline: Pipeline, directory: str, query: str) -> str:
     return f"{beside(pipeline.checkpoints, directory).rstrip('/')}/{pipeline.name}/{query}"
 
 
-def guard(files: Files, checkpoint: str, query: str, shape: QueryShape) -> None:
+def guard(files: Files, checkpoint: str, query: str, shape: QueryShape, loaded: Loaded) -> None:
     """Before a query starts: PipelineFailed if the checkpoint is not for it; otherwise it is, from now on."""
     before = _shape(noted(files)(f"{checkpoint}/{NOTE}"))
     if before is not None:
         for edit in compare(before, shape, query):
             if edit.verdict != "safe":
-                place = "".join(f"{part}: " for part in edit.path)
-                raise PipelineFailed(f"{place}{edit.message}; {way_out(edit.verdict, query, shape.sources)}")
+                raise PipelineFailed(told(loaded, query, edit))
     if before != shape:
         files.write_note(f"{checkpoint}/{NOTE}", shape.to_json())
 
@@ -66,11 +65,17 @@ def against_checkpoints(loaded: Loaded, read: ReadNote) -> Iterator[Comparison]:
         yield Comparison(name, compare(before, after, name) if before is not None else [], before is not None)
 
 
-def way_out(verdict: Verdict, query: str, sources: Container[str]) -> str:
-    section = "sources" if query in sources else "steps"
-    if verdict == "refused":
-        return f'undo the edit, or give "{query}" in {section} another name and it begins anew'
-    return f'give "{query}" in {section} another name and it begins anew'
+def told(loaded: Loaded, query: str, edit: Edit) -> str:
+    """One line: the place in the file, what the edit does, and the way out."""
+    at = loaded.places.find(edit.path)
+    place = loaded.file if at is None else f"{loaded.file}:{at.line}:{at.column}"
+    section = "sources" if query in loaded.pipeline.sources else "steps"
+    ways: dict[Verdict, str] = {
+        "safe": "",
+        "new checkpoint": f'; give "{query}" in {section} another name and it begins anew',
+        "refused": f'; undo the edit, or give "{query}" in {section} another name and it begins anew',
+    }
+    return f'{place}: {edit.verdict}: query "{query}": {edit.message}{ways[edit.verdict]}'
 
 
 def noted(files: Files) -> ReadNote:

@@ -166,7 +166,7 @@ class Runner:
         pipeline, directory = self.loaded.pipeline, self.loaded.directory
         for name, query in self.queries.items():
             shape = shape_of(pipeline, self.analysis, query, directory, self.bootstrap)
-            guard(Files(self.session, self.checkpoints), self.checkpoint(name), name, shape)
+            guard(Files(self.session, self.checkpoints), self.checkpoint(name), name, shape, self.loaded)
 
     @contextlib.contextmanager
     def _reported(self, tick: Callable[[], None]) -> Iterator[None]:
