@@ -111,7 +111,7 @@ class Scene:
         return self._driver
 
     def java(self) -> int | None:
-        """The JVM of the driver, if it is there already."""
+        """The JVM of the driver, or what starts it; None if neither is there yet."""
         group = self.driver().pid
         return next((pid for pid in marked(self.spark.mark) if _group(pid) == group and _program(pid) == "java"), None)
 

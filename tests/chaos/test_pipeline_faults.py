@@ -66,9 +66,9 @@ def python_of_driver_killed(scene: Scene) -> Stages:
 
 
 def java_of_driver_killed(scene: Scene) -> Stages:
-    scene.wait_for(scene.java, "the driver's JVM")
-    java = scene.java()
     yield
+    java = scene.java()  # only now: what starts it is a JVM, too
+    assert java is not None
     os.kill(java, signal.SIGKILL)
 
 
