@@ -56,7 +56,7 @@ def test_the_environment_is_left_as_it_was(spark: SparkSession) -> None:
 
 
 def test_settings_are_the_callers_then_ours(spark: SparkSession) -> None:
-    assert spark.conf.get("spark.driver.memory") == "768m"
+    assert spark.conf.get("spark.driver.memory") == "2g"
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
     assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
     assert spark.conf.get("spark.ui.enabled") == "false"
@@ -72,7 +72,7 @@ def test_other_settings_than_the_running_ones_are_refused_by_name(spark: SparkSe
         penstock_spark.session("penstock-tests", master="local[7]", config={"spark.driver.memory": "9g"})
     message = str(caught.value)
     assert "spark.master is local[2], not local[7]" in message
-    assert "spark.driver.memory is 768m, not 9g" in message
+    assert "spark.driver.memory is 2g, not 9g" in message
     assert "stop()" in message and "\n" not in message
 
 
