@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 from penstock.arrow.errors import BadColumn
 from penstock.spark import sink_columns as columns_module
 from penstock.spark.sink import batch_sink, stream_sink
-from penstock.spark.sink_columns import sink_columns
+from penstock.spark.sink_columns import HEADERS_TEXT, sink_columns
 from penstock.spark.sink_options import sink_options
 from penstock.spark.source_errors import BadOption
 
@@ -153,3 +153,21 @@ def test_small_batches_are_put_together_and_topics_apart(monkeypatch: pytest.Mon
     fixed = sink_columns(schema(topic=StringType(), value=StringType()), "all")
     assert [topic for topic, _ in fixed.pieces(batches(*rows))] == ["all"] * 3
     assert list(fixed.pieces([])) == []
+
+
+def test_headers_may_come_as_text() -> None:
+    columns = sink_columns(schema(value=StringType(), **{HEADERS_TEXT: StringType()}), "t")
+
+    def headers(*texts: str | None) -> Any:
+        ((_, table),) = columns.pieces([pa.record_batch({"value": ["v"] * len(texts), HEADERS_TEXT: list(texts)})])
+        return table["headers"].to_pylist() if "headers" in table.column_names else None
+
+    assert headers('[{"key":"a","value":"AP8="},{"key":"b"}]', None, "[]") == [
+        [{"key": "a", "value": b"\x00\xff"}, {"key": "b", "value": None}],
+        None,
+        [],
+    ]
+    assert headers('[{"key":"a"}]') == [[{"key": "a", "value": None}]]
+    nobody = [pa.record_batch({"value": ["v"], HEADERS_TEXT: pa.array([None], pa.string())})]
+    ((_, table),) = columns.pieces(nobody)
+    assert table.column_names == ["value"]

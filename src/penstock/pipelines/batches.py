@@ -201,7 +201,12 @@ class BatchWriter:
         return list(writes.values())
 
     def _write_records(self, write: _Write, number: int, checkpoint: str) -> None:
+        from pyspark.sql import functions as f
+
+        from penstock.spark.sink_columns import HEADERS_TEXT
+
         frame = reduce(lambda above, below: above.union(below), write.frames)
+        frame = frame.select("topic", "key", "value", f.to_json("headers").alias(HEADERS_TEXT))
         writer = frame.write.format("penstock").mode("append").option("kafka.bootstrap.servers", self._bootstrap)
         if write.options[_GUARANTEE] == "exactly-once":
             identity = sink_id(self._pipeline.name, self._query.name, *write.names, checkpoint=checkpoint)

@@ -171,10 +171,13 @@ class BatchSink(DataSourceArrowWriter):
             self._destination = Destination(name, options.version or 0, "", _short(_application))
 
     def write(self, iterator: Iterator[Any]) -> TaskMessage:
-        return self._sink.write_rows(iterator, self._destination)
+        written = self._sink.write_rows(iterator, self._destination)
+        exempt_imports("write")
+        return written
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         self._sink.commit_batch(messages)
+        exempt_imports("commit")
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._sink.abort_batch(messages, self._destination)
@@ -196,7 +199,9 @@ def batch_sink(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     if overwrite:
         raise BadOption("mode('overwrite') would replace a topic, and topics only grow: use mode('append')")
     parsed = sink_options(options, streaming=False)
-    return BatchSink(_Sink(parsed, sink_columns(schema, parsed.topic)), parsed)
+    sink = BatchSink(_Sink(parsed, sink_columns(schema, parsed.topic)), parsed)
+    exempt_imports("plan")
+    return sink
 
 
 def _told(messages: Sequence[WriterCommitMessage | None]) -> tuple[Destination | None, list[TaskTransaction]]:

@@ -2,10 +2,15 @@
 
 Rows arrive in small record batches (`spark.sql.execution.arrow.maxRecordsPerBatch`). They are put together into pieces
 that are worth a round of requests, and apart by topic where a column says it.
+
+Spark looks at the size of what it sends to Python after every row, and with columns of lists that takes longer than all
+the rest. So there is a second form of headers, for writers of our own: text, the JSON of the list, NULL for none.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,10 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
 
+from penstock.arrow.columns import HEADERS_TYPE
 from penstock.arrow.errors import BadColumn
 from penstock.spark.kafka_settings import nearest
 
 PIECE_BYTES = 16 * 1024 * 1024
+HEADERS_TEXT = "__headers"
 _TEXT_OR_BYTES = (StringType, BinaryType)
 _NEEDED: dict[str, str] = {
     "key": "string or binary",
@@ -44,10 +51,10 @@ class SinkColumns:
                 gathered.append(batch.select(self.names))
                 size += batch.nbytes
             if size >= PIECE_BYTES:
-                yield from self._by_topic(pa.Table.from_batches(gathered))
+                yield from self._by_topic(_with_headers(pa.Table.from_batches(gathered)))
                 gathered, size = [], 0
         if gathered:
-            yield from self._by_topic(pa.Table.from_batches(gathered))
+            yield from self._by_topic(_with_headers(pa.Table.from_batches(gathered)))
 
     def _by_topic(self, table: Any) -> Iterator[tuple[str, Any]]:
         if self.topic is not None:
@@ -65,8 +72,29 @@ class SinkColumns:
             yield name, table if len(names) == 1 else table.filter(pc.equal(topics, name))
 
 
+def _with_headers(table: Any) -> Any:
+    """From their text, if that is how they come."""
+    if HEADERS_TEXT not in table.column_names:
+        return table
+    texts = table.column(HEADERS_TEXT)
+    table = table.drop_columns([HEADERS_TEXT])
+    if texts.null_count == len(texts):
+        return table
+    return table.append_column("headers", pa.array(map(_headers, texts.to_pylist()), HEADERS_TYPE))
+
+
+def _headers(text: str | None) -> list[tuple[str, bytes | None]] | None:
+    """Spark's JSON leaves out what is NULL, and has bytes in base64."""
+    if text is None:
+        return None
+    values = ((each["key"], each.get("value")) for each in json.loads(text))
+    return [(key, None if value is None else base64.b64decode(value)) for key, value in values]
+
+
 def sink_columns(schema: StructType, topic: str | None) -> SinkColumns:
     for found in schema.fields:
+        if found.name == HEADERS_TEXT:
+            continue
         if found.name in _NEEDED:
             if not _fits(found.name, found.dataType):
                 raise BadColumn(
@@ -85,7 +113,9 @@ def sink_columns(schema: StructType, topic: str | None) -> SinkColumns:
         raise BadColumn("there is no column 'value', which the sink needs: select ... AS value")
     if topic is None and "topic" not in names:
         raise BadColumn("no topic is given: say option('topic', ...), or have a column named topic")
-    used = tuple(name for name in names if name in _NEEDED and (name != "topic" or topic is None))
+    used = tuple(
+        name for name in names if name == HEADERS_TEXT or (name in _NEEDED and (name != "topic" or topic is None))
+    )
     return SinkColumns(used, topic)
 
 
