@@ -26,7 +26,7 @@ class Run:
     until: str | None
     """... and not beyond that (None: all there are)."""
     checkpoint: str
-    """Of which it is the number."""
+    """Of which it is the number; empty if it is older than such identities."""
 
 
 class RunLog:
@@ -40,7 +40,7 @@ class RunLog:
         planned = sorted(int(each.removesuffix(".plan")) for each in names if each.endswith(".plan"))
         last: Any = self._files.read_note(f"{self._root}/{planned[-1]}.plan") if planned else None
         if planned and f"{planned[-1]}.done" not in names:
-            return Run(planned[-1], last["after"], last["until"], last["checkpoint"])
+            return Run(planned[-1], last["after"], last["until"], last.get("checkpoint", ""))
         number = planned[-1] + 1 if planned else 0
         after = last["until"] if last is not None else None
         until: str | None = None
@@ -48,7 +48,7 @@ class RunLog:
             until = _latest(table, cursor, after)
             if until is None:
                 return None
-        checkpoint = last["checkpoint"] if last is not None else str(uuid.uuid4())
+        checkpoint = last.get("checkpoint", "") if last is not None else str(uuid.uuid4())
         run = Run(number, after, until, checkpoint)
         plan = {"after": after, "until": until, "checkpoint": checkpoint}
         self._files.write_note(f"{self._root}/{number}.plan", plan)
