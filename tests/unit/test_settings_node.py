@@ -99,6 +99,17 @@ def test_broker_defaults_reach_topics() -> None:
     assert (defaults.min_cleanable_dirty_ratio, defaults.min_insync_replicas, defaults.flush_ms) == (0.25, 2, 9)
 
 
+def test_settings_that_ask_for_no_protection_stay_harmless() -> None:
+    settings = node(
+        security_inter_broker_protocol="PLAINTEXT",
+        ssl_client_auth="none",
+        ssl_keystore_location="",
+        remote_log_storage_system_enable="false",
+        connections_max_reauth_ms="0",
+    )
+    assert all("is not used here" in notice for notice in settings.notices)
+
+
 def test_dynamic_settings_lie_over_static_ones() -> None:
     settings = node(log_retention_hours="1", max_connections="10")
     changed = settings.with_dynamic({"log.retention.ms": "5", "max.connections": "20"}, {"max.connections": "30"})
@@ -125,7 +136,13 @@ def test_dynamic_settings_lie_over_static_ones() -> None:
         ({"listeners": "PLAINTEXT://:1,CONTROLLER://:1", "controller_listener_names": "CONTROLLER"}, "different port"),
         ({"listeners": "PLAINTEXT://:70000"}, "not between 0 and 65535"),
         ({"listeners": "SASL_SSL://:9092"}, "only PLAINTEXT is served"),
-        ({"authorizer_class_name": "org.example.Strict"}, "authorizers are not available"),
+        ({"authorizer_class_name": "org.example.Strict"}, "asks for authorization, which is not available"),
+        ({"security_inter_broker_protocol": "SSL"}, "security.inter.broker.protocol asks for encryption"),
+        ({"ssl_keystore_location": "/etc/keys.jks"}, "ssl.keystore.location asks for TLS"),
+        ({"listener_name_plaintext_ssl_client_auth": "required"}, "asks for TLS"),
+        ({"sasl_enabled_mechanisms": "PLAIN"}, "asks for SASL authentication"),
+        ({"remote_log_storage_system_enable": "true"}, "asks for tiered storage"),
+        ({"client_quota_callback_class": "org.example.Quotas"}, "asks for quotas of clients"),
         ({"advertised_listeners": "PLAINTEXT://0.0.0.0:1"}, "nonroutable"),
         ({"advertised_listeners": "OTHER://a:1"}, "No security protocol"),
         ({"inter_broker_listener_name": "OTHER"}, "inter.broker.listener.name must be a listener name"),

@@ -1,7 +1,12 @@
-"""Settings Kafka has and this broker does not use, so that a file that has them gets a true answer, not "unknown"."""
+"""Settings Kafka has and this broker does not use.
+
+Most of them get a notice: the node works without them. Those that protect a cluster, or keep data somewhere else, are
+refused: a node that passed them over would be less safe than its operator believes.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 _NAMES: Final = """
@@ -49,3 +54,41 @@ KNOWN_PREFIXES: Final = (
 
 def known_to_kafka(name: str) -> bool:
     return name in KNOWN_TO_KAFKA or name.startswith(KNOWN_PREFIXES)
+
+
+# What these settings ask for, by the beginning of their names (also behind `listener.name.NAME.`).
+_PROTECTIONS: Final = {
+    "ssl.": "TLS",
+    "sasl.": "SASL authentication",
+    "connections.max.reauth.ms": "SASL authentication",
+    "delegation.token.": "delegation tokens",
+    "security.inter.broker.protocol": "encryption or authentication between brokers",
+    "authorizer.class.name": "authorization",
+    "super.users": "authorization",
+    "allow.everyone.if.no.acl.found": "authorization",
+    "principal.builder.class": "authentication",
+    "client.quota.callback.class": "quotas of clients",
+    "quota.producer.default": "quotas of clients",
+    "quota.consumer.default": "quotas of clients",
+    "create.topic.policy.class.name": "a policy in Java",
+    "alter.config.policy.class.name": "a policy in Java",
+    "remote.log.storage.system.enable": "tiered storage",
+}
+_ASKS_FOR_NOTHING: Final = frozenset(
+    {
+        ("security.inter.broker.protocol", "PLAINTEXT"),
+        ("connections.max.reauth.ms", "0"),
+        ("ssl.client.auth", "none"),
+        ("remote.log.storage.system.enable", "false"),
+    }
+)
+_LISTENER_PREFIX: Final = re.compile(r"listener\.name\.[^.]+\.")
+
+
+def missing_protection(name: str, value: str) -> str | None:
+    """What the setting asks for, if this broker does not have it and its absence must not go unnoticed."""
+    name = _LISTENER_PREFIX.sub("", name, count=1)
+    value = value.strip()
+    if not value or (name, value) in _ASKS_FOR_NOTHING:
+        return None
+    return next((asked for prefix, asked in _PROTECTIONS.items() if name.startswith(prefix)), None)

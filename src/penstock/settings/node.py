@@ -5,8 +5,8 @@
 handed to whoever needs it.
 
 A property that Kafka knows and we do not use, or that nobody knows, does not stop the node: such files are shared with
-other software. It does get a line in `notices`, which the node logs at start. What would quietly take security away
-(an authorizer, an encrypted listener) is refused instead.
+other software. It does get a line in `notices`, which the node logs at start. What would leave the cluster less safe
+than its operator believes (an authorizer, TLS, SASL, quotas, tiered storage) is refused instead.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from penstock.settings.definition import Scope, Setting, Type, at_least, attribute_of, nearest, settings_of
 from penstock.settings.groups import GroupSettings
-from penstock.settings.known import known_to_kafka
+from penstock.settings.known import known_to_kafka, missing_protection
 from penstock.settings.listeners import refusal
 from penstock.settings.logs import LogSettings
 from penstock.settings.network import NetworkSettings
@@ -124,8 +124,10 @@ def check_node(settings: NodeSettings) -> None:
     properties = settings.properties
     if properties.get("broker.id", str(settings.node_id)) not in (str(settings.node_id), "-1"):
         raise refusal("`node.id` and `broker.id` must be set to the same value")
-    if properties.get("authorizer.class.name"):
-        raise refusal("authorizer.class.name is set, but authorizers are not available: the cluster would be open")
+    for name, value in properties.items():
+        asked = missing_protection(name, value)
+        if asked is not None:
+            raise refusal(f"{name} asks for {asked}, which is not available: remove the setting to run without")
     for endpoint in settings.endpoints:
         if endpoint.security_protocol != "PLAINTEXT":
             raise refusal(f"listener {endpoint} wants {endpoint.security_protocol}; only PLAINTEXT is served so far")
