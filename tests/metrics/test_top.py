@@ -124,6 +124,20 @@ def test_one_page(node: RunningNode, cli: CommandLine) -> None:
     assert len(shown.splitlines()) == 12
 
 
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_page_fits_its_terminal(
+    node: RunningNode, cli: CommandLine, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setattr("penstock.cli.top.PLAIN_WIDTH", width)
+    shown = cli("top", "--once", "--interval", "0.1", "-b", node.bootstrap).out
+    assert "…" not in shown
+    headings = {word for line in shown.splitlines() for word in line.split() if line.startswith(("BROKER", "TOPIC"))}
+    assert {"BROKER", "STATE", "SYNC", "IN/s", "OUT/s", "TOPIC", "RECORDS/s"} <= headings
+    assert ("CONNECTIONS" in headings) == (width == 120)
+    tables = [line for line in shown.splitlines() if not line.startswith("cluster ")]
+    assert max(map(len, tables)) <= width
+
+
 @pytest.mark.usefixtures("load")
 def test_live_until_it_is_interrupted(node: RunningNode) -> None:
     controlling, terminal = pty.openpty()

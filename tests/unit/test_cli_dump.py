@@ -74,6 +74,12 @@ def test_batches_and_records(segment: Path, entries: Entries) -> None:
     ]
 
 
+def test_a_limit_counts_what_was_asked_for(segment: Path, entries: Entries) -> None:
+    shown = entries(segment, "--records", "--limit", "3")
+    assert [entry["type"] for entry in shown] == ["batch", "record", "record", "batch", "record"]
+    assert [entry["type"] for entry in entries(segment, "--limit", "2")] == ["batch", "batch"]
+
+
 def test_text_for_people(segment: Path, cli: CommandLine) -> None:
     lines = cli("log", "dump", str(segment), "--records").out.splitlines()
     assert lines[0].startswith("offsets 7-8  2 records  at 0  ")

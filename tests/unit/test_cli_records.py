@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import Producer
+
+from penstock.client.admin import Admin
+from penstock.testing.nodes import start_node
 
 if TYPE_CHECKING:
     from conftest import CommandLine
@@ -113,6 +120,31 @@ def test_producing_creates_the_topic(cli: CommandLine, unique_topic: Callable[[s
     topic = unique_topic("spontaneous")
     assert cli("produce", topic, stdin=b"first\n").status == 0
     assert cli("consume", topic, "--from-beginning", "-e").out == "first\n"
+
+
+@pytest.mark.parametrize(
+    "command", [["produce", "orders"], ["consume", "orders", "--from-beginning", "-n", "1"]], ids=str
+)
+def test_a_broker_that_restarts_is_waited_for(tmp_path: Path, command: list[str]) -> None:
+    with start_node(tmp_path) as node:
+        with Admin(node.bootstrap) as admin:
+            admin.topics.create("orders", partitions=1)
+        producer = Producer({"bootstrap.servers": node.bootstrap})
+        producer.produce("orders", b"one")
+        assert producer.flush(10) == 0
+        node.kill()
+        running = subprocess.Popen(
+            [sys.executable, "-m", "penstock", *command, "-b", node.bootstrap],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert running.stderr is not None
+        assert b"Connection refused; trying again for" in running.stderr.readline()
+        node.start()
+        out, err = running.communicate(b"two\n", timeout=60)
+        assert (running.returncode, err) == (0, b"")
+        assert out == (b"one\n" if command[0] == "consume" else b"")
 
 
 @pytest.mark.parametrize(

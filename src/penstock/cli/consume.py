@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, fail
+from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, fail, patiently
 from penstock.cli.reading import GroupReading, Reading, Span
 from penstock.cli.records import LibrdkafkaPairs, formatter, librdkafka_settings
 from penstock.model.ids import TopicPartition
@@ -146,7 +146,7 @@ def _spans(bootstrap_server: str, topic: str, wanted: list[int] | None, start: t
     from penstock.client.admin.topics import EARLIEST, LATEST
 
     with Admin(bootstrap_server) as admin:
-        (description,) = admin.topics.describe([topic])
+        (description,) = patiently(lambda: admin.topics.describe([topic]))
         existing = [partition.partition for partition in description.partitions]
         for partition in wanted or ():
             if partition not in existing:

@@ -38,7 +38,15 @@ def doctor(
     longer_than: Annotated[
         str, typer.Option(metavar="DURATION", help="Look at transactions that are open for longer.")
     ] = "15m",
-    watch: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to watch groups.")] = 5.0,
+    watch: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="How long to watch groups.",
+            show_default="1; 5 if one is behind or rebalances",
+        ),
+    ] = None,
     timeout: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="How long to wait for an answer.")] = 5.0,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
@@ -67,7 +75,12 @@ def doctor(
         clock_skew_max_ms=_milliseconds("--max-clock-skew", max_clock_skew),
         cluster_id=cluster_id,
     )
-    patience = Patience(timeout_s=timeout, watch_s=watch, transaction_ms=_milliseconds("--longer-than", longer_than))
+    patience = Patience(
+        timeout_s=timeout,
+        lag_max=max_lag,
+        transaction_ms=_milliseconds("--longer-than", longer_than),
+        **({} if watch is None else {"watch_s": watch, "settled_watch_s": watch}),
+    )
     try:
         seen = observe(address or bootstrap_server, patience)
     except ClientError as error:

@@ -7,7 +7,6 @@ loaded: a segment may have a gigabyte.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import mmap
 import os
 import re
@@ -45,7 +44,7 @@ _FILES = RealFileSystem()
 def dump(path: str, *, records: bool, limit: int | None = None) -> Iterator[Entry]:
     """The entries of one file, recognised by its name; of all files of a partition, given its directory.
 
-    `limit` is how many of each file.
+    `limit` is how many of each file: records where they are asked for, with the batches they are in.
     """
     if os.path.isdir(path):
         for name in sorted(os.listdir(path)):
@@ -60,7 +59,20 @@ def dump(path: str, *, records: bool, limit: int | None = None) -> Iterator[Entr
             f"{path}: not a file of a log directory, by its name (.log, .index, .timeindex, .txnindex, .snapshot, "
             ".checkpoint, a checkpoint or a properties file)"
         )
-    yield from itertools.islice(read(path, records), limit)
+    yield from _first(read(path, records), limit, "record" if records and read is _segment else None)
+
+
+def _first(entries: Iterator[Entry], limit: int | None, counted: str | None) -> Iterator[Entry]:
+    """So many entries of the type that is counted (any, if none is named), and what stands before them."""
+    if limit is None:
+        yield from entries
+        return
+    found = 0
+    for entry in entries:
+        yield entry
+        found += counted is None or entry["type"] == counted
+        if found == limit:
+            return
 
 
 def _reader(path: str) -> Callable[[str, bool], Iterator[Entry]] | None:

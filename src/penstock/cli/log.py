@@ -24,7 +24,14 @@ def dump(
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Files, or the directory of a partition.")],
     records: Annotated[bool, typer.Option("--records", "-r", help="The records in each batch, too.")] = False,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="So many entries of each file.", show_default=False)
+        int | None,
+        typer.Option(
+            "--limit",
+            "-n",
+            min=1,
+            help="So many entries of each file; with --records, so many records.",
+            show_default=False,
+        ),
     ] = None,
     json: Json = False,
 ) -> None:

@@ -10,12 +10,17 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, NoReturn, TextIO
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, Any, NoReturn, TextIO, TypeVar
 
 import typer
 
+T = TypeVar("T")
+
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+RESTART_SECONDS = 5.0
+RETRY_SECONDS = 0.1
 
 Bootstrap = Annotated[
     str,
@@ -45,6 +50,24 @@ def fail(message: str) -> NoReturn:
 def note(message: str) -> None:
     """A line for people, beside the results."""
     print(message, file=sys.stderr, flush=True)
+
+
+def patiently(action: Callable[[], T]) -> T:
+    """`action`, again while no broker can be reached: one that restarts is back within seconds."""
+    from penstock.client.errors import Unreachable
+
+    deadline = time.monotonic() + RESTART_SECONDS
+    is_noted = False
+    while True:
+        try:
+            return action()
+        except Unreachable as error:
+            if time.monotonic() > deadline:
+                raise
+            if not is_noted:
+                note(f"penstock: {error}; trying again for {RESTART_SECONDS:.0f} s")
+                is_noted = True
+            time.sleep(RETRY_SECONDS)
 
 
 def quiet_librdkafka() -> logging.Logger:

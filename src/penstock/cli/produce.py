@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, fail, note, parse_pairs, print_json
+from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, fail, note, parse_pairs, patiently, print_json
 from penstock.cli.records import Headers, LibrdkafkaPairs, bytes_of, librdkafka_settings
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def produce(
         fail(f"--acks {acks!r} is none of 0, 1, all")
     headers = [(name, text.encode()) for name, text in parse_pairs("--header", header or ()).items()]
     with Admin(bootstrap_server) as admin:
-        admin.topics.ensure(topic)  # fails at once where librdkafka would retry for minutes
+        patiently(lambda: admin.topics.ensure(topic))  # librdkafka would retry for minutes
     deliveries = _Deliveries()
     settings = librdkafka_settings(
         bootstrap_server,

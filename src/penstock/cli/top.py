@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from penstock.cli.top_view import Look, View
 
 PLAIN_WIDTH = 140
+GAP = 2
 
 
 def top(
@@ -29,7 +31,8 @@ def top(
     """Watch a cluster live: brokers, the busiest topics, the groups that are furthest behind. Ctrl-C ends it.
 
     LEADS are the partitions that a broker leads, IN SYNC its replicas that are, of all that it has. Rates in bytes come
-    from the brokers' metrics (penstock.metrics.listener); without them there are those that follow from offsets.
+    from the brokers' metrics (penstock.metrics.listener); without them there are those that follow from offsets. A
+    narrow terminal gets fewer columns.
     Into a pipe or a file, and with --once or --json, it is one page.
 
     Examples:
@@ -114,72 +117,87 @@ def _page(view: View, rows: int, width: int) -> Group:
         if count
     ]
     state = Text(", ".join(trouble) if trouble else "all partitions in sync", style="red" if trouble else "green")
-    parts: list[Any] = [title, state, Text(), _brokers(view), Text(), _topics(view, rows)]
+    parts: list[Any] = [title, state, Text(), _brokers(view, width), Text(), _topics(view, rows, width)]
     if view.groups:
-        parts += [Text(), _groups(view, rows)]
+        parts += [Text(), _groups(view, rows, width)]
     parts += [Text(each, style="dim") for each in look.notes]
     return Group(*parts)
 
 
-def _table(*columns: str) -> Any:
+def _table(columns: Mapping[str, Sequence[str]], expendable: Sequence[str], width: int, more: int = 0) -> Any:
+    """Columns by heading, without as many of the `expendable` ones as do not fit; what then is too wide is cut."""
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in columns:
-        is_text = column in ("BROKER", "ADDRESS", "TOPIC", "GROUP", "STATE")
-        table.add_column(column, justify="left" if is_text else "right", no_wrap=True, overflow="ellipsis")
+    widths = {
+        heading: GAP + max(len(heading), *(Text.from_markup(cell).cell_len for cell in cells), 0)
+        for heading, cells in columns.items()
+    }
+    shown = dict(columns)
+    for heading in expendable:
+        if sum(widths[each] for each in shown) - GAP <= width:
+            break
+        del shown[heading]
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
+    for heading in shown:
+        is_text = heading in ("BROKER", "ADDRESS", "TOPIC", "GROUP", "STATE")
+        table.add_column(heading, justify="left" if is_text else "right", no_wrap=True, overflow="ellipsis")
+    for row in zip(*shown.values(), strict=True):
+        table.add_row(*row)
+    if more > 0:
+        table.add_row(f"[dim]and {more} more[/dim]")
     return table
 
 
-def _brokers(view: View) -> Any:
-    table = _table(
-        "BROKER", "ADDRESS", "STATE", "LEADS", "IN SYNC", "IN/s", "OUT/s", "REQUESTS/s", "CONNECTIONS", "MEMORY"
-    )
-    for row in view.brokers:
-        look = row.look
-        table.add_row(
-            str(look.broker_id),
-            look.address,
-            "[red]down[/red]" if look.fenced else "up",
-            str(look.leads),
-            f"{look.in_sync}/{look.replicas}" if not row.lacks else f"[red]{look.in_sync}/{look.replicas}[/red]",
-            _size(row.bytes_in),
-            _size(row.bytes_out),
-            _number(row.requests),
-            _number(look.connections),
-            _size(look.memory_bytes),
-        )
-    return table
+def _brokers(view: View, width: int) -> Any:
+    looks = [row.look for row in view.brokers]
+    in_sync = [f"{look.in_sync}/{look.replicas}" for look in looks]
+    columns = {
+        "BROKER": [str(look.broker_id) for look in looks],
+        "ADDRESS": [look.address for look in looks],
+        "STATE": ["[red]down[/red]" if look.fenced else "up" for look in looks],
+        "LEADS": [str(look.leads) for look in looks],
+        "IN SYNC": [
+            f"[red]{text}[/red]" if row.lacks else text for row, text in zip(view.brokers, in_sync, strict=True)
+        ],
+        "IN/s": [_size(row.bytes_in) for row in view.brokers],
+        "OUT/s": [_size(row.bytes_out) for row in view.brokers],
+        "REQUESTS/s": [_number(row.requests) for row in view.brokers],
+        "CONNECTIONS": [_number(look.connections) for look in looks],
+        "MEMORY": [_size(look.memory_bytes) for look in looks],
+    }
+    return _table(columns, ("CONNECTIONS", "MEMORY", "REQUESTS/s", "ADDRESS", "LEADS"), width)
 
 
-def _topics(view: View, rows: int) -> Any:
-    table = _table("TOPIC", "PARTITIONS", "REPLICAS", "RECORDS/s", "IN/s", "OUT/s", "SIZE", "RECORDS")
-    for row in view.topics[:rows]:
-        table.add_row(
-            row.name,
-            str(row.look.partitions),
-            str(row.look.replicas),
-            _number(row.messages),
-            _size(row.bytes_in),
-            _size(row.bytes_out),
-            _size(row.look.size),
-            str(row.look.messages),
-        )
-    if len(view.topics) > rows:
-        table.add_row(f"[dim]and {len(view.topics) - rows} more[/dim]")
-    return table
-
-
-def _groups(view: View, rows: int) -> Any:
+def _topics(view: View, rows: int, width: int) -> Any:
     from rich.markup import escape
 
-    table = _table("GROUP", "STATE", "MEMBERS", "LAG", "READ/s")
-    for row in view.groups[:rows]:
-        look = row.look
-        table.add_row(escape(row.name), look.state, str(look.members), str(look.lag), _number(row.read))
-    if len(view.groups) > rows:
-        table.add_row(f"[dim]and {len(view.groups) - rows} more[/dim]")
-    return table
+    shown = view.topics[:rows]
+    columns = {
+        "TOPIC": [escape(row.name) for row in shown],
+        "PARTITIONS": [str(row.look.partitions) for row in shown],
+        "REPLICAS": [str(row.look.replicas) for row in shown],
+        "RECORDS/s": [_number(row.messages) for row in shown],
+        "IN/s": [_size(row.bytes_in) for row in shown],
+        "OUT/s": [_size(row.bytes_out) for row in shown],
+        "SIZE": [_size(row.look.size) for row in shown],
+        "RECORDS": [str(row.look.messages) for row in shown],
+    }
+    return _table(columns, ("REPLICAS", "RECORDS", "PARTITIONS", "SIZE"), width, len(view.topics) - rows)
+
+
+def _groups(view: View, rows: int, width: int) -> Any:
+    from rich.markup import escape
+
+    shown = view.groups[:rows]
+    columns = {
+        "GROUP": [escape(row.name) for row in shown],
+        "STATE": [row.look.state for row in shown],
+        "MEMBERS": [str(row.look.members) for row in shown],
+        "LAG": [str(row.look.lag) for row in shown],
+        "READ/s": [_number(row.read) for row in shown],
+    }
+    return _table(columns, ("MEMBERS", "STATE"), width, len(view.groups) - rows)
 
 
 def _size(value: float | None) -> str:

@@ -12,6 +12,9 @@ from penstock.model.ids import TopicPartition
 
 Failure = Literal["name", "refused", "silent", "not-kafka", "controller"]
 
+# States of groups, of both protocols.
+REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
+
 
 @dataclass(frozen=True, slots=True)
 class Reached:

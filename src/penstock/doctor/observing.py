@@ -3,7 +3,7 @@
 First the addresses, one by one and without help, as each may be what is wrong: those we were given, then those that
 brokers tell clients of. Everything else is asked through those that answer; a question that cannot be answered is
 noted and passed over. Groups are watched for a little while, as a look at one moment does not tell who stands still,
-who falls behind and who cannot settle; where there are none there is nothing to wait for.
+who falls behind and who cannot settle: briefly if all are settled and have read nearly everything, longer if not.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from penstock.client.connection import Connection
 from penstock.client.errors import BadResponse, ClientError, TimedOut
 from penstock.doctor.metrics_pages import Page, find_pages, read_page, read_pages
 from penstock.doctor.observations import (
+    REBALANCING,
     BrokerSeen,
     ClockSeen,
     DirectorySeen,
@@ -60,6 +61,10 @@ Result = TypeVar("Result")
 class Patience:
     timeout_s: float = 5.0
     watch_s: float = 5.0
+    """Of groups that are behind, or rebalance."""
+    settled_watch_s: float = 1.0
+    """Of groups that are not."""
+    lag_max: int = 10_000
     transaction_ms: int = 15 * 60 * 1000
     """A transaction that is open for longer is looked at."""
 
@@ -277,7 +282,7 @@ class _Look:
             self.unobserved.append(f"groups: only the first {GROUPS_MAX} of {len(listed)}")
         if not names:
             return ()
-        deadline = time.monotonic() + self.patience.watch_s
+        began = time.monotonic()
         before = {name: self._lags(name) for name in names}
         samples: dict[str, list[GroupSample]] = {name: [] for name in names}
         last: dict[str, GroupDescription] = {}
@@ -289,9 +294,12 @@ class _Look:
                 generation = generations.pop(group.group_id, None) if group.epoch is None else group.epoch
                 members = frozenset(member.member_id for member in group.members)
                 samples[group.group_id].append(GroupSample(group.state, generation, members))
-            if time.monotonic() >= deadline:
+            settled = all(self._is_settled(samples[name], before[name]) for name in names)
+            patience_s = self.patience.settled_watch_s if settled else self.patience.watch_s
+            left_s = began + patience_s - time.monotonic()
+            if left_s <= 0:
                 break
-            time.sleep(min(SAMPLE_S, max(0.0, deadline - time.monotonic())))
+            time.sleep(min(SAMPLE_S, left_s))
         generations = _generations(read_pages(urls, self.patience.timeout_s))
         return tuple(
             GroupSeen(
@@ -301,6 +309,14 @@ class _Look:
                 _progress(before[name], self._lags(name)),
             )
             for name in names
+        )
+
+    def _is_settled(self, samples: list[GroupSample], lags: list[PartitionLag]) -> bool:
+        return (
+            len({(sample.state, sample.members) for sample in samples}) <= 1
+            and len({sample.generation for sample in samples if sample.generation is not None}) <= 1
+            and not any(sample.state in REBALANCING for sample in samples)
+            and sum(each.lag or 0 for each in lags) <= self.patience.lag_max
         )
 
     def _described(self, names: list[str]) -> list[GroupDescription]:

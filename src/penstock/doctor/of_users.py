@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.doctor.findings import Finding, Limits, count, minutes
-from penstock.doctor.observations import GroupSeen, Observations, ProgressSeen
-
-REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
+from penstock.doctor.observations import REBALANCING, GroupSeen, Observations, ProgressSeen
 
 
 def transactions(seen: Observations) -> Iterator[Finding]:
