@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 
 import pytest
@@ -160,3 +161,29 @@ def test_nothing_takes_long() -> None:
     for number in range(300):
         name = f"{number:09b}".replace("1", "a").replace("0", "b") * 4
         assert wide.matches(name) == (name[-13] == "a" or name[-14] == "b")
+
+
+@pytest.mark.parametrize("expression", [".*a.{0,900}", "(.*a.{0,30}){30}", ".*a.{20}", "(a|b|.)*a.{900}"])
+def test_an_expression_made_to_take_long_is_refused(expression: str) -> None:
+    chance = random.Random(expression)
+    regex = Regex(expression)
+    with pytest.raises(InvalidRegex, match="too much work"):
+        for _ in range(10_000):
+            regex.matches("".join(chance.choice("ab") for _ in range(100)))
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        r"company\..*events.*",
+        r".*(orders|payments|service).*v[0-9]+.*",
+        r"[a-z.-]{1,100}[0-9]{1,100}",
+        r"(?i).*\bEVENTS\b.*",
+    ],
+)
+def test_an_ordinary_expression_matches_any_number_of_names(expression: str) -> None:
+    regex = Regex(expression)
+    known = re.compile(expression)
+    for number in range(20_000):
+        name = f"company.region-{number % 7}.service-{number % 100}.events.v{number}"
+        assert regex.matches(name) == (known.fullmatch(name) is not None)

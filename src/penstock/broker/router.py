@@ -1,7 +1,8 @@
 """From a frame to the handler of its API, and back.
 
 A handler is `handle(node, request, message) -> response | None`. None means that no reply is due now: the handler has
-parked the request, or the client asked for no answer (Produce with acks=0).
+parked the request, or the client asked for no answer (Produce with acks=0). One whose work depends on more than its
+request is a generator (see `long_answers`).
 
 What bad input gets: a frame that cannot be parsed, and an API or version that is not served, close the connection, as
 in Kafka; only ApiVersions answers an unknown version, in the one form every client can read.
@@ -11,12 +12,13 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.broker.apis import api_versions, fetch_plain, init_producer_id, produce_plain, produce_run
 from penstock.broker.connection import Connection
+from penstock.broker.long_answers import LongAnswers
 from penstock.broker.metrics.latency import Latency, now_ns
 from penstock.broker.request import Request
 from penstock.model.errors import ErrorCode
@@ -55,6 +57,7 @@ class Router:
         latencies = node.metrics.requests
         self._fetch = latencies.of("FetchConsumer")
         self._latencies: dict[int, Latency] = {}
+        self._long_answers = LongAnswers(node.loop)
         self.routes: dict[int, Route] = {}
         for module in modules:
             key: ApiKey = module.API_KEY
@@ -120,6 +123,10 @@ class Router:
         )
         try:
             response = route.handle(self._node, request, message)
+            if isinstance(response, Generator):
+                response = self._long_answers.begin(request, response)
+                if response is None:
+                    return
             if response is not None:
                 connection.send(request.parts(response))
             elif connection.latency is not None:  # neither answered nor parked: nobody waits for an answer

@@ -46,9 +46,9 @@ class Subscriptions:
             draft.emit(regex_tombstone(draft.group.group_id, regex))
 
     def check(self, regex: str | None) -> None:
-        """KafkaError for what is not an expression."""
+        """KafkaError for what is not an expression, or takes too much work to match."""
         if regex:
-            self._compile(regex)
+            self._match(regex)
 
     # -- when topics change --------------------------------------------------------------------------------------------
 
@@ -85,7 +85,10 @@ class Subscriptions:
         known = self._matched.get(regex)
         if known is None or known[0] != version:
             compiled = self._compile(regex)
-            topics = frozenset(name for name in self._state.topics.topic_names() if compiled.matches(name))
+            try:
+                topics = frozenset(name for name in self._state.topics.topic_names() if compiled.matches(name))
+            except InvalidRegex as error:
+                raise _refusal(regex, error) from None
             known = self._matched[regex] = (version, topics)
         return known[1]
 
@@ -95,12 +98,16 @@ class Subscriptions:
             try:
                 compiled = Regex(regex)
             except InvalidRegex as error:
-                raise KafkaError(
-                    ErrorCode.INVALID_REGULAR_EXPRESSION,
-                    f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {error}.",
-                ) from None
+                raise _refusal(regex, error) from None
             if len(self._compiled) >= _REMEMBERED:
                 self._compiled.clear()
                 self._matched.clear()
             self._compiled[regex] = compiled
         return compiled
+
+
+def _refusal(regex: str, error: InvalidRegex) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_REGULAR_EXPRESSION,
+        f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {error}.",
+    )

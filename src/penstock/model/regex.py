@@ -1,7 +1,9 @@
-"""Matching names against a regular expression, in time that depends on their length alone.
+"""Matching names against a regular expression, in time that is bounded by their length.
 
 An expression becomes a machine that can be in several states at once, one step a character. The sets of states it has
-been in, and where they lead, are remembered: names look alike, so most steps are one look-up.
+been in, and where they lead, are remembered: names look alike, so most steps are one look-up. An expression that was
+made to be in many states, and in others at each character, is refused when its work exceeds an allowance that grows
+with the names it was matched against.
 """
 
 from __future__ import annotations
@@ -14,6 +16,10 @@ from penstock.model.regex_parser import WORD, Assertion, Chars, Choice, InvalidR
 # What an expression may grow to when its repetitions are written out, and what is remembered of its course.
 MAX_STATES: Final = 20_000
 MAX_REMEMBERED: Final = 2_000
+
+# States visited: a tenth of a second of work to begin with, and what a character adds to that.
+FIRST_ALLOWANCE: Final = 400_000
+CHARACTER_ALLOWANCE: Final = 2
 
 __all__ = ["InvalidRegex", "Regex"]
 
@@ -45,13 +51,15 @@ class Regex:
         self._steps: list[tuple[CharSet, int] | None] = []
         # Where a state leads without a character, and what must be true for that.
         self._jumps: list[list[tuple[str, int]]] = []
+        self._allowance = FIRST_ALLOWANCE
         self._accepting = self._state()
         first = self._compile(parse(text), self._accepting)
         self._start = self._position(_Place(frozenset((first,)), True, False, False))
         self._known: dict[_Place, _Position] = {}
 
     def matches(self, name: str) -> bool:
-        """Whether it matches the whole name."""
+        """Whether it matches the whole name; InvalidRegex if that takes too much work to tell."""
+        self._allowance += CHARACTER_ALLOWANCE * len(name)
         position = self._start
         for char in name:
             following = position.following.get(char)
@@ -103,6 +111,9 @@ class Regex:
                 if holds[condition] and state not in found:
                     found.add(state)
                     pending.append(state)
+        self._allowance -= len(found)
+        if self._allowance < 0:
+            raise InvalidRegex("matching it takes too much work")
         return found
 
     # -- building it ---------------------------------------------------------------------------------------------------

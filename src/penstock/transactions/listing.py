@@ -49,21 +49,18 @@ def list_transactions(
         elif name not in response.unknown_state_filters:
             response.unknown_state_filters.append(name)
     producer_ids = set(request.producer_id_filters)
-    pattern = None
-    if request.transactional_id_pattern:
-        try:
-            pattern = _compile(request.transactional_id_pattern)
-        except InvalidRegex:
-            response.error_code = ErrorCode.INVALID_REGULAR_EXPRESSION
-            return response
-    for transaction in transactions:
+    try:
+        pattern = _compile(request.transactional_id_pattern) if request.transactional_id_pattern else None
+        matching = [each for each in transactions if pattern is None or pattern.matches(each.transactional_id)]
+    except InvalidRegex:
+        response.error_code = ErrorCode.INVALID_REGULAR_EXPRESSION
+        return response
+    for transaction in matching:
         if producer_ids and transaction.producer_id not in producer_ids:
             continue
         if request.state_filters and transaction.status not in statuses:
             continue
         if 0 <= request.duration_filter >= now_ms - transaction.started_ms:
-            continue
-        if pattern is not None and not pattern.matches(transaction.transactional_id):
             continue
         response.transaction_states.append(
             Listed(

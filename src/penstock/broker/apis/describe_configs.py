@@ -5,6 +5,7 @@ Versions 1-4: 3 adds types and documentation.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from penstock.broker.apis.config_resources import refusal_of
@@ -30,18 +31,25 @@ if TYPE_CHECKING:
 API_KEY = ApiKey.DESCRIBE_CONFIGS
 VERSIONS = (1, 4)
 
+RESOURCES_MAX = 10_000  # a resource takes a few bytes to name, and kilobytes to describe
 
-def handle(node: Node, request: Request, message: DescribeConfigsRequest) -> DescribeConfigsResponse:
+
+def handle(
+    node: Node, request: Request, message: DescribeConfigsRequest
+) -> Generator[None, None, DescribeConfigsResponse]:
     response = DescribeConfigsResponse()
-    for resource in message.resources:
+    for number, resource in enumerate(message.resources):
         result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
         try:
+            if number >= RESOURCES_MAX:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"more than {RESOURCES_MAX} resources in one request")
             for explained in _explain(node, request, resource):
                 result.configs.append(_entry(explained, message.include_synonyms, message.include_documentation))
         except KafkaError as error:
             result.error_code = error.code
             result.error_message = error.message
         response.results.append(result)
+        yield
     return response
 
 

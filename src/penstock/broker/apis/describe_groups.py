@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.coordinators.asking import Gathering, caller_of
+from penstock.broker.coordinators.asking import Gathering, ask_each, caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.request import Request
 from penstock.model.errors import ErrorCode
@@ -48,6 +48,6 @@ def handle(node: Node, request: Request, message: DescribeGroupsRequest) -> None
             Waiting(described, refusal),
         )
 
-    gathering = Gathering(len(message.groups), lambda: answer(response))
-    for each in message.groups:
-        ask_for(each)
+    names = dict.fromkeys(message.groups)
+    gathering = Gathering(len(names), lambda: answer(response))
+    ask_each(node.coordinators.groups.upkeep, names, ask_for)

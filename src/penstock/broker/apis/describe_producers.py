@@ -28,7 +28,7 @@ def handle(node: Node, request: Request, message: DescribeProducersRequest) -> D
     for topic in message.topics:
         allowed = request.may(Operation.READ, topic_resource(topic.name))
         result = TopicResponse(name=topic.name)
-        for index in topic.partition_indexes:
+        for index in dict.fromkeys(topic.partition_indexes):  # each once: it may have thousands of producers
             try:
                 if not allowed:
                     raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.coordinators.asking import Gathering, caller_of
+from penstock.broker.coordinators.asking import Gathering, ask_each, caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.request import Request
 from penstock.model.errors import ErrorCode
@@ -51,6 +51,6 @@ def handle(node: Node, request: Request, message: DescribeTransactionsRequest) -
             Waiting(described, refusal),
         )
 
-    gathering = Gathering(len(message.transactional_ids), lambda: answer(response))
-    for each in message.transactional_ids:
-        ask_for(each)
+    names = dict.fromkeys(message.transactional_ids)
+    gathering = Gathering(len(names), lambda: answer(response))
+    ask_each(node.coordinators.transactions.upkeep, names, ask_for)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.coordinators.asking import Gathering, caller_of
+from penstock.broker.coordinators.asking import Gathering, ask_each, caller_of
+from penstock.broker.coordinators.partition import CoordinatorPartition
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.request import Request
+from penstock.groups.shard import GroupShard
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -39,9 +41,11 @@ def handle(node: Node, request: Request, message: ListGroupsRequest) -> None:
     def done() -> None:
         answer(ListGroupsResponse(error_code=response.error_code) if response.error_code else response)
 
-    gathering = Gathering(len(partitions), done)
-    for partition in partitions:
+    def ask(partition: CoordinatorPartition[GroupShard]) -> None:
         partition.submit(
             lambda shard, token, now_ms: shard.list_groups(message, token, caller, now_ms),
             Waiting(listed, lambda code: ListGroupsResponse(error_code=code)),
         )
+
+    gathering = Gathering(len(partitions), done)
+    ask_each(node.coordinators.groups.upkeep, partitions, ask)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.coordinators.asking import Gathering, caller_of
+from penstock.broker.coordinators.asking import Gathering, ask_each, caller_of
+from penstock.broker.coordinators.partition import CoordinatorPartition
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.request import Request
 from penstock.protocol.apis import ApiKey
@@ -15,6 +16,7 @@ from penstock.protocol.messages.list_transactions import ListTransactionsRequest
 from penstock.security.authorizer import Operation, transactional_id_resource
 from penstock.transactions.listing import list_transactions
 from penstock.transactions.routing import merge_list
+from penstock.transactions.shard import TransactionShard
 
 if TYPE_CHECKING:
     from penstock.broker.node import Node
@@ -45,10 +47,12 @@ def handle(node: Node, request: Request, message: ListTransactionsRequest) -> Li
         parts.append(part)
         gathering.one_more()
 
-    gathering = Gathering(len(partitions), done)
-    for partition in partitions:
+    def ask(partition: CoordinatorPartition[TransactionShard]) -> None:
         partition.submit(
             lambda shard, token, now_ms: shard.list_transactions(message, token, caller, now_ms),
             Waiting(listed, lambda code: ListTransactionsResponse(error_code=code)),
         )
+
+    gathering = Gathering(len(partitions), done)
+    ask_each(node.coordinators.transactions.upkeep, partitions, ask)
     return None

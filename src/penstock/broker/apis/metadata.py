@@ -5,6 +5,7 @@ Versions 0-13: 4 lets the client forbid creation, 7 adds leader epochs, 10 topic
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, create_internal_topic
@@ -36,7 +37,7 @@ VERSIONS = (0, 13)
 IDS_ASKED_FOR_SINCE = 12
 
 
-def handle(node: Node, request: Request, message: MetadataRequest) -> MetadataResponse:
+def handle(node: Node, request: Request, message: MetadataRequest) -> Generator[None, None, MetadataResponse]:
     image = node.image
     response = MetadataResponse(cluster_id=node.cluster_id, controller_id=node.controller_id_for_clients())
     for broker in image.brokers.values():
@@ -54,6 +55,7 @@ def handle(node: Node, request: Request, message: MetadataRequest) -> MetadataRe
         for topic in image.topics:
             if request.may(Operation.DESCRIBE, topic_resource(topic.name)):
                 response.topics.append(_describe(node, request, message, topic))
+                yield
     elif _asks_by_id_too_early(request, message):
         # As in Kafka: the request as a whole is wrong, and every topic of it says so.
         for wanted in message.topics or ():
@@ -63,6 +65,7 @@ def handle(node: Node, request: Request, message: MetadataRequest) -> MetadataRe
         each_once = {(wanted.topic_id, wanted.name): wanted for wanted in message.topics or ()}
         for wanted in each_once.values():
             response.topics.append(_wanted(node, request, message, wanted, missing))
+            yield
         if missing and message.allow_auto_topic_creation and node.settings.auto_create_topics_enable:
             _create(node, missing)
     if message.include_cluster_authorized_operations and request.may(Operation.DESCRIBE, CLUSTER):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.coordinators.asking import Gathering, caller_of
+from penstock.broker.coordinators.asking import Gathering, ask_each, caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.request import Request
 from penstock.groups.offset_fetch import single_group
@@ -49,7 +49,7 @@ LIBRDKAFKA = "rdkafka"  # whatever is built upon it says so in its version
 
 
 def handle(node: Node, request: Request, message: OffsetFetchRequest) -> None:
-    groups = message.groups if request.version >= GROUPS_SINCE else [_as_group(message)]
+    groups = _each_once(message.groups) if request.version >= GROUPS_SINCE else [_as_group(message)]
     answers: list[OffsetFetchResponseGroup] = []
     answer = request.park()
 
@@ -59,9 +59,27 @@ def handle(node: Node, request: Request, message: OffsetFetchRequest) -> None:
         else:
             answer(_as_before_groups(request.version, groups[0], answers[0]))
 
-    gathering = Gathering(len(groups), done)
-    for group in groups:
+    def ask(group: OffsetFetchRequestGroup) -> None:
         _fetch(node, request, group, message.require_stable, answers, gathering)
+
+    gathering = Gathering(len(groups), done)
+    if len(groups) == 1:
+        ask(groups[0])
+    else:
+        ask_each(node.coordinators.groups.upkeep, groups, ask)
+
+
+def _each_once(groups: list[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:
+    """Without those that ask again for all offsets of a group: many of them are a short request for a huge answer."""
+    asked: set[str] = set()
+    kept = []
+    for group in groups:
+        if group.topics is None:
+            if group.group_id in asked:
+                continue
+            asked.add(group.group_id)
+        kept.append(group)
+    return kept
 
 
 def _as_group(message: OffsetFetchRequest) -> OffsetFetchRequestGroup:

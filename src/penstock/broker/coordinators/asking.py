@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from penstock.broker.coordinators.coordinator import Coordinator
 from penstock.broker.coordinators.partition import Producer
 from penstock.broker.coordinators.shard import Operation, ShardT, Waiting
+from penstock.broker.coordinators.slices import Slices
 from penstock.broker.request import Request
 from penstock.model.decision import Caller
 from penstock.model.errors import ErrorCode
+
+Key = TypeVar("Key")
 
 
 def caller_of(request: Request) -> Caller:
@@ -31,6 +34,20 @@ def ask(
     """Have the shard of `key` answer the request."""
     waiting = Waiting(request.park(), refusal)
     coordinator.submit(key, operation, waiting, writes=writes, producer=producer)
+
+
+def ask_each(slices: Slices, keys: Iterable[Key], question: Callable[[Key], None]) -> None:
+    """In slices: a short request may name many things, or things that have much to tell."""
+    left = iter(keys)
+
+    def work(until: float) -> bool:
+        for key in left:
+            question(key)
+            if slices.is_over(until):
+                return True
+        return False
+
+    slices.add(work)
 
 
 class Gathering:

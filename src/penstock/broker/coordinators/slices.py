@@ -29,6 +29,9 @@ class Slices:
         self._work.append(work)
         self._go_on_soon()
 
+    def is_over(self, until: float) -> bool:
+        return self._loop.time() >= until
+
     def once(self, step: Callable[[], None]) -> None:
         """A short step."""
 
@@ -51,7 +54,7 @@ class Slices:
                 work = self._work.popleft()
                 if work(until):
                     self._work.appendleft(work)
-                if self._loop.time() >= until:
+                if self.is_over(until):
                     break
         finally:
             self._go_on_soon()
