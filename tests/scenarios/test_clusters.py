@@ -168,6 +168,14 @@ def test_a_stopped_broker_hands_its_leaderships_over(
     cluster.wait_for_isr(topic)
 
 
+def wait_for_replicas(cluster: RunningCluster, topic: str, replicas: list[list[int]]) -> None:
+    """As any broker tells it: the one that is asked may be the last to know."""
+    cluster.wait_until(
+        lambda: [list(each.replicas) for each in cluster.describe(topic).partitions] == replicas,
+        f"replicas {replicas} of {topic}",
+    )
+
+
 def test_partitions_move_to_other_brokers(
     cluster: RunningCluster, unique_topic: Callable[[str], str], cli: CommandLine
 ) -> None:
@@ -177,12 +185,12 @@ def test_partitions_move_to_other_brokers(
     write(cluster.bootstrap, topic, ["kept"])
     address = ("-b", cluster.bootstrap)
     assert cli("topics", "reassign", topic, "--replicas", "0:3,2", "--wait", *address).status == 0
-    assert cluster.describe(topic).partitions[0].replicas == (3, 2)
+    wait_for_replicas(cluster, topic, [[3, 2], [1, 2], [1, 2]])
     assert read(cluster.bootstrap, topic, 1) == ["kept"]
     rows = json.loads(cli("topics", "reassign", topic, "--brokers", "1,2,3", "--wait", "--json", *address).out)
     assert sorted(row["replicas"][0] for row in rows) == [1, 2, 3]
     assert sorted(broker for row in rows for broker in row["replicas"]) == [1, 1, 2, 2, 3, 3]
-    assert [list(each.replicas) for each in cluster.describe(topic).partitions] == [row["replicas"] for row in rows]
+    wait_for_replicas(cluster, topic, [row["replicas"] for row in rows])
     assert "no partition is on the move" in cli("topics", "reassignments", *address).err
 
 
@@ -198,7 +206,7 @@ def test_a_move_to_a_broker_that_is_away_can_be_cancelled(
     (moving,) = json.loads(cli("topics", "reassignments", "--json", *address).out)
     assert (moving["topic"], moving["adding"], moving["removing"]) == (topic, [3], [1, 2])
     assert cli("topics", "reassign", topic, "--cancel", *address).out == f"cancelled {topic}-0\n"
-    assert cluster.describe(topic).partitions[0].replicas == (1, 2)
+    wait_for_replicas(cluster, topic, [[1, 2]])
     assert "no partition is on the move" in cli("topics", "reassign", topic, "--cancel", *address).err
     for wrong in (("--replicas", "0"), ("--brokers", "1,x"), ("--brokers", "77"), ("--replicas", "9:1"), ()):
         refused = cli("topics", "reassign", topic, *wrong, *address)
