@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from penstock.log.swap import (
@@ -15,6 +17,7 @@ from penstock.log.swap import (
 )
 from penstock.records.builder import build_batch
 from penstock.testing.simulated_disk import SimulatedDisk
+from penstock.testing.simulated_mount import Mount, ProcessKilled
 
 DIRECTORY = "/partition"
 SUFFIXES = (".log", ".index", ".timeindex")
