@@ -73,6 +73,7 @@ class Segment:
         "_verified",
         "base_offset",
         "created_ms",
+        "cuts",
         "directory",
         "file",
         "index",
@@ -117,6 +118,8 @@ class Segment:
         self.is_replaced = False
         # A reader has found a batch that is not what was written.
         self.is_suspect = False
+        # How often it was cut: other batches may be where some were found before.
+        self.cuts = 0
         self.since_index_entry = 0
         self.trusted_from = size
         self._verified: list[tuple[int, int]] = []
@@ -338,6 +341,7 @@ class Segment:
             self.file = self._files.open(self.path)
         self.file.truncate(position)
         self.size = position
+        self.cuts += 1
         self.trusted_from = min(self.trusted_from, position)
         self._verified = [stretch for stretch in self._verified if stretch[1] <= position]
         self._torn = False

@@ -477,13 +477,23 @@ class StoredLog(ReadableLog):
         number = self._segments.number_of(segment.base_offset)
         is_last = number == len(self._segments) - 1
         end_offset = self._next_offset if is_last else self._segments[number + 1].base_offset
-        size = segment.size
-        return lambda: find_damage(self._files, segment, size, end_offset)
+        size, cuts = segment.size, segment.cuts
+
+        def look() -> Damage | None:
+            damage = find_damage(self._files, segment, size, end_offset)
+            return None if damage is None else damage._replace(cuts=cuts)
+
+        return look
+
+    def is_still_there(self, segment: Segment, damage: Damage) -> bool:
+        """False if the segment is not what it was: retention, compaction or a truncation was faster. Batches that have
+        been appended since a truncation are not those that were looked at, and may be good."""
+        return segment in self.segments and damage.cuts == segment.cuts and damage.end <= segment.size
 
     def restore(self, segment: Segment, damage: Damage, data: bytes) -> bool:
-        """Write what belongs there in the place of damaged bytes; it is durable after the next flush. False if the
-        segment is not what it was: retention, compaction or a truncation was faster."""
-        if segment not in self.segments or damage.end > segment.size:
+        """Write what belongs there in the place of damaged bytes; it is durable after the next flush. False if they
+        are not there any more."""
+        if not self.is_still_there(segment, damage):
             return False
         try:
             file = self._files.open(segment.path)
