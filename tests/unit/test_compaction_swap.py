@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from penstock.log.swap import (
@@ -15,6 +17,7 @@ from penstock.log.swap import (
 )
 from penstock.records.builder import build_batch
 from penstock.testing.simulated_disk import SimulatedDisk
+from penstock.testing.simulated_mount import Mount, ProcessKilled
 
 DIRECTORY = "/partition"
 SUFFIXES = (".log", ".index", ".timeindex")
@@ -120,3 +123,54 @@ def test_a_decision_that_cannot_be_read_is_not_guessed(text: bytes) -> None:
     with pytest.raises(MalformedSwap):
         recover_swaps(disk, DIRECTORY)
     assert disk.list(DIRECTORY) == before
+
+
+@pytest.mark.parametrize("decided", [True, False])
+@pytest.mark.parametrize("dies", ["process", "machine"])
+@pytest.mark.parametrize("seed", range(3))
+def test_an_abandoned_swap_stays_abandoned(decided: bool, dies: str, seed: int) -> None:
+    """Wherever the process dies while it abandons, or while the next one tidies up. What was compacted may be of a log
+    that has been cut since; without its decision it would be taken for a swap of Apache Kafka's, and completed."""
+    chance = random.Random(seed)
+    killed = 0
+    for abandoning in range(12):
+        for recovering in range(12):
+            disk = disk_with(*segment(10))
+            for name, made in (("", b"new"), (".cleaned", b"old")):
+                for suffix in SUFFIXES:
+                    data = build_batch([(0, b"key", made + suffix.encode(), ())])
+                    write(disk, f"{0:020d}{suffix}{name}", data)
+            disk.sync_directory("/")
+            disk.sync_directory(DIRECTORY)
+            for name in disk.list(DIRECTORY):
+                file = disk.open(f"{DIRECTORY}/{name}")
+                file.sync()
+                file.close()
+            kept = {name: content(disk, name) for name in segment(0) + segment(10)}
+            if decided:
+                prepare_swap(disk, DIRECTORY, 0, [0])
+            else:
+                disk.fail("create", "*.swap.tmp")
+                with pytest.raises(OSError):
+                    prepare_swap(disk, DIRECTORY, 0, [0])
+                disk.heal()
+            completed = {**kept, **{name: content(disk, f"{name}.swap") for name in segment(0)}}
+            abandoned = False
+            try:
+                abandon_swap(Mount(disk, operations=abandoning), DIRECTORY, 0)
+                abandoned = True
+            except ProcessKilled:
+                killed += 1
+            for operations in (recovering, 1 << 60):
+                disk.crash() if dies == "process" else disk.power_loss(chance)
+                try:
+                    recover_swaps(Mount(disk, operations=operations), DIRECTORY)
+                except ProcessKilled:
+                    killed += 1
+            found = {name: content(disk, name) for name in disk.list(DIRECTORY)}
+            # Until it returns, the swap may be completed instead. Indexes that are missing can be made again.
+            logs = {name: data for name, data in found.items() if name.endswith(".log")}
+            completed_logs = {name: data for name, data in completed.items() if name.endswith(".log")}
+            is_completed = logs == completed_logs and found.items() <= completed.items()
+            assert found == kept or (is_completed and not abandoned), (abandoning, recovering)
+    assert killed > 12

@@ -78,10 +78,11 @@ class Repairs:
         try:
             for segment in log.segments:
                 while segment.is_suspect and segment in log.segments and not replica.is_offline:
+                    epoch = replica.leader_epoch  # before the log is read: what it lacks depends on it
                     damage = await self._node.loop.run_in_executor(None, log.find_damage(segment))
                     if damage is None:
                         segment.is_suspect = False
-                    elif not await self._replace(replica, segment, damage):
+                    elif not await self._replace(replica, epoch, segment, damage):
                         return False
         except (OSError, KafkaError) as error:
             logger.error("%s cannot be repaired now: %s", replica.topic_partition, error)
@@ -90,7 +91,7 @@ class Repairs:
         self._node.wakeups.run()
         return True
 
-    async def _replace(self, replica: Replica, segment: Segment, damage: Damage) -> bool:
+    async def _replace(self, replica: Replica, epoch: int, segment: Segment, damage: Damage) -> bool:
         logger.error(
             "%s is damaged, offsets %d to %d: %s",
             replica.topic_partition,
@@ -98,7 +99,6 @@ class Repairs:
             damage.next_offset,
             damage.why,
         )
-        epoch = replica.leader_epoch
         for broker_id in self._sources(replica):
             data = await self._fetch(replica, epoch, broker_id, damage)
             if data is None:
@@ -124,6 +124,8 @@ class Repairs:
     async def _put(self, replica: Replica, segment: Segment, damage: Damage, data: bytes) -> bool:
         log = replica.log
         if len(data) != damage.size:
+            if not log.is_still_there(segment, damage):
+                return False
             files = self._node.files
             return await self._node.storage.cleaner.replace(log, segment, lambda: rebuild(files, segment, damage, data))
         is_written = log.restore(segment, damage, data)

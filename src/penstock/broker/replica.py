@@ -418,9 +418,12 @@ class Replica:
             self._start_over(leader_start)
 
     def _start_over(self, offset: int) -> None:
-        self.log.truncate_fully_and_start_at(offset)
-        self.follower.high_watermark = offset
-        self.wake_all()
+        try:
+            self.log.truncate_fully_and_start_at(offset)
+        finally:  # the log may begin there although its files could not be removed yet
+            if self.log.log_start_offset == offset:
+                self.follower.high_watermark = offset
+            self.wake_all()
 
     def _cut(self, offset: int) -> None:
         if offset < self.follower.high_watermark:
@@ -430,9 +433,11 @@ class Replica:
                 offset,
                 self.follower.high_watermark,
             )
-        self.log.truncate_to(offset)
-        self.follower.truncated(self.log.log_end_offset)
-        self.wake_all()
+        try:
+            self.log.truncate_to(offset)
+        finally:  # the log may end there although its files could not be cut yet
+            self.follower.truncated(self.log.log_end_offset)
+            self.wake_all()
 
     # -- what followers and the controller say ----------------------------------------------------------------------
 

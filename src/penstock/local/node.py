@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from penstock.client.connection import Connection
 from penstock.client.errors import ClientError
@@ -47,8 +47,11 @@ class LocalNode:
         roles: str = "broker,controller",
         properties: Mapping[str, str] | None = None,
         defaults: Mapping[str, str] | None = None,
+        wrapper: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`properties` go before what server.properties says already, `defaults` only stand in for what it lacks."""
+        """`properties` override what server.properties says already, `defaults` only stand in for what it lacks.
+        `wrapper` is a command that becomes the node's (`nice`, `ip netns exec`), `environment` is added to ours."""
         self.node_id = node_id
         self.directory = os.path.abspath(directory)
         self.host = host
@@ -56,6 +59,8 @@ class LocalNode:
         self.roles = roles
         self.properties = dict(properties or {})
         self.defaults = dict(defaults or {})
+        self._wrapper = list(wrapper)
+        self._environment = dict(environment or {})
         self.process: subprocess.Popen[bytes] | None = None
         self._lifeline: Lifeline | None = None
 
@@ -98,7 +103,7 @@ class LocalNode:
         os.makedirs(self.directory, exist_ok=True)
         self.write_properties()
         lifeline = Lifeline()
-        command = [sys.executable, "-m", "penstock", "server", self.properties_path]
+        command = [*self._wrapper, sys.executable, "-m", "penstock", "server", self.properties_path]
         with open(self.log_path, "ab") as log:
             try:
                 self.process = subprocess.Popen(
@@ -106,6 +111,7 @@ class LocalNode:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
+                    env={**os.environ, **self._environment},
                     pass_fds=(lifeline.child_fd,),
                     process_group=0,  # Ctrl-C is for us; we stop the nodes in order. In our session: see `lifeline`
                 )

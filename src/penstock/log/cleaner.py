@@ -342,7 +342,12 @@ class Cleaner:
         old = [segment for segment in sources if segment.base_offset in group.replaced]
         if not self._is_current(log, old):
             return False
-        await self._in_thread(lambda: prepare_swap(files, directory, base_offset, group.replaced))
+        try:
+            await self._in_thread(lambda: prepare_swap(files, directory, base_offset, group.replaced))
+        except OSError:
+            # A start would adopt what was prepared, and by then the log may be another.
+            await self._in_thread(lambda: abandon_swap(files, directory, base_offset))
+            raise
         if not self._is_current(log, old):
             await self._in_thread(lambda: abandon_swap(files, directory, base_offset))
             return False

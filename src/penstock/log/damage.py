@@ -35,6 +35,8 @@ class Damage(NamedTuple):
     first_offset: int
     next_offset: int
     why: str
+    cuts: int = 0
+    """How often the segment had been cut when it was looked at."""
 
     @property
     def size(self) -> int:

@@ -6,11 +6,16 @@ Appending assigns the next offsets, patches them into the batch and writes it wi
 segment. Only when that has returned do the end offset, the indexes, the leader epochs and the producers change. A write
 that fails leaves the log as it was, and its bytes, if any got to the file, are cut or overwritten.
 
+An append is applied whole or not at all. All that may fail goes before the write: a new segment, and the entry in the
+transaction index for a marker that aborts a transaction, without which readers would see its records. What is behind
+the write happens in memory; should it fail, the append is taken back (`stored`).
+
 How it is read is in `reader`, what else becomes of its files in `stored`.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -21,10 +26,11 @@ from penstock.log.handles import Handles
 from penstock.log.loading import load
 from penstock.log.partition_metadata import PARTITION_METADATA, settle_topic_id
 from penstock.log.recovery import replay_batch
-from penstock.log.replicated import replicated_batches
+from penstock.log.replicated import replicated_batches, transaction_marker
 from penstock.log.segment import MAX_RELATIVE_OFFSET
 from penstock.log.segments import Segments, Slice, TimestampedOffset
 from penstock.log.stored import NoRoom, StoredLog
+from penstock.log.transaction_index import AbortedTransaction
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition, Uuid
 from penstock.records.batch import (
@@ -38,6 +44,8 @@ from penstock.records.batch import (
 from penstock.records.control import read_transaction_marker
 from penstock.replication.producers import DAY_MS, ProducerStates
 from penstock.settings.topic import TopicSettings
+
+logger = logging.getLogger("penstock.log")
 
 __all__ = ["Appended", "Log", "NoRoom", "Slice", "TimestampedOffset"]
 
@@ -134,6 +142,8 @@ class Log(StoredLog):
 
         `transaction_version` is that of the coordinator that writes a transaction marker.
         """
+        if self._before_append is not None:
+            self._before_append()
         producer_id = header.producer_id
         if producer_id >= 0:
             if header.attributes & CONTROL:
@@ -147,11 +157,14 @@ class Log(StoredLog):
         base_offset = self._next_offset
         last_offset = base_offset + header.last_offset_delta
         max_timestamp = header.max_timestamp
-        self._write(
-            batch, header.length + LENGTH_OVERHEAD, base_offset, last_offset, max_timestamp, leader_epoch, now_ms
-        )
+        size = header.length + LENGTH_OVERHEAD
+        self._write(batch, size, base_offset, last_offset, max_timestamp, leader_epoch, now_ms)
         if producer_id >= 0:
-            self.producers.append(header, base_offset, now_ms)
+            try:
+                self.producers.append(header, base_offset, now_ms)
+            except BaseException:
+                self._take_back(self._active, self._active.size - size, base_offset)
+                raise
         log_append_time = max_timestamp if header.attributes & LOG_APPEND_TIME else -1
         return Appended(base_offset, last_offset, log_append_time, self.log_start_offset, False)
 
@@ -166,8 +179,8 @@ class Log(StoredLog):
         segment = self._active
         rule = self._rule
         first = offset = self._next_offset
-        position = segment.size
-        if position == 0 or leader_epoch != self._latest_epoch:
+        size = position = segment.size
+        if position == 0 or leader_epoch != self._latest_epoch or self._before_append is not None:
             return None
         for batch, header in batches:
             _, length, _, _, _, _, last_offset_delta, _, max_timestamp, _, _, _, _ = header
@@ -184,6 +197,9 @@ class Log(StoredLog):
             self._next_offset = segment.append_run(batches, first)
         except OSError as error:
             raise self._storage_error("cannot be written", error) from error
+        except BaseException:
+            self._take_back(segment, size, first)
+            raise
         return first
 
     def _append_marker(
@@ -195,8 +211,21 @@ class Log(StoredLog):
         self.producers.check_marker(header, marker.coordinator_epoch, version)
         base_offset = self._next_offset
         last_offset = base_offset + header.last_offset_delta
-        self._write(batch, header.size, base_offset, last_offset, header.max_timestamp, leader_epoch, now_ms)
-        self._replay(batch, 0, read_header(batch), now_ms)
+        size = header.size
+        if self._rule.demands(size, last_offset, header.max_timestamp, now_ms):
+            self._roll(base_offset, now_ms)
+        if not marker.committed:
+            self._prepare_abort(header.producer_id, last_offset)
+        try:
+            self._write(batch, size, base_offset, last_offset, header.max_timestamp, leader_epoch, now_ms)
+        except BaseException:
+            self._drop_prepared_abort()
+            raise
+        try:
+            self._replay(batch, 0, read_header(batch), now_ms)
+        except BaseException:
+            self._take_back(self._active, self._active.size - size, base_offset)
+            raise
         return Appended(base_offset, last_offset, -1, self.log_start_offset, False)
 
     def _write(
@@ -223,17 +252,20 @@ class Log(StoredLog):
             if rule.demands(size, last_offset, max_timestamp, now_ms):
                 self._roll(base_offset, now_ms)
                 segment = self._active
-        first = segment.size == 0
+        position = segment.size
         set_base_offset(batch, 0, base_offset, leader_epoch)
         try:
             segment.append(batch, size, last_offset, max_timestamp)
-        except OSError as error:
+            self._next_offset = last_offset + 1
+            if leader_epoch != self._latest_epoch and leader_epoch >= 0:
+                self.assign_epoch(leader_epoch, base_offset)
+            if position == 0:
+                self._set_active(segment)
+        except OSError as error:  # of the write: what follows it does not touch the disk
             raise self._storage_error("cannot be written", error) from error
-        self._next_offset = last_offset + 1
-        if leader_epoch != self._latest_epoch and leader_epoch >= 0:
-            self.assign_epoch(leader_epoch, base_offset)
-        if first:
-            self._set_active(segment)
+        except BaseException:
+            self._take_back(segment, position, base_offset)
+            raise
 
     def append_as_follower(self, data: Buffer, now_ms: int = -1, *, max_leader_epoch: int | None = None) -> None:
         """Append batches that have offsets and epochs already: replicated, or built by the metadata quorum. With
@@ -244,11 +276,16 @@ class Log(StoredLog):
         for position, header in replicated_batches(view, self._next_offset, self.topic_partition):
             if max_leader_epoch is not None and header.leader_epoch > max_leader_epoch:
                 break
-            if run and not self._fits(run[0], position - run_start, header, now_ms):
+            marker = transaction_marker(view, position, header)
+            aborts = marker is not None and not marker.committed
+            if run and (aborts or not self._fits(run[0], position - run_start, header, now_ms)):
                 self._write_as_given(view[run_start:position], run, now_ms)
                 run, run_start = [], position
             run.append(header)
             end = position + header.size
+            if aborts:  # alone: what it needs on the disk depends on all that goes before
+                self._write_as_given(view[run_start:end], run, now_ms, aborts=True)
+                run, run_start = [], end
         if run:
             self._write_as_given(view[run_start:end], run, now_ms)
 
@@ -263,37 +300,65 @@ class Log(StoredLog):
             and (header.max_timestamp if rule.by_timestamp else now_ms) <= rule.after_ms
         )
 
-    def _write_as_given(self, data: memoryview, headers: list[BatchHeader], now_ms: int) -> None:
-        """One batch, or several that fit."""
+    def _write_as_given(
+        self, data: memoryview, headers: list[BatchHeader], now_ms: int, *, aborts: bool = False
+    ) -> None:
+        """One batch, or several that fit. One that `aborts` a transaction is alone."""
+        if self._before_append is not None:
+            self._before_append()
         first, last = headers[0], headers[-1]
         if self._rule.demands(first.size, first.last_offset, first.max_timestamp, now_ms):
             # Where the log ends, even if this batch begins later: between segments recovery takes a gap for a loss.
             # Only an offset too far away for a segment that begins there needs one of its own.
             near = first.last_offset - self._next_offset <= MAX_RELATIVE_OFFSET
             self._roll(self._next_offset if near else first.base_offset, now_ms)
-        segment = self._active
-        was_empty = segment.size == 0
+        if aborts:
+            self._prepare_abort(first.producer_id, first.last_offset)
+        segment, size, end = self._active, self._active.size, self._next_offset
         try:
             segment.append_given(data, headers)
         except OSError as error:
+            self._drop_prepared_abort()
             raise self._storage_error("cannot be written", error) from error
-        self._next_offset = last.last_offset + 1
-        if first.leader_epoch >= 0 and first.leader_epoch != self._latest_epoch:
-            self.assign_epoch(first.leader_epoch, first.base_offset)
-        if was_empty:
-            self._set_active(segment)
-        position = 0
-        for header in headers:
-            if header.producer_id >= 0:
-                self._replay(data, position, header, now_ms if now_ms >= 0 else header.max_timestamp)
-            position += header.size
+        except BaseException:
+            self._take_back(segment, size, end)
+            raise
+        try:
+            self._next_offset = last.last_offset + 1
+            if first.leader_epoch >= 0 and first.leader_epoch != self._latest_epoch:
+                self.assign_epoch(first.leader_epoch, first.base_offset)
+            if size == 0:
+                self._set_active(segment)
+            position = 0
+            for header in headers:
+                if header.producer_id >= 0:
+                    self._replay(data, position, header, now_ms if now_ms >= 0 else header.max_timestamp)
+                position += header.size
+        except BaseException:
+            self._take_back(segment, size, end)
+            raise
 
     def _replay(self, batch: Buffer, position: int, header: BatchHeader, now_ms: int) -> None:
-        aborted = len(self._active.transactions)
+        """In memory only."""
+        replay_batch(None, self.producers, batch, position, header, now_ms)
+        self._active.transactions.keep_prepared()
+
+    def _prepare_abort(self, producer_id: int, offset: int) -> None:
+        """Before a marker at `offset` is written. Noted here, too: a flush that covers the marker syncs its entry."""
+        completed = self.producers.completed_by_marker(producer_id, offset, aborted=True)
+        if completed is None:
+            return
+        index = self._active.transactions
         try:
-            replay_batch(self._active, self.producers, batch, position, header, now_ms)
+            index.prepare(AbortedTransaction(*completed[:4]))
         except OSError as error:
+            self._drop_prepared_abort()
             raise self._storage_error("has no room for its transaction index", error) from error
-        if len(self._active.transactions) != aborted:
-            self._unsynced.add(self._active.transactions.path)
-            self._unsynced.add_directory(self.directory)
+        self._unsynced.add(index.path)
+        self._unsynced.add_directory(self.directory)
+
+    def _drop_prepared_abort(self) -> None:
+        try:
+            self._active.transactions.drop_prepared()
+        except OSError as error:  # another is written over it, and nothing else before it is gone
+            logger.warning("%s: an entry cannot be cut off yet: %s", self._active.transactions.path, error)

@@ -141,12 +141,15 @@ class ProducerSnapshots:
     def prune(self, recovery_point: int) -> None:
         """Keep the two newest at or below the recovery point, and all above."""
         for offset in self._offsets[: max(bisect_right(self._offsets, recovery_point) - 2, 0)]:
-            self._remove(offset)
+            try:
+                self._remove(offset)
+            except OSError as error:  # the next call tries again
+                logger.warning("%s cannot be removed: %s", self.path(offset), error)
 
     def remove_above(self, offset: int) -> None:
         for each in self._offsets[bisect_right(self._offsets, offset) :]:
             self._remove(each)
 
     def _remove(self, offset: int) -> None:
-        self._offsets.remove(offset)
         self._files.remove(self.path(offset))
+        self._offsets.remove(offset)

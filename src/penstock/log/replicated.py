@@ -7,7 +7,8 @@ a confused leader may send what does not follow. All of a response is checked be
 from __future__ import annotations
 
 from penstock.model.ids import TopicPartition
-from penstock.records.batch import BatchHeader, CorruptBatch, check_crc, iterate_headers
+from penstock.records.batch import CONTROL, BatchHeader, CorruptBatch, check_crc, iterate_headers
+from penstock.records.control import TransactionMarker, read_transaction_marker
 
 
 def replicated_batches(
@@ -21,9 +22,17 @@ def replicated_batches(
         check_crc(view, position, header)
         if header.base_offset < next_offset or header.last_offset_delta < 0:
             raise CorruptBatch(f"{topic_partition}: offset {header.base_offset} where at least {next_offset} was due")
+        transaction_marker(view, position, header)  # so that nothing is written behind which it cannot be read
         next_offset = header.next_offset
         end = position + header.size
         batches.append((position, header))
     if end != len(view):
         raise CorruptBatch(f"{topic_partition}: {len(view) - end} bytes after the last whole batch")
     return batches
+
+
+def transaction_marker(view: memoryview, position: int, header: BatchHeader) -> TransactionMarker | None:
+    """None if the batch is none, or compaction has emptied it."""
+    if header.producer_id < 0 or not header.attributes & CONTROL:
+        return None
+    return read_transaction_marker(view, position, header)

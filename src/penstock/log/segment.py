@@ -73,6 +73,7 @@ class Segment:
         "_verified",
         "base_offset",
         "created_ms",
+        "cuts",
         "directory",
         "file",
         "index",
@@ -117,6 +118,8 @@ class Segment:
         self.is_replaced = False
         # A reader has found a batch that is not what was written.
         self.is_suspect = False
+        # How often it was cut: other batches may be where some were found before.
+        self.cuts = 0
         self.since_index_entry = 0
         self.trusted_from = size
         self._verified: list[tuple[int, int]] = []
@@ -299,16 +302,20 @@ class Segment:
         except OSError as error:  # the next append tries again, before it writes
             logger.warning("%s: a failed write cannot be cut off at %d yet: %s", self.path, self.size, error)
 
+    def cut_failed_writes(self) -> None:
+        """Take away what failed appends have left behind the end. OSError leaves it to the next call.
+
+        What follows must not begin before: at the next start the size of a file says what counts.
+        """
+        if self._torn:
+            self._prepare_to_write()
+        self.transactions.drop_prepared()
+
     def seal(self) -> bool:
         """No more appends: complete the indexes on disk (with the final time entry) and let the file go.
 
         False if the disk refused part of that; the index will be made again at the next start.
         """
-        if self._torn:
-            try:
-                self._prepare_to_write()
-            except OSError as error:
-                logger.warning("%s: a failed write cannot be cut off at %d: %s", self.path, self.size, error)
         complete = self.write_indexes()
         self.close()
         return complete
@@ -334,6 +341,7 @@ class Segment:
             self.file = self._files.open(self.path)
         self.file.truncate(position)
         self.size = position
+        self.cuts += 1
         self.trusted_from = min(self.trusted_from, position)
         self._verified = [stretch for stretch in self._verified if stretch[1] <= position]
         self._torn = False
@@ -443,6 +451,20 @@ class Segment:
             position += length + LENGTH_OVERHEAD
         if position > self.size:
             raise self._corrupt(position, "the file ends in a batch")
+        return next_offset
+
+    def offset_at(self, end: int, access: Access) -> int:
+        """The offset after the last batch before position `end`, which is between batches; by reading on from the index
+        entry before it."""
+        position = self.index.floor_of_position(end - 1, access)
+        next_offset = self.base_offset
+        while position < end:
+            data = access.read(self.path, HEADER_SIZE, position)
+            offset, length, _, _, _, _, delta, _, _ = self._checked_scan(data, 0, position)
+            next_offset = offset + delta + 1
+            position += length + LENGTH_OVERHEAD
+        if position > end:
+            raise self._corrupt(position, f"no batch ends at position {end}")
         return next_offset
 
     def whole_batches(self, data: Buffer, position: int, access: Access) -> tuple[int, int]:

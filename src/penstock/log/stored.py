@@ -9,11 +9,17 @@ batches above the recovery point, where recovery finds it.
 batch's timestamp), and leaves a snapshot of the producers at the boundary.
 
 **Cutting**, at the front by retention and at the end where a follower found its tail to differ, is durable before
-anything else is done: what was cut must not come back among what takes its place.
+anything else is done: what was cut must not come back among what takes its place. The end of the log moves first, then
+the files are cut; where the disk refuses, that is done before anything is appended.
+
+**Failed appends.** What can fail is done before the bytes are written. Whatever fails behind the write all the same
+(a mistake of ours, no memory) is taken back by a cut: indexes, epochs and producers are made again from the log that is
+left.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -83,6 +89,8 @@ class StoredLog(ReadableLog):
         self._snapshot_position = 0
         self._unsynced = Unsynced(files)
         self._cut_during_flush = _NEVER
+        self._before_append: Callable[[], None] | None = None
+        """Set while the files have yet to follow a cut. Lets them, or raises KafkaError."""
         self._closed = False
         self.before_cut: Callable[[int], None] = _nobody_minds
         """Called before everything from an offset on is cut. What is on disk about the log must not say more of it:
@@ -123,8 +131,12 @@ class StoredLog(ReadableLog):
             self._roll(self._next_offset, now_ms)
 
     def _roll(self, base_offset: int, now_ms: int) -> None:
+        """KafkaError leaves the log as it was."""
+        if self._before_append is not None:
+            self._before_append()
         old = self._active
         try:
+            old.cut_failed_writes()
             new = Segment.create(
                 self._files,
                 self.directory,
@@ -132,6 +144,9 @@ class StoredLog(ReadableLog):
                 index_interval=self._settings.index_interval_bytes,
                 now_ms=now_ms,
             )
+            if not old.size:  # its base is too low for what comes, and nothing is in it
+                old.close()
+                self._remove_files(old)
         except OSError as error:
             raise self._storage_error("cannot begin a new segment", error) from error
         self._unsynced.add_directory(self.directory)
@@ -139,10 +154,8 @@ class StoredLog(ReadableLog):
             old.seal()
             self._unsynced.add_existing(old.paths)
             self._segments.append(new)
-        else:  # its base is too low for what comes, and nothing is in it
-            old.close()
+        else:
             self._segments.replace([old], [new])
-            self._remove_files(old)
         self._set_active(new)
         self._next_offset = base_offset
         self._snapshot_producers(base_offset)
@@ -150,6 +163,8 @@ class StoredLog(ReadableLog):
 
     def _snapshot_producers(self, offset: int) -> None:
         """Leave the producers on disk as of `offset`, the end of the log."""
+        if self._before_append is not None:
+            return  # they may know of what is to be cut
         if self._snapshots.write(offset, self.producers.entries):
             self._snapshot_position = self._active.size
             self._unsynced.add(self._snapshots.path(offset))
@@ -197,6 +212,8 @@ class StoredLog(ReadableLog):
         """After a clean close the next `open` has nothing to check. One that is not clean only lets the files go."""
         if self._closed:
             return
+        if clean:
+            self._settle()
         if clean and (self.needs_flush or self._snapshots.latest != self._next_offset):
             if self._active.size:
                 self._active.seal()
@@ -212,6 +229,15 @@ class StoredLog(ReadableLog):
             segment.close()
             for path in segment.paths:
                 self._handles.forget(path)
+
+    def _settle(self) -> None:
+        """Let the files end where the log does: after a clean stop their sizes are believed."""
+        if self._before_append is not None:
+            self._before_append()
+        try:
+            self._active.cut_failed_writes()
+        except OSError as error:
+            raise self._storage_error("cannot be closed", error) from error
 
     # -- removing
 
@@ -231,6 +257,8 @@ class StoredLog(ReadableLog):
         """Drop the segments that retention no longer wants, some at a time. Their files get the suffix `.deleted`, and
         the paths are returned: the caller removes them off the event loop, after `file.delete.delay.ms`, and asks
         again soon."""
+        if self._before_append is not None:
+            self._before_append()
         count, reason = deletable(
             self._segments.copy(),
             self._settings,
@@ -291,47 +319,75 @@ class StoredLog(ReadableLog):
             return
         try:
             self.before_cut(offset)
-            self._segments.forget_boundaries()
-            number = self._segments.number_of(offset)
-            later = self._segments.copy()[number + 1 :]
-            self._segments.remove(later)
-            for segment in reversed(later):
-                segment.close()
-                self._remove_files(segment)
-            segment = self._segments[number]
+            segment = self._segments[self._segments.number_of(offset)]
             with OwnAccess(self._files) as access:
                 position, _ = segment.find(offset, access)
-                segment.truncate_to_position(position, offset)
-                end = segment.next_offset(access)
-            if end <= self.log_start_offset:
-                self.truncate_fully_and_start_at(offset)
-                return
-            # Synced here, before anything is appended: after a power loss the batches that were cut could otherwise
-            # come back, whole and with good CRCs, among those that have taken their place.
-            sync_file(self._files, segment.path)
-            if later:
-                self._files.sync_directory(self.directory)
-            self._unsynced.add_existing(segment.paths)
-            self._set_end(end)
+                end = segment.offset_at(position, access)
         except CorruptBatch:
             self.on_corruption()
             raise
         except OSError as error:
             raise self._storage_error("cannot be truncated", error) from error
+        if end <= self.log_start_offset:
+            self.truncate_fully_and_start_at(offset)
+        else:
+            self._end_at(segment, position, end)
+            self._finish_cut()
 
-    def _set_end(self, offset: int) -> None:
-        """After a truncation."""
+    def _end_at(self, segment: Segment, position: int, offset: int) -> None:
+        """Let the log end at `offset`, which is at `position` in `segment`. The files follow: `_finish_cut`."""
+        segment.size = position
+        self._active = segment
+        self._segments.forget_boundaries()
         self._next_offset = offset
-        self._cut_during_flush = offset
+        # Of several the lowest counts: what was written behind an earlier one is not what the flush has synced either.
+        self._cut_during_flush = min(self._cut_during_flush, offset)
         self.recovery_point = min(self.recovery_point, offset)
-        self.log_start_offset = min(self.log_start_offset, offset)
-        self._set_active(self._segments[len(self._segments) - 1])
         self._epochs_changed |= self.epochs.truncate_from_end(offset)
         self._latest_epoch = self.epochs.latest
-        self._snapshots.remove_above(offset)
-        self._unsynced.add_directory(self.directory)
-        self._snapshot_position = self._active.size
-        self._reload_producers(offset)
+        self._before_append = self._finish_cut
+
+    def _finish_cut(self) -> None:
+        """Cut from the files what is behind the end of the log, and know again what the rest of it says. KafkaError
+        leaves it to the next call; the end of the log is where it should be even so."""
+        segment, end = self._active, self._next_offset
+        later = self._segments.copy()[self._segments.number_of(segment.base_offset) + 1 :]
+        try:
+            self._remove_from_end(later)
+            segment.truncate_to_position(segment.size, end)
+            # Synced here, before anything is appended: after a power loss the batches that were cut could otherwise
+            # come back, whole and with good CRCs, among those that have taken their place.
+            sync_file(self._files, segment.path)
+            self._snapshots.remove_above(end)
+            self._unsynced.add_directory(self.directory)
+            self._unsynced.add_existing(segment.paths)
+            self._reload_producers(end)
+            self._set_active(segment)
+        except OSError as error:
+            raise self._storage_error("cannot be truncated", error) from error
+        self._snapshot_position = segment.size
+        self._before_append = None
+
+    def _remove_from_end(self, segments: list[Segment]) -> None:
+        """Durably, the newest first. OSError leaves them in the list: their files may be there at the next start."""
+        if not segments:
+            return
+        self._segments.remove(segments)
+        try:
+            for segment in reversed(segments):
+                segment.close()
+                self._remove_files(segment)
+            self._files.sync_directory(self.directory)
+        except OSError:
+            self._segments.replace([], segments)
+            raise
+
+    def _take_back(self, segment: Segment, position: int, offset: int) -> None:
+        """An append failed behind its write: let the log end where it did."""
+        logger.error("%s: an append failed behind its write; the log ends at %d as before", self.directory, offset)
+        self._end_at(segment, position, offset)
+        with contextlib.suppress(KafkaError):  # it is logged, and nothing is appended before it has been done
+            self._finish_cut()
 
     def _reload_producers(self, offset: int) -> None:
         now_ms = max((entry.last_seen_ms for entry in self.producers.entries), default=0)
@@ -349,6 +405,20 @@ class StoredLog(ReadableLog):
         """Forget everything; the next record gets `offset`."""
         try:
             self.before_cut(offset)
+        except OSError as error:
+            raise self._storage_error("cannot be emptied", error) from error
+        self.epochs.clear()
+        self._epochs_changed = True
+        self._latest_epoch = -1
+        self.producers.clear()
+        self._next_offset = self.log_start_offset = self.recovery_point = offset
+        self._cut_during_flush = min(self._cut_during_flush, offset)
+        self._before_append = self._begin_anew
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Replace all files by those of an empty log. KafkaError leaves it to the next call."""
+        try:
             old = self._segments.copy()
             for segment in old:
                 segment.close()
@@ -356,23 +426,18 @@ class StoredLog(ReadableLog):
             new = Segment.create(
                 self._files,
                 self.directory,
-                offset,
+                self._next_offset,
                 index_interval=self._settings.index_interval_bytes,
                 now_ms=old[-1].created_ms,
             )
             self._segments.replace(old, [new])
-            self._snapshots.remove_above(-1)
-            self._snapshot_position = 0
-            self._files.sync_directory(self.directory)  # as with any truncation, before anything is appended
-            self.epochs.clear()
-            self._epochs_changed = True
-            self._latest_epoch = -1
-            self.producers.clear()
-            self._next_offset = self.log_start_offset = self.recovery_point = offset
-            self._cut_during_flush = offset
             self._set_active(new)
+            self._snapshots.remove_above(-1)
+            self._files.sync_directory(self.directory)  # as with any truncation, before anything is appended
         except OSError as error:
             raise self._storage_error("cannot be emptied", error) from error
+        self._snapshot_position = 0
+        self._before_append = None
 
     def replace_segments(self, base_offset: int, replaced: Sequence[int], now_ms: int) -> list[str]:
         """Put the compacted segment at `base_offset` in the place of the closed ones at the offsets `replaced`.
@@ -412,13 +477,23 @@ class StoredLog(ReadableLog):
         number = self._segments.number_of(segment.base_offset)
         is_last = number == len(self._segments) - 1
         end_offset = self._next_offset if is_last else self._segments[number + 1].base_offset
-        size = segment.size
-        return lambda: find_damage(self._files, segment, size, end_offset)
+        size, cuts = segment.size, segment.cuts
+
+        def look() -> Damage | None:
+            damage = find_damage(self._files, segment, size, end_offset)
+            return None if damage is None else damage._replace(cuts=cuts)
+
+        return look
+
+    def is_still_there(self, segment: Segment, damage: Damage) -> bool:
+        """False if the segment is not what it was: retention, compaction or a truncation was faster. Batches that have
+        been appended since a truncation are not those that were looked at, and may be good."""
+        return segment in self.segments and damage.cuts == segment.cuts and damage.end <= segment.size
 
     def restore(self, segment: Segment, damage: Damage, data: bytes) -> bool:
-        """Write what belongs there in the place of damaged bytes; it is durable after the next flush. False if the
-        segment is not what it was: retention, compaction or a truncation was faster."""
-        if segment not in self.segments or damage.end > segment.size:
+        """Write what belongs there in the place of damaged bytes; it is durable after the next flush. False if they
+        are not there any more."""
+        if not self.is_still_there(segment, damage):
             return False
         try:
             file = self._files.open(segment.path)

@@ -88,16 +88,30 @@ def finish_swap(files: FileSystem, directory: str, base_offset: int, set_aside: 
 
 
 def abandon_swap(files: FileSystem, directory: str, base_offset: int) -> None:
-    """Undo `prepare_swap`, as long as `swap_files` has not begun."""
-    files.remove(_decision_path(directory, base_offset))
+    """Undo `prepare_swap`, whole or failed, as long as `swap_files` has not begun. Durable on return.
+
+    Without a decision `recover_swaps` would adopt the swap files, unless a cleaning is unfinished there. So the
+    decision (or an empty file, if it was never made) gets the name of one, and goes after them.
+    """
+    abandoned = os.path.join(directory, file_name(base_offset, CLEANED_SUFFIX))
+    if not _rename_if_there(files, _decision_path(directory, base_offset), abandoned):
+        files.open(abandoned, create=True).close()
     files.sync_directory(directory)
-    for suffix in SEGMENT_SUFFIXES:
+    for suffix in _INDEXES_THEN_LOG:
         files.remove(os.path.join(directory, file_name(base_offset, suffix) + SWAP_SUFFIX))
+    files.sync_directory(directory)
+    files.remove(abandoned)
+    files.sync_directory(directory)
 
 
 def remove_cleaned(files: FileSystem, directory: str) -> None:
     """Nobody is cleaning this log: remove what an earlier cleaning left."""
-    for name in files.list(directory):
+    names = files.list(directory)
+    swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
+    decided = [_base_offset(name) for name in swaps if _is_decision(name)]
+    for base_offset in sorted({_base_offset(name) for name in swaps}.difference(decided)):
+        abandon_swap(files, directory, base_offset)
+    for name in names:
         if name.endswith(CLEANED_SUFFIX):
             files.remove(os.path.join(directory, name))
 
@@ -113,11 +127,13 @@ def recover_swaps(files: FileSystem, directory: str, names: Iterable[str] | None
     _adopt_undecided(files, directory, names, cleaned, swaps, decided)
     for base_offset in decided:
         _complete(files, directory, base_offset)
-    for name in files.list(directory):
-        if name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX, _UNDECIDED)):
-            logger.info("%s: %s is of a cleaning that was not finished and is removed", directory, name)
-            files.remove(os.path.join(directory, name))
-    files.sync_directory(directory)
+    # Those of an unfinished cleaning go last: as long as they are there, no swap file beside them is adopted.
+    for suffixes in ((SWAP_SUFFIX, _UNDECIDED), (CLEANED_SUFFIX,)):
+        for name in files.list(directory):
+            if name.endswith(suffixes):
+                logger.info("%s: %s is of a cleaning that was not finished and is removed", directory, name)
+                files.remove(os.path.join(directory, name))
+        files.sync_directory(directory)
     return True
 
 

@@ -4,6 +4,9 @@ Each entry of 34 bytes: version (i16 = 0), producer id, first and last offset of
 offset once it was over. A reader of committed data collects the entries that overlap what it fetches, going on through
 later segments until one has a last stable offset at or above its upper end: every later transaction began later, too.
 The file exists only where a transaction was aborted.
+
+An entry is written before its marker is: a marker in the log without its entry would show aborted records to readers,
+an entry without its marker is only bytes behind those that count, and is cut off or overwritten.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ class CorruptTransactionIndex(ValueError):
 
 
 class TransactionIndex:
-    __slots__ = ("_files", "_size", "path")
+    __slots__ = ("_files", "_is_prepared", "_size", "path")
 
     def __init__(self, files: FileSystem, path: str, size: int | None = None) -> None:
         """`size` is that of the file, 0 if there is none; the disk is asked if it is not given."""
@@ -39,6 +42,7 @@ class TransactionIndex:
         if size is None:
             size = files.size(path) if files.exists(path) else 0
         self._size = size - size % ENTRY_SIZE
+        self._is_prepared = False
 
     def __len__(self) -> int:
         return self._size // ENTRY_SIZE
@@ -56,6 +60,26 @@ class TransactionIndex:
         finally:
             file.close()
         self._size += ENTRY_SIZE
+
+    def prepare(self, transaction: AbortedTransaction) -> None:
+        """Write the entry of a marker that is about to be written; it counts once it is kept."""
+        file = self._files.open(self.path, create=True)
+        try:
+            self._is_prepared = True
+            file.pwrite(_ENTRY.pack(VERSION, *transaction), self._size)
+        finally:
+            file.close()
+
+    def keep_prepared(self) -> None:
+        """The marker is in the log."""
+        if self._is_prepared:
+            self._is_prepared = False
+            self._size += ENTRY_SIZE
+
+    def drop_prepared(self) -> None:
+        """The marker is not in the log. OSError leaves it to the next call."""
+        if self._is_prepared:
+            self._truncate(self._size)
 
     def entries(self) -> list[AbortedTransaction]:
         if not self._size:
@@ -82,6 +106,7 @@ class TransactionIndex:
     def truncate_to(self, offset: int) -> None:
         """Forget transactions whose marker is at or after `offset`, and all from the first on that makes no sense:
         entries have no CRC, and after a power loss the last ones may be torn."""
+        self.drop_prepared()
         if not self._size:
             return
         data = read_file(self._files, self.path)[: self._size]
@@ -100,3 +125,4 @@ class TransactionIndex:
         finally:
             file.close()
         self._size = size
+        self._is_prepared = False

@@ -268,13 +268,20 @@ class ProducerStates:
         entry.coordinator_epoch = coordinator_epoch
         entry.last_timestamp = header.max_timestamp
         entry.last_seen_ms = now_ms
-        first_offset = entry.transaction_first_offset
-        if first_offset < 0:
+        completed = self.completed_by_marker(producer_id, offset, aborted=aborted)
+        if completed is not None:
+            entry.transaction_first_offset = NO_OFFSET
+            del self._ongoing[completed.first_offset]
+            self._completed[completed.first_offset] = offset
+        return completed
+
+    def completed_by_marker(self, producer_id: int, offset: int, *, aborted: bool) -> CompletedTransaction | None:
+        """The transaction that a marker at `offset` ends, or would end; None if there is no data in it. Only looks."""
+        entry = self._entries.get(producer_id)
+        if entry is None or entry.transaction_first_offset < 0:
             return None
-        entry.transaction_first_offset = NO_OFFSET
-        del self._ongoing[first_offset]
-        self._completed[first_offset] = offset
-        last_stable_offset = next(iter(self._ongoing), offset + 1)
+        first_offset = entry.transaction_first_offset
+        last_stable_offset = next((first for first in self._ongoing if first != first_offset), offset + 1)
         return CompletedTransaction(producer_id, first_offset, offset, last_stable_offset, aborted)
 
     def last_stable_offset(self, high_watermark: int) -> int:

@@ -7,7 +7,8 @@ stand in. Everything else is kept, lost or torn as a seeded random decides (`tor
 atomic; two changes of one name or of one file reach the platter in their order; apart from that names keep no order.
 
 Faults on demand: `fail` (EIO and the like, by operation and path), `fill` (ENOSPC, with the partial write a real disk
-leaves behind), `corrupt` and `rot` (bits that nobody wrote), `cold` (reads that would have to wait), `before_sync`
+leaves behind; by bytes, or by blocks: what fits into the last block of a file still goes in, the first byte of another
+file does not), `corrupt` and `rot` (bits that nobody wrote), `cold` (reads that would have to wait), `before_sync`
 (what happens while a sync takes its time; how long that is, is the loop's `executor_delay`). After a sync that failed,
 the pages it should have written count as clean, as on Linux: they can still be read, the next sync succeeds, and they
 never reach the platter.
@@ -47,7 +48,7 @@ class _Inode:
         self.content = bytearray()
         self.durable = bytearray()
         self.changes: list[Change] = []
-        self.allocated = 0  # bytes on the disk: up to the last byte written, not what truncate only promised
+        self.allocated = 0  # bytes up to the last one written, not what truncate only promised
         self.modified_ms = modified_ms
         self.handles = 0
         self.linked = True
@@ -141,7 +142,7 @@ class SimulatedFile:
         inode.changes.append(change)
         disk = self._disk
         if end > inode.allocated:
-            disk.used += end - inode.allocated
+            disk.used += disk.in_blocks(end) - disk.in_blocks(inode.allocated)
             inode.allocated = end
         inode.modified_ms = disk.clock.now_ms()
         if disk.trace is not None:
@@ -162,7 +163,7 @@ class SimulatedFile:
         inode.changes.append(change)
         disk = self._disk
         if size < inode.allocated:
-            disk.used -= inode.allocated - size
+            disk.used -= disk.in_blocks(inode.allocated) - disk.in_blocks(size)
             inode.allocated = size
         inode.modified_ms = disk.clock.now_ms()
         disk.record("truncate", self.path, size)
@@ -208,6 +209,7 @@ class SimulatedDisk:
         and asserts on the order."""
         self.capacity = _DEFAULT_CAPACITY
         self.used = 0
+        self._block_size = 1
         self.cold: Callable[[str, int, int], bool] | None = None
         """Asked (path, position, size) by `pread_cached`; true makes it answer None."""
         self.before_sync: Callable[[str], None] | None = None
@@ -233,8 +235,12 @@ class SimulatedDisk:
         self.cold = None
         self.before_sync = None
 
-    def fill(self, *, leave: int = 0) -> None:
-        """From now on there is room for `leave` bytes; removing files makes more."""
+    def fill(self, *, leave: int = 0, block_size: int = 1) -> None:
+        """From now on there is room for `leave` bytes, given away in blocks; removing files makes more."""
+        if block_size != self._block_size:
+            linked = self._used_by_names()
+            self._block_size = block_size
+            self.used += self._used_by_names() - linked
         self.capacity = self.used + leave
 
     def corrupt(self, path: str, position: int, mask: int = 0x01) -> None:
@@ -353,16 +359,24 @@ class SimulatedDisk:
         """How many of the bytes from `position` to `end` the disk will take."""
         if end <= inode.allocated:
             return end - position
-        return max(0, min(end, inode.allocated + max(0, self.capacity - self.used)) - position)
+        free = max(0, self.capacity - self.used)
+        return max(0, min(end, self.in_blocks(inode.allocated) + free - free % self._block_size) - position)
+
+    def in_blocks(self, size: int) -> int:
+        """What a file of `size` bytes takes up."""
+        return -(-size // self._block_size) * self._block_size
 
     def release(self, inode: _Inode) -> None:
         """Space comes back when the last name and the last open file are gone."""
         if not inode.linked and not inode.handles:
-            self.used -= inode.allocated
+            self.used -= self.in_blocks(inode.allocated)
             inode.allocated = 0
 
     def _count_used(self) -> None:
-        self.used = sum(node.allocated for _, node in self._walk(self._root, "") if isinstance(node, _Inode))
+        self.used = self._used_by_names()
+
+    def _used_by_names(self) -> int:
+        return sum(self.in_blocks(node.allocated) for _, node in self._walk(self._root, "") if isinstance(node, _Inode))
 
     def check_faults(self, operation: str, path: str) -> None:
         for fault in self.faults:
