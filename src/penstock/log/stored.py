@@ -110,6 +110,11 @@ class StoredLog(ReadableLog):
         """Is there anything that `flush` would make durable?"""
         return self._next_offset > self.recovery_point or self._epochs_changed or bool(self._unsynced)
 
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether the files have yet to follow a cut, before anything is appended."""
+        return self._before_append is not None
+
     def update_settings(self, settings: TopicSettings) -> None:
         self._settings = settings
         for segment in self._segments:
