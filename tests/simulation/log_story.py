@@ -201,17 +201,100 @@ class Story:
         self.batches += stored
         self._detail(_ranges(stored))
 
+    def append_transactions_as_follower(self) -> None:
+        """What a leader sends at once: batches of producers of all kinds, and the ends of their transactions."""
+        stored: list[Stored] = []
+        for _ in range(self.chance.randrange(2, 9)):
+            offset = stored[-1].header.next_offset if stored else self.log.log_end_offset
+            stored.append(self._new_replicated([*self.batches, *stored], offset))
+        try:
+            self.log.append_as_follower(b"".join(batch.data for batch in stored), self.clock.now_ms())
+        except KafkaError as error:
+            assert error.code == ErrorCode.KAFKA_STORAGE_ERROR
+            stored = [batch for batch in stored if batch.header.last_offset < self.log.log_end_offset]
+            self._detail("refused")
+        self.batches += stored
+        self._settle_sequences()
+        self._detail(_ranges(stored))
+
+    def _new_replicated(self, before: list[Stored], offset: int) -> Stored:
+        open_transactions, _ = transactions(before)
+        kind = self.chance.choice(("idempotent", "transactional", "marker", "marker"))
+        if kind == "marker" and open_transactions:
+            batch = build_transaction_marker(
+                committed=self.chance.random() < 0.3,
+                producer_id=self.chance.choice(sorted(open_transactions)),
+                producer_epoch=0,
+                coordinator_epoch=0,
+                timestamp=self.clock.now_ms(),
+                base_offset=offset,
+                leader_epoch=self.leader_epoch,
+            )
+        else:
+            is_transactional = kind == "transactional"
+            producer_id = self.chance.randrange(10, 13) if is_transactional else self.chance.randrange(3)
+            known = producers(before).get(producer_id)
+            batch = self._new_batch(
+                base_offset=offset,
+                leader_epoch=self.leader_epoch,
+                producer_id=producer_id,
+                producer_epoch=0,
+                base_sequence=0 if known is None else known.last_sequence + 1,
+                transactional=is_transactional,
+            )
+        return Stored(read_header(batch), bytes(batch))
+
     def append_to_a_failing_disk(self) -> None:
         """A full disk or one that refuses; the log is as before, and goes on when the disk does."""
         if not self.faults:
             return
-        if self.chance.random() < 0.7:
+        fate = self.chance.random()
+        if fate < 0.4:
             self.disk.fill(leave=self.chance.randrange(1_000))
+        elif fate < 0.7:
+            self.disk.fill(leave=self.chance.choice((0, 512, 1024)), block_size=512)
         else:
-            self.disk.fail(self.chance.choice(("write", "create", "truncate")), times=self.chance.randrange(1, 4))
+            pattern = self.chance.choice(("*", "*.txnindex", "*.log"))
+            operation = self.chance.choice(("write", "create", "truncate"))
+            self.disk.fail(operation, pattern, times=self.chance.randrange(1, 4))
         for _ in range(self.chance.randrange(1, 6)):
-            self.chance.choice((self.append, self.append_run, self.append_idempotent, self.append_as_follower))()
+            self.chance.choice(
+                (
+                    *(self.append, self.append_run, self.append_idempotent, self.append_as_follower),
+                    *(self.append_in_transaction, self.end_transaction, self.append_transactions_as_follower),
+                )
+            )()
+            self._judge_producers()
+            self._judge_transactions()
         self.disk.heal()
+        self.check_reads()
+
+    def truncate_on_a_failing_disk(self) -> None:
+        """The log ends where it was cut; nothing is appended behind files that could not be cut yet."""
+        candidates = [batch.header.base_offset for batch in self.batches[-8:]]
+        candidates = [offset for offset in candidates if offset > self.log.log_start_offset]
+        if not self.faults or not candidates:
+            return
+        offset = self.chance.choice(candidates)
+        self._detail(f"to {offset} of {self.log.log_end_offset}")
+        pattern = self.chance.choice(("*", "*.log", "*.snapshot", "*index"))
+        self.disk.fail(self.chance.choice(("truncate", "remove", "open")), pattern, times=self.chance.randrange(1, 4))
+        before = self.log.log_end_offset
+        is_finished = True
+        try:
+            self.log.truncate_to(offset)
+        except KafkaError as error:
+            assert error.code == ErrorCode.KAFKA_STORAGE_ERROR
+            self._detail("refused")
+            is_finished = False
+        if self.log.log_end_offset < before:
+            left = [batch for batch in self.batches if batch.header.base_offset < offset]
+            self._truncated(offset, left, is_finished=is_finished)
+        self.append_many()
+        self.disk.heal()
+        self.append()
+        self._judge_producers()
+        self._judge_transactions()
         self.check_reads()
 
     def _append_as_leader(self, batch: bytearray) -> None:
@@ -288,6 +371,7 @@ class Story:
                 Story.roll,
                 Story.truncate,
                 Story.truncate_and_append,
+                Story.truncate_twice,
                 Story.delete_records,
                 Story.delete_old_segments,
             )
@@ -314,6 +398,14 @@ class Story:
         self.truncate()
         self.append_many()
 
+    def truncate_twice(self) -> None:
+        """Of what is left the middle was written between the cuts."""
+        self.truncate_and_append()
+        cut = self.truncated_during_flush
+        self.truncate_and_append()
+        if cut is not None and self.truncated_during_flush is not None:
+            self.truncated_during_flush = min(cut, self.truncated_during_flush)
+
     def truncate_fully(self) -> None:
         if self.chance.random() < 0.8:
             return
@@ -323,7 +415,7 @@ class Story:
         self.highest_start = offset
         self._truncated(offset, [])
 
-    def _truncated(self, offset: int, left: list[Stored]) -> None:
+    def _truncated(self, offset: int, left: list[Stored], *, is_finished: bool = True) -> None:
         self.batches = left
         end = self.truncated_during_flush = self.log.log_end_offset
         assert self._end(left) <= end <= offset, f"the log ends at {end}"
@@ -331,7 +423,8 @@ class Story:
         self._write_checkpoints()
         self.leader_epoch += 1
         self._settle_sequences()
-        self._judge_producers()
+        if is_finished:
+            self._judge_producers()
         self._judge_epochs()
 
     def new_leader_epoch(self) -> None:
@@ -626,7 +719,9 @@ WEIGHTED: list[tuple[Callable[[Story], None], int]] = [
     (Story.append_in_transaction, 8),
     (Story.end_transaction, 6),
     (Story.append_as_follower, 6),
-    (Story.append_to_a_failing_disk, 3),
+    (Story.append_transactions_as_follower, 5),
+    (Story.append_to_a_failing_disk, 4),
+    (Story.truncate_on_a_failing_disk, 2),
     (Story.roll, 4),
     (Story.flush, 10),
     (Story.truncate, 3),

@@ -29,13 +29,18 @@ from penstock.groups.offset_store import OffsetStore
 from penstock.groups.shard import GroupShard
 from penstock.groups.state import GroupState
 from penstock.groups.timers import TimerKey
+from penstock.io.files import Buffer
+from penstock.log.log import Log
+from penstock.log.recovery import replay_batch
 from penstock.model.decision import Decision
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.declaration import Message
+from penstock.records.batch import BatchHeader
 from penstock.replication.partition import LeaderState
 from penstock.replication.producers import ProducerStates
 from penstock.testing.simulated_loop import SimulatedLoop
 from penstock.testing.simulation import coordinator_clients
+from penstock.testing.simulation.cluster_story import TOPIC
 from penstock.testing.simulation.cluster_world import Machine
 from penstock.testing.simulation.coordinator_clients import GROUP, Place
 from penstock.testing.simulation.coordinator_groups import ConsumerMember
@@ -270,6 +275,21 @@ def decide_before_it_is_written(patch: Patch) -> None:
     patch.setattr(MarkerOutbox, "prepared", prepared)
 
 
+def write_aborts_down_behind_their_markers(patch: Patch) -> None:
+    """The marker is in the log and its producer's transaction over when there is no room for the index entry. Then the
+    coordinator tries again, nothing is open, and readers are not told what was aborted."""
+
+    def replay(self: Log, batch: Buffer, position: int, header: BatchHeader, now_ms: int) -> None:
+        try:
+            replay_batch(self.active_segment, self.producers, batch, position, header, now_ms)
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR) from error
+
+    patch.setattr(Log, "_prepare_abort", lambda self, producer_id, offset: None)
+    patch.setattr(Log, "_take_back", lambda self, segment, position, offset: None)
+    patch.setattr(Log, "_replay", replay)
+
+
 def take_repeated_batches_for_new(patch: Patch) -> None:
     patch.setattr(ProducerStates, "check", lambda self, *arguments, **options: None)
 
@@ -382,6 +402,46 @@ class FailingAppends(CoordinatorStory):
             machine.disk.fail("write", f"*/{CONSUMER_OFFSETS}-*/*.log", error=errno.ENOSPC, times=1)
 
 
+class FullByBlocks(CoordinatorStory):
+    """All disks, for a while: what fits into the last block of a log is still written, another file is not."""
+
+    async def misfortune(self) -> None:
+        for _ in range(50):
+            if self.is_first_transaction():
+                break
+            await asyncio.sleep(0.1)
+        for machine in self.world.brokers:
+            machine.disk.fill(block_size=1 << 20)
+        await asyncio.sleep(4.0)
+        for machine in self.world.brokers:
+            self.mend_disk(machine)
+
+    def is_first_transaction(self) -> bool:
+        """In a segment that has none yet."""
+        return any(
+            replica.topic_partition.topic == TOPIC
+            and replica.log.producers.first_undecided_offset is not None
+            and replica.log.active_segment.size > 0
+            and not len(replica.log.active_segment.transactions)
+            for machine in self.world.brokers
+            for replica in (() if machine.node is None else machine.node.replicas)
+        )
+
+
+class AbortsRefusedByFollowers(CoordinatorStory):
+    """Those that follow have no room for what is to be written down of an abort."""
+
+    async def misfortune(self) -> None:
+        await asyncio.sleep(3.0)
+        for machine in self.world.brokers:
+            for replica in () if machine.node is None else machine.node.replicas:
+                if replica.leader is None:
+                    machine.disk.fail("write", f"{replica.log.directory}/*.txnindex", error=errno.ENOSPC)
+        await asyncio.sleep(8.0)
+        for machine in self.world.brokers:
+            self.mend_disk(machine)
+
+
 class Variant(NamedTuple):
     sabotage: Callable[[Patch], None]
     checker: str  # it has to speak
@@ -417,6 +477,9 @@ VARIANTS = [
     Variant(ignore_open_transactions, "NoAbortedRecord", only("jump")),
     Variant(abort_what_was_committed, "AllOrNothing", only("jump")),
     Variant(commit_what_was_aborted, "NoAbortedRecord", only("jump")),
+    Variant(write_aborts_down_behind_their_markers, "NoAbortedRecord", only("refuse_aborts")),
+    Variant(write_aborts_down_behind_their_markers, "StateMatchesLog", partial(FullByBlocks, rounds=1)),
+    Variant(write_aborts_down_behind_their_markers, "StateMatchesLog", partial(AbortsRefusedByFollowers, rounds=1)),
     Variant(verify_everything, "FencedProducer", only("jump"), first=2),
     Variant(look_at_no_epochs, "FencedProducer", only("jump")),
     Variant(keep_the_epoch, "FencedProducer", only("jump")),
@@ -432,6 +495,8 @@ STORIES: list[Callable[[SimulatedLoop, int], CoordinatorStory]] = [
     partial(CutOffCoordinator, rounds=1),
     partial(ParkedJoins, rounds=1),
     partial(FailingAppends, rounds=3),
+    partial(FullByBlocks, rounds=1),
+    partial(AbortsRefusedByFollowers, rounds=1),
 ]
 
 

@@ -22,7 +22,8 @@ from penstock.log import loading, log, recovery, stored
 from penstock.log.log import Log
 from penstock.log.segment import Segment
 from penstock.log.unsynced import Unsynced
-from penstock.model.errors import KafkaError
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.records.batch import BatchHeader
 from penstock.testing.simulated_disk import SimulatedDisk
 
 SEEDS = range(int(os.environ.get("SEEDS", "40")))
@@ -146,6 +147,42 @@ def _deletion_in_any_order(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Log, "_set_aside", set_aside)
 
 
+def _aborts_behind_their_markers(patch: pytest.MonkeyPatch) -> None:
+    """The marker is written, the producers are told, and then there may be no room for the entry in the index."""
+
+    def replay(self: Log, batch: bytes, position: int, header: BatchHeader, now_ms: int) -> None:
+        try:
+            recovery.replay_batch(self.active_segment, self.producers, batch, position, header, now_ms)
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR) from error
+
+    patch.setattr(Log, "_prepare_abort", _nothing)
+    patch.setattr(Log, "_take_back", _nothing)
+    patch.setattr(Log, "_replay", replay)
+
+
+def _failed_cuts_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    def finish_cut(self: Log) -> None:
+        try:
+            original(self)
+        finally:
+            self._before_append = None
+
+    original = Log._finish_cut
+    patch.setattr(Log, "_finish_cut", finish_cut)
+
+
+def _the_last_cut_counts(patch: pytest.MonkeyPatch) -> None:
+    """Of several during one flush."""
+
+    def end_at(self: Log, segment: Segment, position: int, offset: int) -> None:
+        self._cut_during_flush = 1 << 62
+        original(self, segment, position, offset)
+
+    original = Log._end_at
+    patch.setattr(Log, "_end_at", end_at)
+
+
 @pytest.mark.parametrize(
     ("mistake", "focus"),
     [
@@ -158,6 +195,9 @@ def _deletion_in_any_order(patch: pytest.MonkeyPatch) -> None:
         (_flushed_whatever_was_cut, ["append_many", "flush", "power_loss"]),
         (_torn_writes_stay, ["append_to_a_failing_disk", "crash"]),
         (_old_snapshots_are_believed, ["roll", "append_idempotent", "power_loss"]),
+        (_aborts_behind_their_markers, ["append_to_a_failing_disk", "append_in_transaction"]),
+        (_failed_cuts_are_forgotten, ["truncate_on_a_failing_disk", "append_idempotent", "crash"]),
+        (_the_last_cut_counts, ["append_many", "flush", "power_loss"]),
         (_deletion_in_any_order, ["append_many", "roll", "delete_records", "delete_old_segments", "power_loss"]),
     ],
 )

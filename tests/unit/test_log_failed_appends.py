@@ -335,7 +335,24 @@ def test_no_segment_is_begun_behind_a_write_that_cannot_be_cut_off(disk: Simulat
     assert log.segments[0].size == size
 
 
-@pytest.mark.parametrize("operation", ["remove", "truncate", "sync"])
+def test_a_cut_that_cannot_be_synced_is_never_believed(disk: SimulatedDisk) -> None:
+    """What was cut could come back among what takes its place; the next sync proves nothing."""
+    log = open_log(disk, topic(segment_bytes=1 << 20))
+    for _ in range(3):
+        append(log)
+    log.flushed(log.flush())
+    disk.fail("sync", "*.log", times=1)
+    refused(log.truncate_to, 2)
+    for _ in range(3):
+        refused(append, log)
+        refused(log.close)
+    log = restarted(log, disk, "killed")
+    log.truncate_to(2)
+    append(log)
+    assert offsets(log) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("operation", ["remove", "truncate"])
 @pytest.mark.parametrize("how", ["running", "clean", "killed"])
 def test_a_cut_that_fails_is_finished_before_anything_is_appended(
     disk: SimulatedDisk, operation: str, how: str

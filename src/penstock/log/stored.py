@@ -91,6 +91,9 @@ class StoredLog(ReadableLog):
         self._cut_during_flush = _NEVER
         self._before_append: Callable[[], None] | None = None
         """Set while the files have yet to follow a cut. Lets them, or raises KafkaError."""
+        self._cut_off: list[Segment] = []
+        """Segments behind the end of the log whose files have yet to go."""
+        self._is_trusted = True
         self._closed = False
         self.before_cut: Callable[[int], None] = _nobody_minds
         """Called before everything from an offset on is cut. What is on disk about the log must not say more of it:
@@ -106,6 +109,11 @@ class StoredLog(ReadableLog):
     def needs_flush(self) -> bool:
         """Is there anything that `flush` would make durable?"""
         return self._next_offset > self.recovery_point or self._epochs_changed or bool(self._unsynced)
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether the files have yet to follow a cut, before anything is appended."""
+        return self._before_append is not None
 
     def update_settings(self, settings: TopicSettings) -> None:
         self._settings = settings
@@ -317,6 +325,7 @@ class StoredLog(ReadableLog):
         if offset <= self.log_start_offset:
             self.truncate_fully_and_start_at(offset)
             return
+        self._check_trusted()
         try:
             self.before_cut(offset)
             segment = self._segments[self._segments.number_of(offset)]
@@ -337,8 +346,10 @@ class StoredLog(ReadableLog):
     def _end_at(self, segment: Segment, position: int, offset: int) -> None:
         """Let the log end at `offset`, which is at `position` in `segment`. The files follow: `_finish_cut`."""
         segment.size = position
+        later = self._segments.copy()[self._segments.number_of(segment.base_offset) + 1 :]
+        self._segments.remove(later)
+        self._cut_off += later
         self._active = segment
-        self._segments.forget_boundaries()
         self._next_offset = offset
         # Of several the lowest counts: what was written behind an earlier one is not what the flush has synced either.
         self._cut_during_flush = min(self._cut_during_flush, offset)
@@ -351,13 +362,17 @@ class StoredLog(ReadableLog):
         """Cut from the files what is behind the end of the log, and know again what the rest of it says. KafkaError
         leaves it to the next call; the end of the log is where it should be even so."""
         segment, end = self._active, self._next_offset
-        later = self._segments.copy()[self._segments.number_of(segment.base_offset) + 1 :]
         try:
-            self._remove_from_end(later)
+            if self._cut_off:
+                for later in reversed(self._cut_off):
+                    later.close()
+                    self._remove_files(later)
+                self._sync_cut(lambda: self._files.sync_directory(self.directory))
+                self._cut_off = []
             segment.truncate_to_position(segment.size, end)
             # Synced here, before anything is appended: after a power loss the batches that were cut could otherwise
             # come back, whole and with good CRCs, among those that have taken their place.
-            sync_file(self._files, segment.path)
+            self._sync_cut(lambda: sync_file(self._files, segment.path))
             self._snapshots.remove_above(end)
             self._unsynced.add_directory(self.directory)
             self._unsynced.add_existing(segment.paths)
@@ -368,19 +383,21 @@ class StoredLog(ReadableLog):
         self._snapshot_position = segment.size
         self._before_append = None
 
-    def _remove_from_end(self, segments: list[Segment]) -> None:
-        """Durably, the newest first. OSError leaves them in the list: their files may be there at the next start."""
-        if not segments:
-            return
-        self._segments.remove(segments)
+    def _sync_cut(self, sync: Callable[[], None]) -> None:
+        """A sync that failed is final, as everywhere: what was cut may come back, however often it is tried again."""
         try:
-            for segment in reversed(segments):
-                segment.close()
-                self._remove_files(segment)
-            self._files.sync_directory(self.directory)
+            sync()
         except OSError:
-            self._segments.replace([], segments)
+            self._is_trusted = False
+            self._before_append = self._check_trusted
             raise
+
+    def _check_trusted(self) -> None:
+        if not self._is_trusted:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{self.topic_partition} was cut, and that could not be synced: the broker must be restarted",
+            )
 
     def _take_back(self, segment: Segment, position: int, offset: int) -> None:
         """An append failed behind its write: let the log end where it did."""
@@ -403,6 +420,7 @@ class StoredLog(ReadableLog):
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Forget everything; the next record gets `offset`."""
+        self._check_trusted()
         try:
             self.before_cut(offset)
         except OSError as error:
@@ -420,7 +438,7 @@ class StoredLog(ReadableLog):
         """Replace all files by those of an empty log. KafkaError leaves it to the next call."""
         try:
             old = self._segments.copy()
-            for segment in old:
+            for segment in (*old, *self._cut_off):
                 segment.close()
                 self._remove_files(segment)
             new = Segment.create(
@@ -433,9 +451,10 @@ class StoredLog(ReadableLog):
             self._segments.replace(old, [new])
             self._set_active(new)
             self._snapshots.remove_above(-1)
-            self._files.sync_directory(self.directory)  # as with any truncation, before anything is appended
+            self._sync_cut(lambda: self._files.sync_directory(self.directory))  # before anything is appended
         except OSError as error:
             raise self._storage_error("cannot be emptied", error) from error
+        self._cut_off = []
         self._snapshot_position = 0
         self._before_append = None
 

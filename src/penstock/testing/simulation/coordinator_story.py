@@ -5,8 +5,8 @@ groups deleted; producers write transactions over all partitions of a topic and 
 succeeded and do not know. Meanwhile brokers, among them their coordinators, are killed, stopped, lose their power, have
 full disks or broken ones, are cut off or slowed down; leaders are elected, logs truncated and compacted.
 
-What is asked of the coordinators is in `coordinator_checkers`, `coordinator_groups` and `coordinator_workers`. And in
-the end, when everybody is back:
+What is asked of the coordinators is in `coordinator_checkers`, `coordinator_groups` and `coordinator_workers`, and of
+replicas in `replica_state`. And in the end, when everybody is back:
 
 - `NoHangingTransaction`: no transaction holds readers up, or offsets back;
 - `GroupsSettle`: the members that are left share all partitions;
@@ -16,6 +16,7 @@ the end, when everybody is back:
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -33,6 +34,7 @@ from penstock.testing.simulation.coordinator_clients import ENDLESS_S, Committer
 from penstock.testing.simulation.coordinator_groups import SESSION_MS, Member, SimulatedGroup
 from penstock.testing.simulation.coordinator_workers import NEW, OLD, CommittedReader, TransactionalWriter
 from penstock.testing.simulation.program import play_on_loop
+from penstock.testing.simulation.replica_state import check_state
 from penstock.testing.simulation.story import Outcome, Violation
 
 EVENTS = (
@@ -41,11 +43,13 @@ EVENTS = (
     "transactions given up", "transactions left open", "producers vanished", "producers taken for dead",
     "zombies refused", "committed records read", "refused", "connections lost", "coordinators moved", "shards dropped",
     "truncations", "compactions", "process crashes", "clean stops", "power losses", "power losses everywhere",
-    "full disks", "broken disks", "symmetric partitions", "one-way partitions", "messages delayed", "slow disks",
+    "full disks", "disks full by blocks", "aborts without room", "broken disks", "states compared",
+    "symmetric partitions", "one-way partitions", "messages delayed", "slow disks",
     "clock jumps", "controllers lost", "in sync again", "offsets checked",
 )  # fmt: skip
 MISFORTUNES = (
-    "kill", "kill", "kill", "stop", "lose_power", "lose_power", "fill_disk", "break_disk", "cut", "cut_one_way",
+    "kill", "kill", "kill", "stop", "lose_power", "lose_power", "fill_disk", "break_disk", "refuse_aborts",
+    "cut", "cut_one_way",
     "separate", "isolate", "isolate", "slow_network", "reset", "jump", "slow_disk", "lose_controller", "elect", "elect",
 )  # fmt: skip
 INTERNAL_TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE)
@@ -167,10 +171,24 @@ class CoordinatorStory(ClusterStory):
     # -- misfortunes ------------------------------------------------------------------------------------------------
 
     async def fill_disk(self, machine: Machine) -> None:
+        """By bytes; or by blocks, so that logs go on for a while, and there is no room for a file more."""
         self.events["full disks"] += 1
-        machine.disk.fill(leave=self.chance.choice((0, 30, 200, 3000)))
+        block_size = self.chance.choice((1, 1024, 4096))
+        machine.disk.fill(leave=self.chance.choice((0, 30, 200, 3000)), block_size=block_size)
+        self.events["disks full by blocks"] += block_size > 1
         await self.suffer()
         self.mend_disk(machine)
+
+    async def refuse_aborts(self, machine: Machine) -> None:
+        """There is no room for what has to be written down when a transaction is aborted."""
+        full = {machine, *(other for other in self.world.brokers if self.chance.random() < 0.5)}
+        for each in sorted(full, key=lambda each: each.name):
+            operation = self.chance.choice(("create", "write"))
+            each.disk.fail(operation, f"*/{TOPIC}-*/*.txnindex", error=errno.ENOSPC)
+        self.events["aborts without room"] += 1
+        await asyncio.sleep(self.chance.uniform(1.0, 6.0))
+        for each in sorted(full, key=lambda each: each.name):
+            self.mend_disk(each)  # one that was started meanwhile could not recover
 
     async def break_disk(self, machine: Machine) -> None:
         """Something of a topic cannot be written, or synced; then somebody starts the broker again."""
@@ -202,6 +220,14 @@ class CoordinatorStory(ClusterStory):
         await self.committer.check()
         await self.deleter.check()
         self.events["offsets checked"] += 1
+        self.check_states()
+
+    def check_states(self) -> None:
+        for machine in self.world.brokers:
+            for replica in () if machine.node is None else machine.node.replicas:
+                if replica.topic_partition.topic == TOPIC:
+                    check_state(machine.name, replica)
+                    self.events["states compared"] += 1
 
     async def groups_settle(self) -> None:
         try:
