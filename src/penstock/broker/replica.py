@@ -24,6 +24,7 @@ from penstock.model.ids import TopicPartition, Uuid
 from penstock.records.batch import LENGTH_OVERHEAD, BatchHeader, read_header
 from penstock.replication.follower import FollowerState
 from penstock.replication.partition import LeaderState, Proposal, Registered
+from penstock.replication.verification import Verification
 from penstock.security.authorizer import topic_resource
 
 if TYPE_CHECKING:
@@ -276,13 +277,27 @@ class Replica:
 
     # -- appending --------------------------------------------------------------------------------------------------
 
-    def append(self, batch: memoryview, header: BatchHeader, now_ms: int, *, transaction_version: int = 0) -> Appended:
-        """`transaction_version` is that of the coordinator that writes a transaction marker."""
+    def append(
+        self,
+        batch: memoryview,
+        header: BatchHeader,
+        now_ms: int,
+        *,
+        transaction_version: int = 0,
+        verification: Verification | None = None,
+    ) -> Appended:
+        """`transaction_version` is that of the coordinator that writes a transaction marker, `verification` what the
+        first batch of a transaction shows."""
         leader = self.leader
         if leader is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         appended = self.log.append_as_leader(
-            batch, header, leader.leader_epoch, now_ms, transaction_version=transaction_version
+            batch,
+            header,
+            leader.leader_epoch,
+            now_ms,
+            transaction_version=transaction_version,
+            verification=verification,
         )
         if not appended.duplicate:
             size = header.length + LENGTH_OVERHEAD

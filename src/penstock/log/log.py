@@ -31,12 +31,14 @@ from penstock.records.batch import (
     CONTROL,
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME,
+    TRANSACTIONAL,
     BatchHeader,
     read_header,
     set_base_offset,
 )
 from penstock.records.control import read_transaction_marker
 from penstock.replication.producers import DAY_MS, ProducerStates
+from penstock.replication.verification import Verification
 from penstock.settings.topic import TopicSettings
 
 __all__ = ["Appended", "Log", "NoRoom", "Slice", "TimestampedOffset"]
@@ -129,15 +131,19 @@ class Log(StoredLog):
         now_ms: int,
         *,
         transaction_version: int = 0,
+        verification: Verification | None = None,
     ) -> Appended:
         """Append one batch that has been validated, patching its offsets and epoch in place.
 
-        `transaction_version` is that of the coordinator that writes a transaction marker.
+        `transaction_version` is that of the coordinator that writes a transaction marker. `verification` shows that a
+        batch of a transaction that is not open here may open it.
         """
         producer_id = header.producer_id
         if producer_id >= 0:
             if header.attributes & CONTROL:
                 return self._append_marker(batch, header, leader_epoch, now_ms, transaction_version)
+            if header.attributes & TRANSACTIONAL:
+                self.producers.check_verified(header, verification)
             earlier = self.producers.check(header)
             if earlier is not None:
                 _, _, first, last, timestamp = earlier

@@ -33,6 +33,7 @@ from penstock.records.batch import HEADER_SIZE, read_header
 from penstock.records.builder import NewRecord, build_batch
 from penstock.records.control import build_transaction_marker
 from penstock.replication.partition import LeaderState
+from penstock.replication.verification import Verification
 
 if TYPE_CHECKING:
     from penstock.broker.coordinators.coordinator import Coordinator
@@ -72,6 +73,8 @@ class Producer(NamedTuple):
 
     producer_id: int
     producer_epoch: int
+    verification: Verification | None = None
+    """What the transaction coordinator was asked; None if the transaction was open here."""
 
 
 class Marker(NamedTuple):
@@ -321,7 +324,7 @@ class CoordinatorPartition(Generic[ShardT]):
             transactional=True,
         )
         try:
-            self._append(batch, now_ms)
+            self._append(batch, now_ms, verification=producer.verification)
         except KafkaError as error:
             self._refuse(decision.replies, told_to_clients(error.code))
             return False
@@ -357,10 +360,17 @@ class CoordinatorPartition(Generic[ShardT]):
         except KafkaError as error:
             self._append_failed(error)
 
-    def _append(self, batch: bytearray, now_ms: int, transaction_version: int = 0) -> None:
+    def _append(
+        self, batch: bytearray, now_ms: int, transaction_version: int = 0, verification: Verification | None = None
+    ) -> None:
         self._check_writable()
-        header = read_header(batch)
-        self.replica.append(memoryview(batch), header, now_ms, transaction_version=transaction_version)
+        self.replica.append(
+            memoryview(batch),
+            read_header(batch),
+            now_ms,
+            transaction_version=transaction_version,
+            verification=verification,
+        )
 
     # -- replies ----------------------------------------------------------------------------------------------------
 
