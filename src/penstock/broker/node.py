@@ -46,6 +46,7 @@ from penstock.metadata.image import MetadataImage, ResourceType
 from penstock.metadata.partition import Partition
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Uuid, uuid_text
+from penstock.model.ownership import owned_by_loop
 from penstock.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from penstock.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from penstock.security.authorizer import AllowAll, Authorizer
@@ -61,6 +62,7 @@ ASK_CLUSTER_ID_S = 1.0
 CONTROLLERS = 2  # the endpoint type of DescribeCluster
 
 
+@owned_by_loop()
 class Node:
     def __init__(
         self,

@@ -21,6 +21,7 @@ from penstock.log.log import Appended, Log, Slice
 from penstock.metadata.partition import NO_LEADER, Partition
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition, Uuid
+from penstock.model.ownership import owned_by_loop
 from penstock.records.batch import LENGTH_OVERHEAD, BatchHeader, read_header
 from penstock.replication.follower import FollowerState
 from penstock.replication.partition import LeaderState, Proposal, Registered
@@ -62,6 +63,7 @@ class Watcher(Protocol):
     def in_sync_changed(self, isr: frozenset[int]) -> None: ...
 
 
+@owned_by_loop()
 class Wakeups:
     """Waiting fetches whose time may have come."""
 
@@ -111,6 +113,7 @@ class Surroundings:
     counts: ReplicationCounts = field(default_factory=ReplicationCounts)
 
 
+@owned_by_loop()
 class Replica:
     __slots__ = (
         "_elapsed_ms", "_flush_after", "_flusher", "_isr", "_led_from", "_led_messages", "_surroundings", "_wakeups",

@@ -27,6 +27,7 @@ from penstock.log.segments import Segments, Slice, TimestampedOffset
 from penstock.log.stored import NoRoom, StoredLog
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition, Uuid
+from penstock.model.ownership import owned_by_loop
 from penstock.records.batch import (
     CONTROL,
     LENGTH_OVERHEAD,
@@ -54,6 +55,7 @@ class Appended(NamedTuple):
     """The batch had been appended before; these are its offsets."""
 
 
+@owned_by_loop(shared=("_cut_during_flush", "_epochs_changed"))
 class Log(StoredLog):
     @classmethod
     def open(
@@ -235,9 +237,9 @@ class Log(StoredLog):
             segment.append(batch, size, last_offset, max_timestamp)
         except OSError as error:
             raise self._storage_error("cannot be written", error) from error
-        self._next_offset = last_offset + 1
         if leader_epoch != self._latest_epoch and leader_epoch >= 0:
             self.assign_epoch(leader_epoch, base_offset)
+        self._next_offset = last_offset + 1  # behind the epoch: `flush`, on its thread, looks at this first
         if first:
             self._set_active(segment)
 
@@ -283,9 +285,9 @@ class Log(StoredLog):
             segment.append_given(data, headers)
         except OSError as error:
             raise self._storage_error("cannot be written", error) from error
-        self._next_offset = last.last_offset + 1
         if first.leader_epoch >= 0 and first.leader_epoch != self._latest_epoch:
             self.assign_epoch(first.leader_epoch, first.base_offset)
+        self._next_offset = last.last_offset + 1
         if was_empty:
             self._set_active(segment)
         position = 0

@@ -20,6 +20,7 @@ from penstock.log.segments import LogEnd, Segments, Slice, TimestampedOffset
 from penstock.log.transaction_index import AbortedTransaction
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
+from penstock.model.ownership import owned_by_loop
 from penstock.records.batch import CorruptBatch
 from penstock.replication.producers import ProducerStates
 
@@ -31,6 +32,19 @@ Found = TypeVar("Found")
 _ATTEMPTS = 3
 
 
+@owned_by_loop(
+    anywhere=(
+        "read",
+        "read_committed",
+        "_read_waiting",
+        "_undisturbed",
+        "offset_for_timestamp",
+        "offset_of_max_timestamp",
+        "_search",
+        "_storage_error",
+    ),
+    shared=("_cut_during_flush", "_epochs_changed"),  # by `flush`
+)
 class ReadableLog:
     """The state that appending and removing change, and everything that only looks at it."""
 
@@ -138,7 +152,7 @@ class ReadableLog:
                 return self._segments.read(
                     offset, max_bytes, max_offset, log_end, at_least_one, self._loop_access, doubted
                 )
-            return self._read_waiting(offset, max_bytes, max_offset, at_least_one)
+            return self._read_waiting(offset, max_bytes, max_offset, at_least_one)[0]
         except NotCached:
             return None
         except CorruptBatch:
@@ -149,13 +163,33 @@ class ReadableLog:
         except CorruptIndex as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
-    def _read_waiting(self, offset: int, max_bytes: int, max_offset: int, at_least_one: bool) -> Slice:
+    def read_committed(
+        self, offset: int, max_bytes: int, max_offset: int, *, at_least_one: bool = True
+    ) -> tuple[Slice, list[AbortedTransaction]]:
+        """On a worker thread: what `read` gives, and the aborted transactions that overlap it. Both are of one moment,
+        whatever retention and compaction do meanwhile."""
+        try:
+            return self._read_waiting(offset, max_bytes, max_offset, at_least_one, with_aborted=True)
+        except CorruptBatch:
+            self.on_corruption()
+            raise
+        except OSError as error:
+            raise self._storage_error("cannot be read", error) from error
+        except CorruptIndex as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+    def _read_waiting(
+        self, offset: int, max_bytes: int, max_offset: int, at_least_one: bool, *, with_aborted: bool = False
+    ) -> tuple[Slice, list[AbortedTransaction]]:
         """The event loop may append, roll or delete meanwhile. So the end of the log, an offset and a position that
         belong together only on the event loop, is not used: where to stop is found by searching for `max_offset`."""
 
-        def read() -> Slice:
+        def read() -> tuple[Slice, list[AbortedTransaction]]:
+            # These first: were they gone when the records are read, those would be, too, and the read fails.
+            aborted = self._segments.aborted_transactions(offset, max_offset) if with_aborted else []
             with OwnAccess(self._files) as access:
-                return self._segments.read(offset, max_bytes, max_offset, None, at_least_one, access, True)
+                found = self._segments.read(offset, max_bytes, max_offset, None, at_least_one, access, True)
+            return found, aborted
 
         for _ in range(_ATTEMPTS):
             try:

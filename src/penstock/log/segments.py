@@ -18,6 +18,7 @@ from penstock.log.recovery import has_fault, rebuild_indexes
 from penstock.log.segment import Segment
 from penstock.log.transaction_index import AbortedTransaction, CorruptTransactionIndex
 from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ownership import owned_by_loop
 from penstock.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, BatchHeader, CorruptBatch, read_header
 from penstock.records.record import Record, iterate_records
 
@@ -54,6 +55,22 @@ class LogEnd(NamedTuple):
     offset: int
 
 
+@owned_by_loop(
+    anywhere=(
+        "copy",
+        "number_of",
+        "read",
+        "_read_bytes",
+        "_locate",
+        "_locate_again",
+        "_limit",
+        "headers",
+        "offset_for_timestamp",
+        "offset_of_max_timestamp",
+        "_records",
+        "aborted_transactions",
+    )
+)
 class Segments:
     """The list, and the ends of recent reads, which only the event loop's thread remembers."""
 

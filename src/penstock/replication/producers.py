@@ -25,6 +25,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ownership import owned_by_loop
 from penstock.records.batch import MAX_SEQUENCE, NO_SEQUENCE, TRANSACTIONAL, BatchHeader
 from penstock.replication.verification import Verification
 
@@ -79,6 +80,7 @@ class ProducerEntry:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
 
+@owned_by_loop()
 class ProducerStates:
     """The producers of one partition."""
 

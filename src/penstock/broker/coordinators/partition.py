@@ -29,6 +29,7 @@ from penstock.broker.coordinators.shard import NO_PRODUCER, Operation, ShardT, W
 from penstock.broker.replica import Replica
 from penstock.model.decision import CoordinatorRecord, Decision, Reply
 from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ownership import owned_by_loop
 from penstock.records.batch import HEADER_SIZE, read_header
 from penstock.records.builder import NewRecord, build_batch
 from penstock.records.control import build_transaction_marker
@@ -95,6 +96,7 @@ class _Owed(NamedTuple):
     replies: Sequence[Reply]
 
 
+@owned_by_loop()
 class CoordinatorPartition(Generic[ShardT]):
     def __init__(self, coordinator: Coordinator[ShardT], replica: Replica, leader: LeaderState) -> None:
         self.replica = replica
