@@ -36,6 +36,7 @@ from penstock.broker.repair import Repairs
 from penstock.broker.replica import Wakeups
 from penstock.broker.replicas import Replicas
 from penstock.broker.router import Router
+from penstock.broker.searches import Searches
 from penstock.broker.server import ConnectionLimits
 from penstock.broker.storage import Storage
 from penstock.io.clock import Clock, Randomness
@@ -111,6 +112,7 @@ class Node:
         self.assignment = Assignment(self)
         self.repairs = Repairs(self)
         self.flusher = Flusher(loop, self.wakeups.run, self.fail)
+        self.searches = Searches(loop)
         self.fetch_sessions = FetchSessions(
             settings.max_incremental_fetch_session_cache_slots, self._new_fetch_session_id
         )

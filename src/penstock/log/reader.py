@@ -30,6 +30,8 @@ Found = TypeVar("Found")
 
 # Each time something must have changed under the reader; more often than that it is not chance.
 _ATTEMPTS = 3
+# What one batch may decompress to when its records are searched; socket.request.max.bytes where that is known.
+DECOMPRESSED_BYTES_MAX = 100 * 1024 * 1024
 
 
 @owned_by_loop(
@@ -217,13 +219,16 @@ class ReadableLog:
                     return found
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: its segments moved under a read")
 
-    def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
-        """The first record whose timestamp is at least `timestamp`; may wait for the disk."""
-        return self._search(lambda: self._segments.offset_for_timestamp(timestamp, self.log_start_offset))
+    def offset_for_timestamp(
+        self, timestamp: int, *, max_size: int = DECOMPRESSED_BYTES_MAX
+    ) -> TimestampedOffset | None:
+        """The first record whose timestamp is at least `timestamp`. For a worker thread: it reads from the disk, and
+        decompresses up to `max_size` bytes of a batch."""
+        return self._search(lambda: self._segments.offset_for_timestamp(timestamp, self.log_start_offset, max_size))
 
-    def offset_of_max_timestamp(self) -> TimestampedOffset | None:
-        """The first record with the largest timestamp; may wait for the disk."""
-        return self._search(self._segments.offset_of_max_timestamp)
+    def offset_of_max_timestamp(self, *, max_size: int = DECOMPRESSED_BYTES_MAX) -> TimestampedOffset | None:
+        """The first record with the largest timestamp. For a worker thread, too."""
+        return self._search(lambda: self._segments.offset_of_max_timestamp(max_size))
 
     def _search(self, search: Callable[[], TimestampedOffset | None]) -> TimestampedOffset | None:
         try:
@@ -231,6 +236,10 @@ class ReadableLog:
         except CorruptBatch:
             self.on_corruption()
             raise
+        except OSError as error:
+            raise self._storage_error("cannot be searched", error) from error
+        except CorruptIndex as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
     def last_stable_offset(self, high_watermark: int) -> int:
         return max(self.producers.last_stable_offset(high_watermark), self.log_start_offset)
