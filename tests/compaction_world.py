@@ -19,6 +19,7 @@ from penstock.testing.simulated_clock import SimulatedClock
 from penstock.testing.simulated_disk import SimulatedDisk
 from penstock.testing.simulated_loop import SimulatedLoop
 from penstock.testing.simulated_processes import SimulatedProcesses
+from verified_appends import append_verified
 
 PARTITION = TopicPartition("topic", 0)
 DIRECTORY = "/data/topic-0"
@@ -111,7 +112,7 @@ class World:
         """One batch; the offset of its first record."""
         now_ms = self.clock.now_ms()
         batch = build_batch([(now_ms, key, value, ()) for key, value in pairs], **options)
-        return self.log.append_as_leader(batch, read_header(batch), 0, now_ms).base_offset
+        return append_verified(self.log, batch, 0, now_ms).base_offset
 
     def mark(self, producer_id: int, *, committed: bool, epoch: int = 0) -> int:
         marker = build_transaction_marker(

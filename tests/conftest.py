@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from hypothesis import settings
 
+from penstock.model import ownership
+
 if TYPE_CHECKING:
     from penstock.testing.nodes import RunningNode
 
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
 settings.register_profile("repeatable", derandomize=True)
 settings.register_profile("exploring", max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+# No worker thread touches what the event loop owns, here and in the nodes that tests start.
+os.environ.setdefault(ownership.ENVIRONMENT_VARIABLE, "1")
+ownership.enforce()
 
 # Every node that a test starts would compile all of Penstock anew, which takes longer than the rest of its start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -56,6 +62,15 @@ def log_levels() -> Iterator[None]:
     yield
     for name, level in levels.items():
         logging.getLogger(name).setLevel(level)
+
+
+@pytest.fixture(autouse=True)
+def loop_owns_state() -> Iterator[None]:
+    """A violation fails the test in which it happens, also where the one who broke the law caught the error."""
+    yield
+    broken = ownership.violations.copy()
+    ownership.violations.clear()
+    assert not broken
 
 
 @pytest.fixture(scope="session")

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from penstock.log.log import Log
 from penstock.model.ids import TopicPartition
-from penstock.records.batch import read_header
 from penstock.records.builder import build_batch
 from penstock.records.control import build_transaction_marker
 from penstock.settings.topic import TopicSettings
 from penstock.testing.simulated_disk import SimulatedDisk
+from verified_appends import append_verified
 
 DIRECTORY = "/data/t-0"
 NOW = 1_000_000
@@ -67,7 +67,7 @@ def write_history(log: Log, chance: random.Random) -> None:
                     transactional=True,
                 )
                 sequences[producer_id] += count
-        log.append_as_leader(data, read_header(data), epoch, NOW)
+        append_verified(log, data, epoch, NOW)
 
 
 @given(

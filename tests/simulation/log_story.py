@@ -32,6 +32,7 @@ from penstock.settings.topic import TopicSettings
 from penstock.testing.simulated_clock import SimulatedClock
 from penstock.testing.simulated_disk import SimulatedDisk
 from penstock.testing.simulated_mount import Mount, ProcessKilled
+from verified_appends import append_verified
 
 DIRECTORY = "/data/events-0"
 PARTITION = TopicPartition("events", 0)
@@ -301,7 +302,7 @@ class Story:
         header = read_header(batch)
         end = self.log.log_end_offset
         try:
-            appended = self.log.append_as_leader(batch, header, self.leader_epoch, self.clock.now_ms())
+            appended = append_verified(self.log, batch, self.leader_epoch, self.clock.now_ms())
         except KafkaError as error:
             assert self.log.log_end_offset == end
             forgotten = error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not self._has_data_of(

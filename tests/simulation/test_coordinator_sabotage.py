@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from penstock.broker.apis import produce
 from penstock.broker.coordinators.coordinator import Coordinator
 from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS
 from penstock.broker.coordinators.loading import Load
@@ -30,11 +31,12 @@ from penstock.groups.shard import GroupShard
 from penstock.groups.state import GroupState
 from penstock.groups.timers import TimerKey
 from penstock.io.files import Buffer
-from penstock.log.log import Log
+from penstock.log.log import Appended, Log
 from penstock.log.recovery import replay_batch
 from penstock.model.decision import Decision
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.declaration import Message
+from penstock.records import validation
 from penstock.records.batch import BatchHeader
 from penstock.replication.partition import LeaderState
 from penstock.replication.producers import ProducerStates
@@ -242,6 +244,32 @@ def commit_no_offsets(patch: Patch) -> None:
 def verify_everything(patch: Patch) -> None:
     """Whatever a producer writes to, its coordinator says that it has been told."""
     patch.setattr(transaction_shard, "verify", lambda current, shown, partition: ErrorCode.NONE)
+
+
+def verify_no_rewritten_batch(patch: Patch) -> None:
+    """What was verified when a batch came is not asked again when its records have been rewritten."""
+    rewrite, append, check = validation.rewrite_produced, Replica.append, ProducerStates.check_verified
+    rewritten: list[bytearray] = []
+    believed: list[bool] = []
+
+    def rewrite_produced(*arguments: Any, **options: Any) -> bytearray:
+        rewritten.append(rewrite(*arguments, **options))
+        return rewritten[-1]
+
+    def append_believed(self: Replica, batch: memoryview, *others: Any, **options: Any) -> Appended:
+        believed.append(any(batch.obj is each for each in rewritten))
+        try:
+            return append(self, batch, *others, **options)
+        finally:
+            believed.pop()
+
+    def check_verified(self: ProducerStates, *arguments: Any) -> None:
+        if not believed[-1]:
+            check(self, *arguments)
+
+    patch.setattr(produce, "rewrite_produced", rewrite_produced)
+    patch.setattr(Replica, "append", append_believed)
+    patch.setattr(ProducerStates, "check_verified", check_verified)
 
 
 def look_at_no_epochs(patch: Patch) -> None:
@@ -481,6 +509,7 @@ VARIANTS = [
     Variant(write_aborts_down_behind_their_markers, "StateMatchesLog", partial(FullByBlocks, rounds=1)),
     Variant(write_aborts_down_behind_their_markers, "StateMatchesLog", partial(AbortsRefusedByFollowers, rounds=1)),
     Variant(verify_everything, "FencedProducer", only("jump"), first=2),
+    Variant(verify_no_rewritten_batch, "NoAbortedRecord", only("slow_disk", rounds=4), first=3),
     Variant(look_at_no_epochs, "FencedProducer", only("jump")),
     Variant(keep_the_epoch, "FencedProducer", only("jump")),
     Variant(never_time_out, "NoHangingTransaction", only("jump")),

@@ -9,7 +9,7 @@ from typing import Any, cast
 from log_harness import open_log, topic
 
 from penstock.broker.coordinators.coordinator import Coordinator
-from penstock.broker.coordinators.partition import CoordinatorPartition
+from penstock.broker.coordinators.partition import CoordinatorPartition, Producer
 from penstock.broker.coordinators.serde import GROUP_RECORDS
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.flusher import Flusher
@@ -19,6 +19,8 @@ from penstock.metadata.partition import Partition
 from penstock.model.decision import CoordinatorRecord, Decision, Reply
 from penstock.model.ids import TopicPartition
 from penstock.protocol.messages.group_records import OffsetCommitKey, OffsetCommitValue
+from penstock.records.batch import read_header
+from penstock.records.builder import build_batch
 from penstock.settings.topic import TopicSettings
 from penstock.testing.simulated_disk import SimulatedDisk
 from penstock.testing.simulated_loop import SimulatedLoop, simulate
@@ -156,6 +158,12 @@ class World:
             self.waiting(who),
             **how,
         )
+
+    def producer(self, producer_id: int, epoch: int) -> Producer:
+        """As if the coordinator of its transaction had been asked, and had agreed."""
+        header = read_header(build_batch((), producer_id=producer_id, producer_epoch=epoch))
+        verification = self.replica.log.producers.begin_verification(header, self.clock.now_ms())
+        return Producer(producer_id, epoch, verification)
 
     def look(self, who: str, name: str) -> None:
         self.coordinator.submit(

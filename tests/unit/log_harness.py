@@ -6,10 +6,11 @@ from typing import Any
 
 from penstock.log.log import Appended, Log
 from penstock.model.ids import TopicPartition
-from penstock.records.batch import BatchHeader, iterate_headers, read_header
+from penstock.records.batch import BatchHeader, iterate_headers
 from penstock.records.builder import build_batch
 from penstock.settings.topic import TopicSettings
 from penstock.testing.simulated_disk import SimulatedDisk
+from verified_appends import append_verified
 
 PARTITION = TopicPartition("events", 0)
 DIRECTORY = "/data/events-0"
@@ -59,7 +60,7 @@ def append(
     log: Log, count: int = 1, *, size: int = 20, timestamp: int = NOW, epoch: int = 0, now_ms: int = NOW, **batch: Any
 ) -> Appended:
     data = build_batch([(timestamp, b"key", b"v" * size, ())] * count, **batch)
-    return log.append_as_leader(memoryview(data), read_header(data), epoch, now_ms)
+    return append_verified(log, memoryview(data), epoch, now_ms)
 
 
 def headers(log: Log, offset: int | None = None, max_bytes: int = 1 << 20) -> list[BatchHeader]:

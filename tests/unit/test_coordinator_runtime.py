@@ -276,8 +276,8 @@ def test_offsets_in_a_transaction_count_when_it_commits() -> None:
         world.lead()
         await turn(world.loop)
         world.put("plain", "a", 1)
-        world.put("txn", "b", 2, producer=Producer(7, 0))
-        world.put("other", "c", 3, producer=Producer(8, 0))
+        world.put("txn", "b", 2, producer=world.producer(7, 0))
+        world.put("other", "c", 3, producer=world.producer(8, 0))
         world.look("reader", "b")
         world.partition.end_transaction(Marker(7, 0, True, 0, 0), world.waiting("commit"))
         world.partition.end_transaction(Marker(8, 0, False, 0, 0), world.waiting("abort"))
@@ -305,7 +305,7 @@ def test_a_zombie_cannot_commit_offsets_in_a_transaction() -> None:
     async def story(world: World) -> None:
         world.lead()
         await turn(world.loop)
-        world.put("txn", "b", 2, producer=Producer(7, 3))
+        world.put("txn", "b", 2, producer=world.producer(7, 3))
         world.put("zombie", "b", 1, producer=Producer(7, 2))
         assert world.take() == [("txn", "done"), ("zombie", ErrorCode.INVALID_PRODUCER_EPOCH)]
         assert len(world.shards) == 1

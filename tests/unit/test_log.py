@@ -444,6 +444,21 @@ def test_aborted_transactions(log: Log, disk: SimulatedDisk) -> None:
     assert log.last_stable_offset(33) == 31
 
 
+def test_a_transaction_begins_only_with_a_verification(log: Log) -> None:
+    def first_batch() -> bytearray:
+        records = [(NOW, None, b"v", ())]
+        return build_batch(records, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+
+    data = first_batch()
+    refusal(ErrorCode.INVALID_TXN_STATE, log.append_as_leader, data, read_header(data), 0, NOW)
+    void = log.producers.begin_verification(read_header(data), NOW)
+    end_transaction(log, committed=False)
+    refusal(ErrorCode.INVALID_TXN_STATE, log.append_as_leader, data, read_header(data), 0, NOW, verification=void)
+    valid = log.producers.begin_verification(read_header(data), NOW)
+    assert log.append_as_leader(data, read_header(data), 0, NOW, verification=valid).base_offset == 1
+    assert log.last_stable_offset(2) == 1
+
+
 def test_a_control_batch_with_a_producer_that_is_no_marker(log: Log) -> None:
     data = build_batch([(NOW, b"\0\0\0\x05", b"", ())], producer_id=1, producer_epoch=0, control=True)
     refusal(ErrorCode.INVALID_RECORD, log.append_as_leader, data, read_header(data), 0, NOW)

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, cast
 
 from penstock.broker.metrics.latency import Latency, now_ns
 from penstock.io.files import Buffer
+from penstock.model.ownership import owned_by_loop
 
 if TYPE_CHECKING:
     from penstock.broker.apis.produce_plain import Target
@@ -70,6 +71,7 @@ class Reply:
         self._connection.reply_completed(self)
 
 
+@owned_by_loop()
 class Connection(asyncio.BufferedProtocol):
     def __init__(self, listener: Listener) -> None:
         self.listener = listener

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import Uuid
+from penstock.model.ownership import owned_by_loop
 from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
 
 INITIAL_EPOCH = 0
@@ -28,6 +29,7 @@ TopicKey = str | Uuid
 PartitionKey = tuple[TopicKey, int]
 
 
+@owned_by_loop()
 @dataclass(slots=True)
 class SessionPartition:
     """What is asked of one partition, and what was answered last."""
@@ -56,6 +58,7 @@ class SessionPartition:
         return news
 
 
+@owned_by_loop()
 class Session:
     __slots__ = ("by_id", "epoch", "id", "last_used_ms", "partitions")
 
@@ -107,6 +110,7 @@ class FetchContext:
         return self.session.id if self.session is not None else NO_SESSION
 
 
+@owned_by_loop()
 class FetchSessions:
     def __init__(self, slots: int, new_id: Callable[[], int]) -> None:
         self._slots = slots

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.log.log import NoRoom
+from penstock.model.ownership import owned_by_loop
 
 if TYPE_CHECKING:
     from penstock.broker.replica import Replica
@@ -31,6 +32,7 @@ class _Flush:
         self.waiters_of_next: list[asyncio.Future[None]] = []
 
 
+@owned_by_loop()
 class Flusher:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, after: Callable[[], None], fatal: Callable[[str], None]

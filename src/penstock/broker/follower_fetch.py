@@ -83,12 +83,12 @@ class Cold(NamedTuple):
     log: Log
     offset: int
     max_bytes: int
+    end: int
     at_least_one: bool
 
     def read(self) -> Buffer | KafkaError:
         try:
-            end = self.leader.log_end
-            return self.log.read(self.offset, self.max_bytes, end, at_least_one=self.at_least_one).data
+            return self.log.read(self.offset, self.max_bytes, self.end, at_least_one=self.at_least_one).data
         except KafkaError as error:
             return error
 
@@ -233,7 +233,8 @@ class FollowerFetch:
             )
             if found is None:
                 del session.due[position]
-                return data, Cold(data, position, leader, log, position.offset, max_bytes, at_least_one)
+                cold = Cold(data, position, leader, log, position.offset, max_bytes, leader.log_end, at_least_one)
+                return data, cold
             if not found.data:
                 return data, None  # it does not fit any more, and stays due
             data.records = found.data

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from penstock.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, PartitionKey, TopicKey
 from penstock.broker.replica import Replica, Wakeups
 from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ownership import owned_by_loop
 from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ class Position:
             session.joining[self] = None
 
 
+@owned_by_loop()
 class FollowerSession:
     __slots__ = (
         "broker_epoch", "broker_id", "by_id", "due", "epoch", "id", "joining", "positions", "tells_commits_at_once",

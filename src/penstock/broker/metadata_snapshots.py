@@ -16,11 +16,13 @@ from penstock.broker.metadata_store import MetadataStore
 from penstock.metadata.image import MetadataImage
 from penstock.metadata.snapshot import QuorumConfiguration, SnapshotId
 from penstock.model.errors import KafkaError
+from penstock.model.ownership import owned_by_loop
 from penstock.settings.quorum import QuorumSettings
 
 logger = logging.getLogger("penstock.quorum")
 
 
+@owned_by_loop()
 class MetadataSnapshots:
     def __init__(
         self,

@@ -13,6 +13,8 @@ from __future__ import annotations
 import errno
 import logging
 import os
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import Final
 
@@ -38,6 +40,7 @@ from penstock.metadata.snapshot import (
     snapshot_id,
 )
 from penstock.model.ids import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition
+from penstock.model.ownership import owned_by_loop
 from penstock.raft.log_view import OffsetAndEpoch
 from penstock.raft.quorum_state import (
     QUORUM_STATE_FILE,
@@ -59,6 +62,17 @@ _PART_SUFFIX: Final = ".part"
 _DOWNLOAD_SUFFIX: Final = ".download.part"
 
 
+@owned_by_loop(
+    anywhere=(
+        "log",
+        "write_election",
+        "write_snapshot",
+        "sync_and_write_snapshot",
+        "remove_files",
+        "_path",
+        "_finish_download",
+    )
+)
 class MetadataStore:
     def __init__(self, files: FileSystem, settings: NodeSettings) -> None:
         self.directory = metadata_log_directory(settings)
@@ -308,15 +322,17 @@ class MetadataStore:
             file.close()
             self._files.remove(self._path(SnapshotId(*snapshot)) + _DOWNLOAD_SUFFIX)
 
-    def finish_download(self, snapshot: OffsetAndEpoch) -> tuple[MetadataImage, QuorumConfiguration] | None:
-        """Sync the file and give it its name; what it holds, or None if it was damaged on the way and is no more.
-
-        Runs on a worker thread; durable on return.
-        """
+    def finish_download(
+        self, snapshot: OffsetAndEpoch
+    ) -> Callable[[], tuple[MetadataImage, QuorumConfiguration] | None]:
+        """To be run on a worker thread: sync the file and give it its name, which is durable on return. Gives what it
+        holds, or None if it was damaged on the way and is no more."""
         assert self._download is not None and self._download[0] == snapshot, "start_download() comes first"
-        identity = SnapshotId(*snapshot)
-        path = self._path(identity)
         file, self._download = self._download[1], None
+        return partial(self._finish_download, SnapshotId(*snapshot), file)
+
+    def _finish_download(self, identity: SnapshotId, file: File) -> tuple[MetadataImage, QuorumConfiguration] | None:
+        path = self._path(identity)
         try:
             file.sync()
         finally:

@@ -36,6 +36,7 @@ from penstock.broker.repair import Repairs
 from penstock.broker.replica import Wakeups
 from penstock.broker.replicas import Replicas
 from penstock.broker.router import Router
+from penstock.broker.searches import Searches
 from penstock.broker.server import ConnectionLimits
 from penstock.broker.storage import Storage
 from penstock.io.clock import Clock, Randomness
@@ -46,6 +47,7 @@ from penstock.metadata.image import MetadataImage, ResourceType
 from penstock.metadata.partition import Partition
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Uuid, uuid_text
+from penstock.model.ownership import owned_by_loop
 from penstock.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from penstock.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from penstock.security.authorizer import AllowAll, Authorizer
@@ -61,6 +63,7 @@ ASK_CLUSTER_ID_S = 1.0
 CONTROLLERS = 2  # the endpoint type of DescribeCluster
 
 
+@owned_by_loop()
 class Node:
     def __init__(
         self,
@@ -109,6 +112,7 @@ class Node:
         self.assignment = Assignment(self)
         self.repairs = Repairs(self)
         self.flusher = Flusher(loop, self.wakeups.run, self.fail)
+        self.searches = Searches(loop)
         self.fetch_sessions = FetchSessions(
             settings.max_incremental_fetch_session_cache_slots, self._new_fetch_session_id
         )

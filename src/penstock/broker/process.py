@@ -21,6 +21,7 @@ from penstock.io.clock import RealClock, RealRandomness
 from penstock.io.files import FileSystem, RealFileSystem
 from penstock.io.locks import DirectoryLock
 from penstock.io.processes import RealProcesses
+from penstock.model import ownership
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.settings.node import NodeSettings
 
@@ -34,6 +35,8 @@ def run(settings: NodeSettings) -> None:
     import uvloop
 
     own_log.configure(settings.penstock_log_format, settings.node_id)
+    if ownership.is_asked_for():
+        ownership.enforce()
     tune_memory()
     raise_file_limit()
     files = RealFileSystem()
@@ -50,7 +53,7 @@ def run(settings: NodeSettings) -> None:
 async def _serve(settings: NodeSettings, files: FileSystem) -> str | None:
     """None after a clean stop, else why the node gave up."""
     loop = asyncio.get_running_loop()
-    loop.set_default_executor(ThreadPoolExecutor(WORKER_THREADS, "penstock-worker"))
+    loop.set_default_executor(ThreadPoolExecutor(WORKER_THREADS, "penstock-worker", ownership.begin_worker))
     node = Node(
         settings,
         loop=loop,

@@ -32,6 +32,7 @@ from penstock.log.log import NoRoom
 from penstock.metadata.image import MetadataImage
 from penstock.metadata.snapshot import QuorumConfiguration
 from penstock.model.errors import KafkaError
+from penstock.model.ownership import owned_by_loop
 from penstock.protocol.declaration import Message
 from penstock.raft.log_view import OffsetAndEpoch
 from penstock.raft.messages import Answer, Fetch, FetchAnswer, FetchSnapshot, FetchSnapshotAnswer, Request
@@ -83,6 +84,7 @@ class QuorumEvents(Protocol):
     def failed(self, error: BaseException) -> None: ...
 
 
+@owned_by_loop()
 class RaftDriver:
     def __init__(
         self,
@@ -247,7 +249,7 @@ class RaftDriver:
         for effect in ready.log:
             if isinstance(effect, InstallSnapshot):
                 self._in_thread(
-                    partial(self._store.finish_download, effect.snapshot),
+                    self._store.finish_download(effect.snapshot),
                     partial(self._install, ready, effect.snapshot),
                 )
                 return

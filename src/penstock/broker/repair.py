@@ -26,6 +26,7 @@ from penstock.broker.replica import Replica
 from penstock.log.damage import Damage, rebuild, replacement
 from penstock.log.segment import Segment
 from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ownership import owned_by_loop
 from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
 from penstock.records.batch import iterate_headers
 
@@ -41,6 +42,7 @@ GIVE_UP_AFTER = 2
 BYTES_MAX = 256 * 1024 * 1024  # of one damage: it is held in memory
 
 
+@owned_by_loop(anywhere=("want",))
 class Repairs:
     def __init__(self, node: Node) -> None:
         self._node = node

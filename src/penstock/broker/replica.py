@@ -21,9 +21,11 @@ from penstock.log.log import Appended, Log, Slice
 from penstock.metadata.partition import NO_LEADER, Partition
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition, Uuid
+from penstock.model.ownership import owned_by_loop
 from penstock.records.batch import LENGTH_OVERHEAD, BatchHeader, read_header
 from penstock.replication.follower import FollowerState
 from penstock.replication.partition import LeaderState, Proposal, Registered
+from penstock.replication.verification import Verification
 from penstock.security.authorizer import topic_resource
 
 if TYPE_CHECKING:
@@ -61,6 +63,7 @@ class Watcher(Protocol):
     def in_sync_changed(self, isr: frozenset[int]) -> None: ...
 
 
+@owned_by_loop()
 class Wakeups:
     """Waiting fetches whose time may have come."""
 
@@ -110,6 +113,7 @@ class Surroundings:
     counts: ReplicationCounts = field(default_factory=ReplicationCounts)
 
 
+@owned_by_loop()
 class Replica:
     __slots__ = (
         "_elapsed_ms", "_flush_after", "_flusher", "_isr", "_led_from", "_led_messages", "_surroundings", "_wakeups",
@@ -276,13 +280,27 @@ class Replica:
 
     # -- appending --------------------------------------------------------------------------------------------------
 
-    def append(self, batch: memoryview, header: BatchHeader, now_ms: int, *, transaction_version: int = 0) -> Appended:
-        """`transaction_version` is that of the coordinator that writes a transaction marker."""
+    def append(
+        self,
+        batch: memoryview,
+        header: BatchHeader,
+        now_ms: int,
+        *,
+        transaction_version: int = 0,
+        verification: Verification | None = None,
+    ) -> Appended:
+        """`transaction_version` is that of the coordinator that writes a transaction marker, `verification` what the
+        first batch of a transaction shows."""
         leader = self.leader
         if leader is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         appended = self.log.append_as_leader(
-            batch, header, leader.leader_epoch, now_ms, transaction_version=transaction_version
+            batch,
+            header,
+            leader.leader_epoch,
+            now_ms,
+            transaction_version=transaction_version,
+            verification=verification,
         )
         if not appended.duplicate:
             size = header.length + LENGTH_OVERHEAD

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from penstock.broker.replica import Replica
 from penstock.model.ids import Uuid
+from penstock.model.ownership import owned_by_loop
 
 
+@owned_by_loop()
 class Replicas:
     __slots__ = ("_by_id", "_by_name", "_names")
 

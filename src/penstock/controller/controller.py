@@ -32,6 +32,7 @@ from penstock.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from penstock.metadata.image import EMPTY_IMAGE, MetadataImage, ResourceType
 from penstock.metadata.index import PartitionIndex
 from penstock.model.ids import Uuid
+from penstock.model.ownership import owned_by_loop
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from penstock.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
@@ -69,6 +70,7 @@ from penstock.settings.explain import BrokerLayers
 from penstock.settings.node import NodeSettings
 
 
+@owned_by_loop()
 class Controller:
     def __init__(
         self, settings: NodeSettings, cluster_id: str, new_id: Callable[[], Uuid], image: MetadataImage = EMPTY_IMAGE

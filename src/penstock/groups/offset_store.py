@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 from penstock.model.ids import TopicPartition, Uuid
+from penstock.model.ownership import owned_by_loop
 from penstock.protocol.messages.group_records import LegacyOffsetCommitValue, OffsetCommitValue
 
 
@@ -44,6 +45,7 @@ class CommittedOffset(NamedTuple):
 Offsets: TypeAlias = dict[str, dict[int, CommittedOffset]]
 
 
+@owned_by_loop()
 class OffsetStore:
     def __init__(self) -> None:
         self._by_group: dict[str, Offsets] = {}

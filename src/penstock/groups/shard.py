@@ -35,6 +35,7 @@ from penstock.groups.timers import TimerKey
 from penstock.groups.topics import DeletedTopic, TopicsView
 from penstock.model.decision import Caller, Decision, Reply, Token
 from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ownership import owned_by_loop
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -67,6 +68,7 @@ _EXPIRY: Final = TimerKey("expiry")
 _DELETED_TOPICS: Final = TimerKey("deleted topics")
 
 
+@owned_by_loop()
 class GroupShard:
     def __init__(
         self,

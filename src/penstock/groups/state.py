@@ -19,6 +19,7 @@ from penstock.groups.settings import GroupCoordinatorSettings
 from penstock.groups.timers import Timers
 from penstock.groups.topics import NoTopics, TopicsView
 from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ownership import owned_by_loop
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.group_records import (
     GroupMetadataKey,
@@ -34,6 +35,7 @@ _OFFSET_KEYS = (OffsetCommitKey, LegacyOffsetCommitKey)
 _OFFSET_VALUES = (OffsetCommitValue, LegacyOffsetCommitValue)
 
 
+@owned_by_loop()
 class GroupState:
     def __init__(
         self,

@@ -47,6 +47,7 @@ from penstock.log.segment import Segment, file_name
 from penstock.log.swap import CLEANED_SUFFIX, abandon_swap, finish_swap, prepare_swap, remove_cleaned
 from penstock.model.errors import KafkaError
 from penstock.model.ids import TopicPartition
+from penstock.model.ownership import owned_by_loop
 
 logger = logging.getLogger("penstock.cleaner")
 
@@ -142,6 +143,7 @@ def dirtiest(candidates: Iterable[LogToClean]) -> LogToClean | None:
     return max(due, key=lambda candidate: candidate.dirty_ratio, default=None)
 
 
+@owned_by_loop()
 class Cleaner:
     """Cleans the logs of a broker, as often as they need it. Several tasks may `run` at once."""
 

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Protocol
 
 from penstock.io.files import Buffer, File, FileSystem
+from penstock.model.ownership import owned_by_loop
 
 DEFAULT_CAPACITY = 512
 
@@ -25,6 +26,7 @@ class Access(Protocol):
     def read(self, path: str, size: int, position: int) -> Buffer: ...
 
 
+@owned_by_loop()
 class Handles:
     """Read-only files that the event loop keeps open: closed segments and indexes of all logs of a directory."""
 
@@ -54,6 +56,7 @@ class Handles:
             self._open.popitem()[1].close()
 
 
+@owned_by_loop()
 class LoopAccess:
     """For the event loop only."""
 

@@ -212,12 +212,16 @@ class TimeIndex(SortedEntries):
 
     def last(self, access: Access) -> tuple[int, int]:
         """(-1, base offset) if there is none."""
-        timestamp, offset = -1, self.base_offset
-        if len(self):
-            timestamp, relative = self._get(len(self) - 1, access)
-            offset += relative
+        timestamp, offset = self.peek(access)
         self._last_timestamp = timestamp
         return timestamp, offset
+
+    def peek(self, access: Access) -> tuple[int, int]:
+        """What `last` gives, on any thread."""
+        if not len(self):
+            return -1, self.base_offset
+        timestamp, relative = self._get(len(self) - 1, access)
+        return timestamp, self.base_offset + relative
 
     def floor(self, timestamp: int, access: Access) -> int:
         """An offset before which every record is older than `timestamp`."""

@@ -33,16 +33,19 @@ from penstock.log.stored import NoRoom, StoredLog
 from penstock.log.transaction_index import AbortedTransaction
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition, Uuid
+from penstock.model.ownership import owned_by_loop
 from penstock.records.batch import (
     CONTROL,
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME,
+    TRANSACTIONAL,
     BatchHeader,
     read_header,
     set_base_offset,
 )
 from penstock.records.control import read_transaction_marker
 from penstock.replication.producers import DAY_MS, ProducerStates
+from penstock.replication.verification import Verification
 from penstock.settings.topic import TopicSettings
 
 logger = logging.getLogger("penstock.log")
@@ -60,6 +63,7 @@ class Appended(NamedTuple):
     """The batch had been appended before; these are its offsets."""
 
 
+@owned_by_loop(shared=("_cut_during_flush", "_epochs_changed"))
 class Log(StoredLog):
     @classmethod
     def open(
@@ -137,10 +141,12 @@ class Log(StoredLog):
         now_ms: int,
         *,
         transaction_version: int = 0,
+        verification: Verification | None = None,
     ) -> Appended:
         """Append one batch that has been validated, patching its offsets and epoch in place.
 
-        `transaction_version` is that of the coordinator that writes a transaction marker.
+        `transaction_version` is that of the coordinator that writes a transaction marker. `verification` shows that a
+        batch of a transaction that is not open here may open it.
         """
         if self._before_append is not None:
             self._before_append()
@@ -148,6 +154,8 @@ class Log(StoredLog):
         if producer_id >= 0:
             if header.attributes & CONTROL:
                 return self._append_marker(batch, header, leader_epoch, now_ms, transaction_version)
+            if header.attributes & TRANSACTIONAL:
+                self.producers.check_verified(header, verification)
             earlier = self.producers.check(header)
             if earlier is not None:
                 _, _, first, last, timestamp = earlier
@@ -256,9 +264,9 @@ class Log(StoredLog):
         set_base_offset(batch, 0, base_offset, leader_epoch)
         try:
             segment.append(batch, size, last_offset, max_timestamp)
-            self._next_offset = last_offset + 1
             if leader_epoch != self._latest_epoch and leader_epoch >= 0:
                 self.assign_epoch(leader_epoch, base_offset)
+            self._next_offset = last_offset + 1  # behind the epoch: `flush`, on its thread, looks at this first
             if position == 0:
                 self._set_active(segment)
         except OSError as error:  # of the write: what follows it does not touch the disk
@@ -324,9 +332,9 @@ class Log(StoredLog):
             self._take_back(segment, size, end)
             raise
         try:
-            self._next_offset = last.last_offset + 1
             if first.leader_epoch >= 0 and first.leader_epoch != self._latest_epoch:
                 self.assign_epoch(first.leader_epoch, first.base_offset)
+            self._next_offset = last.last_offset + 1
             if size == 0:
                 self._set_active(segment)
             position = 0

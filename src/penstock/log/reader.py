@@ -20,6 +20,7 @@ from penstock.log.segments import LogEnd, Segments, Slice, TimestampedOffset
 from penstock.log.transaction_index import AbortedTransaction
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
+from penstock.model.ownership import owned_by_loop
 from penstock.records.batch import CorruptBatch
 from penstock.replication.producers import ProducerStates
 
@@ -29,8 +30,23 @@ Found = TypeVar("Found")
 
 # Each time something must have changed under the reader; more often than that it is not chance.
 _ATTEMPTS = 3
+# What one batch may decompress to when its records are searched; socket.request.max.bytes where that is known.
+DECOMPRESSED_BYTES_MAX = 100 * 1024 * 1024
 
 
+@owned_by_loop(
+    anywhere=(
+        "read",
+        "read_committed",
+        "_read_waiting",
+        "_undisturbed",
+        "offset_for_timestamp",
+        "offset_of_max_timestamp",
+        "_search",
+        "_storage_error",
+    ),
+    shared=("_cut_during_flush", "_epochs_changed"),  # by `flush`
+)
 class ReadableLog:
     """The state that appending and removing change, and everything that only looks at it."""
 
@@ -138,7 +154,7 @@ class ReadableLog:
                 return self._segments.read(
                     offset, max_bytes, max_offset, log_end, at_least_one, self._loop_access, doubted
                 )
-            return self._read_waiting(offset, max_bytes, max_offset, at_least_one)
+            return self._read_waiting(offset, max_bytes, max_offset, at_least_one)[0]
         except NotCached:
             return None
         except CorruptBatch:
@@ -149,13 +165,33 @@ class ReadableLog:
         except CorruptIndex as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
-    def _read_waiting(self, offset: int, max_bytes: int, max_offset: int, at_least_one: bool) -> Slice:
+    def read_committed(
+        self, offset: int, max_bytes: int, max_offset: int, *, at_least_one: bool = True
+    ) -> tuple[Slice, list[AbortedTransaction]]:
+        """On a worker thread: what `read` gives, and the aborted transactions that overlap it. Both are of one moment,
+        whatever retention and compaction do meanwhile."""
+        try:
+            return self._read_waiting(offset, max_bytes, max_offset, at_least_one, with_aborted=True)
+        except CorruptBatch:
+            self.on_corruption()
+            raise
+        except OSError as error:
+            raise self._storage_error("cannot be read", error) from error
+        except CorruptIndex as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+    def _read_waiting(
+        self, offset: int, max_bytes: int, max_offset: int, at_least_one: bool, *, with_aborted: bool = False
+    ) -> tuple[Slice, list[AbortedTransaction]]:
         """The event loop may append, roll or delete meanwhile. So the end of the log, an offset and a position that
         belong together only on the event loop, is not used: where to stop is found by searching for `max_offset`."""
 
-        def read() -> Slice:
+        def read() -> tuple[Slice, list[AbortedTransaction]]:
+            # These first: were they gone when the records are read, those would be, too, and the read fails.
+            aborted = self._segments.aborted_transactions(offset, max_offset) if with_aborted else []
             with OwnAccess(self._files) as access:
-                return self._segments.read(offset, max_bytes, max_offset, None, at_least_one, access, True)
+                found = self._segments.read(offset, max_bytes, max_offset, None, at_least_one, access, True)
+            return found, aborted
 
         for _ in range(_ATTEMPTS):
             try:
@@ -183,13 +219,16 @@ class ReadableLog:
                     return found
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: its segments moved under a read")
 
-    def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
-        """The first record whose timestamp is at least `timestamp`; may wait for the disk."""
-        return self._search(lambda: self._segments.offset_for_timestamp(timestamp, self.log_start_offset))
+    def offset_for_timestamp(
+        self, timestamp: int, *, max_size: int = DECOMPRESSED_BYTES_MAX
+    ) -> TimestampedOffset | None:
+        """The first record whose timestamp is at least `timestamp`. For a worker thread: it reads from the disk, and
+        decompresses up to `max_size` bytes of a batch."""
+        return self._search(lambda: self._segments.offset_for_timestamp(timestamp, self.log_start_offset, max_size))
 
-    def offset_of_max_timestamp(self) -> TimestampedOffset | None:
-        """The first record with the largest timestamp; may wait for the disk."""
-        return self._search(self._segments.offset_of_max_timestamp)
+    def offset_of_max_timestamp(self, *, max_size: int = DECOMPRESSED_BYTES_MAX) -> TimestampedOffset | None:
+        """The first record with the largest timestamp. For a worker thread, too."""
+        return self._search(lambda: self._segments.offset_of_max_timestamp(max_size))
 
     def _search(self, search: Callable[[], TimestampedOffset | None]) -> TimestampedOffset | None:
         try:
@@ -197,6 +236,10 @@ class ReadableLog:
         except CorruptBatch:
             self.on_corruption()
             raise
+        except OSError as error:
+            raise self._storage_error("cannot be searched", error) from error
+        except CorruptIndex as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
     def last_stable_offset(self, high_watermark: int) -> int:
         return max(self.producers.last_stable_offset(high_watermark), self.log_start_offset)

@@ -372,12 +372,24 @@ class Segment:
     # -- timestamps
 
     def load_timestamps(self) -> None:
-        """The largest timestamp and its offset: the last time index entry, and the batches that follow it, as far as
-        they can be read."""
+        """For the event loop: the largest timestamp and its offset."""
         if self._loaded_timestamps:
             return
-        with OwnAccess(self._files) as access, contextlib.suppress(CorruptBatch):
-            timestamp, offset = self.time_index.last(access)
+        with OwnAccess(self._files) as access:
+            timestamp, offset = self._read_on(*self.time_index.last(access), access)
+        self._max_timestamp, self._max_timestamp_offset = timestamp, offset
+        self._loaded_timestamps = True
+
+    def newest(self, access: Access) -> tuple[int, int]:
+        """The same, on any thread, and nothing is remembered of it. While the event loop appends, the offset may be
+        that of the timestamp before."""
+        if self._loaded_timestamps:
+            return self._max_timestamp, self._max_timestamp_offset
+        return self._read_on(*self.time_index.peek(access), access)
+
+    def _read_on(self, timestamp: int, offset: int, access: Access) -> tuple[int, int]:
+        """From the last time index entry to the end, as far as batches can be read."""
+        with contextlib.suppress(CorruptBatch):
             position = self.index.floor(offset, access) if timestamp >= 0 else 0
             while position < self.size:
                 data = access.read(self.path, HEADER_SIZE, position)
@@ -385,8 +397,7 @@ class Segment:
                 if max_timestamp > timestamp:
                     timestamp, offset = max_timestamp, base_offset + delta
                 position += length + LENGTH_OVERHEAD
-        self._max_timestamp, self._max_timestamp_offset = timestamp, offset
-        self._loaded_timestamps = True
+        return timestamp, offset
 
     @property
     def max_timestamp(self) -> int:

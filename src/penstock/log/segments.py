@@ -18,8 +18,9 @@ from penstock.log.recovery import has_fault, rebuild_indexes
 from penstock.log.segment import Segment
 from penstock.log.transaction_index import AbortedTransaction, CorruptTransactionIndex
 from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ownership import owned_by_loop
 from penstock.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, BatchHeader, CorruptBatch, read_header
-from penstock.records.record import Record, iterate_records
+from penstock.records.timestamps import Stamp, iterate_stamps
 
 logger = logging.getLogger("penstock.log")
 
@@ -27,8 +28,8 @@ logger = logging.getLogger("penstock.log")
 _MAX_BOUNDARIES = 64
 # Reads this close to the end of the log are in the page cache: they were written a moment ago.
 _TAIL_BYTES = 4 * 1024 * 1024
-# What one batch may grow to when its records are looked at for their timestamps.
-_MAX_DECOMPRESSED = 1 << 30
+# To find the newest record while others are appended.
+_ATTEMPTS = 3
 
 
 class Slice(NamedTuple):
@@ -54,6 +55,22 @@ class LogEnd(NamedTuple):
     offset: int
 
 
+@owned_by_loop(
+    anywhere=(
+        "copy",
+        "number_of",
+        "read",
+        "_read_bytes",
+        "_locate",
+        "_locate_again",
+        "_limit",
+        "headers",
+        "offset_for_timestamp",
+        "offset_of_max_timestamp",
+        "_stamps",
+        "aborted_transactions",
+    )
+)
 class Segments:
     """The list, and the ends of recent reads, which only the event loop's thread remembers."""
 
@@ -241,40 +258,45 @@ class Segments:
 
     # -- timestamps
 
-    def offset_for_timestamp(self, timestamp: int, log_start_offset: int) -> TimestampedOffset | None:
+    def offset_for_timestamp(self, timestamp: int, log_start_offset: int, max_size: int) -> TimestampedOffset | None:
         """The first record whose timestamp is at least `timestamp`."""
         with OwnAccess(self._files) as access:
             for segment in self._list:
-                if segment.max_timestamp < timestamp:
+                if segment.newest(access)[0] < timestamp:
                     continue
                 start = max(segment.time_index.floor(timestamp, access), log_start_offset)
                 position, _ = segment.find(start, access)
                 while position < segment.size:
                     header = read_header(access.read(segment.path, HEADER_SIZE, position))
                     if header.max_timestamp >= timestamp:
-                        for record in self._records(segment, position, header, access):
-                            if record.timestamp >= timestamp and record.offset >= log_start_offset:
-                                return TimestampedOffset(record.offset, record.timestamp, header.leader_epoch)
+                        for offset, found in self._stamps(segment, position, header, access, max_size):
+                            if found >= timestamp and offset >= log_start_offset:
+                                return TimestampedOffset(offset, found, header.leader_epoch)
                     position += header.length + LENGTH_OVERHEAD
         return None
 
-    def offset_of_max_timestamp(self) -> TimestampedOffset | None:
+    def offset_of_max_timestamp(self, max_size: int) -> TimestampedOffset | None:
         """The first record that has the largest timestamp."""
-        newest = max(self._list, key=lambda segment: segment.max_timestamp)
-        if newest.max_timestamp < 0:
-            return None
         with OwnAccess(self._files) as access:
-            position, _ = newest.find(newest.max_timestamp_offset, access)
-            header = read_header(access.read(newest.path, HEADER_SIZE, position))
-            for record in self._records(newest, position, header, access):
-                if record.timestamp == newest.max_timestamp:
-                    return TimestampedOffset(record.offset, record.timestamp, header.leader_epoch)
+            for _ in range(_ATTEMPTS):
+                by_segment = [(segment.newest(access), segment) for segment in self._list]
+                (timestamp, offset), newest = max(by_segment, key=lambda each: each[0][0])
+                if timestamp < 0:
+                    return None
+                position, _ = newest.find(offset, access)
+                header = read_header(access.read(newest.path, HEADER_SIZE, position))
+                for offset, found in self._stamps(newest, position, header, access, max_size):
+                    if found == timestamp:
+                        return TimestampedOffset(offset, found, header.leader_epoch)
+                # The event loop was appending, and the offset belonged to another timestamp; or the header is wrong.
         return None
 
-    def _records(self, segment: Segment, position: int, header: BatchHeader, access: Access) -> Iterator[Record]:
+    def _stamps(
+        self, segment: Segment, position: int, header: BatchHeader, access: Access, max_size: int
+    ) -> Iterator[Stamp]:
         data = access.read(segment.path, header.size, position)
         segment.verify(data, position)
-        return iterate_records(data, 0, header, max_size=_MAX_DECOMPRESSED)
+        return iterate_stamps(data, header, max_size=max_size)
 
     # -- transactions
 

@@ -39,6 +39,7 @@ from penstock.log.swap import swap_files
 from penstock.log.unsynced import Unsynced, sync_file
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition, Uuid
+from penstock.model.ownership import owned_by_loop
 from penstock.records.batch import CorruptBatch
 from penstock.replication.epochs import LeaderEpochs
 from penstock.replication.producers import ProducerStates
@@ -61,6 +62,7 @@ class NoRoom(KafkaError):
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
 
+@owned_by_loop(anywhere=("flush",), shared=("_cut_during_flush", "_epochs_changed"))
 class StoredLog(ReadableLog):
     def __init__(
         self,

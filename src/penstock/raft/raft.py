@@ -62,6 +62,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from penstock.model.errors import ErrorCode
+from penstock.model.ownership import owned_by_loop
 from penstock.raft.changes import Changes
 from penstock.raft.connections import InFlight
 from penstock.raft.following import Following
@@ -98,6 +99,7 @@ from penstock.raft.voters import Voter, VoterSet
 from penstock.raft.voting import Voting
 
 
+@owned_by_loop()
 class Raft:
     def __init__(
         self,

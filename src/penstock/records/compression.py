@@ -63,6 +63,14 @@ _LZ4_END = b"\x00\x00\x00\x00"
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
+# What the codecs say when the buffer they write into is full: up to there it holds the contents.
+_IS_FULL = "write whole buffer"
+_INTO: dict[int, Callable[[Buffer, bytearray], int]] = {
+    Codec.GZIP: cramjam.gzip.decompress_into,
+    Codec.LZ4: cramjam.lz4.decompress_into,
+    Codec.ZSTD: cramjam.zstd.decompress_into,
+}
+
 _BE_INT = struct.Struct(">i")
 _LE_UINT = struct.Struct("<I")
 
@@ -110,6 +118,28 @@ def decompress(codec: int, data: Buffer, max_size: int) -> bytes:
     raise unknown_codec(codec)
 
 
+def decompress_start(codec: int, data: Buffer, size: int, max_size: int) -> tuple[Buffer, bool]:
+    """The first `size` bytes of the contents, and whether they are all of them.
+
+    Snappy's blocks come whole, up to `max_size`: their contents are at most some twenty times as large as they are.
+    """
+    if codec == Codec.NONE or not data:
+        return data, True
+    if codec == Codec.SNAPPY:
+        return decompress(codec, data, max_size), True
+    decompress_into = _INTO.get(codec)
+    if decompress_into is None:
+        raise unknown_codec(codec)
+    output = bytearray(size)
+    try:
+        written = decompress_into(data, output)
+    except cramjam.DecompressionError as error:
+        if _IS_FULL not in str(error):
+            raise CorruptBatch(f"records do not decompress as {Codec(codec).name.lower()}: {error}") from error
+        return output, False
+    return memoryview(output)[:written], True
+
+
 def unknown_codec(codec: int) -> KafkaError:
     return KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression codec {codec} is unknown")
 
@@ -123,7 +153,7 @@ def _decompress_bounded(
         try:
             written = decompress_into(data, output)
         except cramjam.DecompressionError as error:
-            if "write whole buffer" not in str(error):
+            if _IS_FULL not in str(error):
                 raise CorruptBatch(f"records do not decompress as {Codec(codec).name.lower()}: {error}") from error
         else:
             return bytes(memoryview(output)[:written])

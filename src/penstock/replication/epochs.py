@@ -15,6 +15,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from penstock.model.ownership import owned_by_loop
+
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
 
@@ -24,6 +26,7 @@ class EpochEntry(NamedTuple):
     start_offset: int
 
 
+@owned_by_loop(anywhere=("entries",))  # a copy of them is written by `flush`
 class LeaderEpochs:
     __slots__ = ("_entries",)
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from penstock.model.ownership import owned_by_loop
 from penstock.replication.epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, LeaderEpochs
 
 
@@ -28,6 +29,7 @@ class Truncation(NamedTuple):
     """Whether the logs are the same below `offset`; else the leader must be asked again from there."""
 
 
+@owned_by_loop()
 class FollowerState:
     __slots__ = ("high_watermark", "leader_epoch", "leader_id")
 

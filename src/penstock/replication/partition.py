@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ownership import owned_by_loop
 from penstock.replication.progress import NEVER_MS, NO_BROKER_EPOCH, Follower
 
 Waiter = Callable[[ErrorCode], None]
@@ -61,6 +62,7 @@ class Proposal(NamedTuple):
     removed: frozenset[int]
 
 
+@owned_by_loop()
 class LeaderState:
     __slots__ = (
         "_flush_waiting", "_lag_max_ms", "_min_insync_replicas", "_registered", "_start_offset", "broker_id",

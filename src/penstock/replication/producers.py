@@ -14,7 +14,7 @@ data see nothing at or above the *last stable offset*: the first offset of the o
 marker is not below the high watermark yet.
 
 A leader lets no transaction begin here that its coordinator does not know to be here: see `verification`, and
-`begin_verification` and `check_verified`, which go before `check` for a transactional batch.
+`begin_verification`, when a transactional batch arrives, and `check_verified`, which is part of appending it.
 
 Followers and recovery call `append` and `append_marker` without checking: what is in the log was checked by the leader.
 """
@@ -25,6 +25,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ownership import owned_by_loop
 from penstock.records.batch import MAX_SEQUENCE, NO_SEQUENCE, TRANSACTIONAL, BatchHeader
 from penstock.replication.verification import Verification
 
@@ -79,6 +80,7 @@ class ProducerEntry:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
 
+@owned_by_loop()
 class ProducerStates:
     """The producers of one partition."""
 
@@ -196,9 +198,10 @@ class ProducerStates:
         return verification
 
     def check_verified(self, header: BatchHeader, verification: Verification | None) -> None:
-        """May a transactional batch be appended now that the coordinator agrees? `verification` is what it was asked.
+        """May a transactional batch be appended? Its transaction is open here, or the `verification` that it was given
+        when it arrived still holds: no marker has come since.
 
-        Nothing may be awaited between this and the append.
+        Part of the append itself, so that nothing can happen in between.
         """
         entry = self._entries.get(header.producer_id)
         if entry is not None:

@@ -29,6 +29,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from penstock.model.ownership import as_worker, violations
 from penstock.testing.simulated_network import LOOPBACK, Network
 from penstock.testing.simulated_transport import SimulatedServer, SimulatedTransport
 from penstock.testing.trace import Trace
@@ -124,6 +125,8 @@ class SimulatedLoop(base_events.BaseEventLoop):
         return self._now
 
     def advance(self, seconds: float) -> None:
+        if violations:
+            raise violations.pop()
         if self.watcher is not None:
             self.watcher()
         self._now += seconds
@@ -251,7 +254,8 @@ class SimulatedLoop(base_events.BaseEventLoop):
             return
         self.trace.add("thread", getattr(func, "__qualname__", type(func).__qualname__))
         try:
-            result = func(*args)
+            with as_worker():
+                result = func(*args)
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:  # noqa: BLE001 - it belongs to whoever awaits the future

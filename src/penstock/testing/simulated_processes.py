@@ -8,6 +8,7 @@ import random
 import signal
 from collections.abc import Sequence
 
+from penstock.model.ownership import as_owner
 from penstock.testing.simulated_disk import SimulatedDisk
 from penstock.testing.simulated_mount import Mount, ProcessKilled
 
@@ -34,7 +35,8 @@ class SimulatedProcesses:
                 return -signal.SIGKILL  # the machine went down with the child in it
             mount = Mount(self._disk, operations=operations)
             try:
-                code: int = main(mount, list(arguments))
+                with as_owner():  # of what is in the child's own memory
+                    code: int = main(mount, list(arguments))
             except ProcessKilled:
                 self.deaths += 1
                 return -signal.SIGKILL

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 from penstock.model.decision import Caller, CoordinatorRecord, Decision, Reply, Token
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
+from penstock.model.ownership import owned_by_loop
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from penstock.protocol.messages.add_partitions_to_txn import (
@@ -76,6 +77,7 @@ class MarkersDue(NamedTuple):
     """Of transactions that turned out to have nobody left to be told."""
 
 
+@owned_by_loop()
 class TransactionShard:
     """See the module. `transaction_version` tells the level finalized in the cluster, `offsets_partition` where in
     `__consumer_offsets` a group is at home, `coordinator_epoch` is the leader epoch of the partition."""

@@ -9,13 +9,17 @@ racks are taken into account, the leader sends a consumer to a replica in its ow
 The reply holds at least one whole batch from the first partition that has data, whatever the limits say, so that a
 consumer with a small buffer still makes progress. A partition in error answers the request at once. Otherwise the
 request waits, registered with each of its replicas, until `min_bytes` can be read or `max_wait` is over.
+
+What has left the page cache is read by a thread, which gets a log, offsets and limits (`Cold`): everything else about
+replicas, producers and sessions belongs to the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker import follower_fetch
 from penstock.broker.fetch_sessions import FetchContext, PartitionKey, SessionPartition
@@ -23,7 +27,8 @@ from penstock.broker.leader_hints import hint, not_here
 from penstock.broker.replica import Replica
 from penstock.broker.replica_selector import closest_replica
 from penstock.broker.request import Request
-from penstock.log.log import Log
+from penstock.log.log import Log, Slice
+from penstock.log.transaction_index import AbortedTransaction as Aborted
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.fetch import (
@@ -67,6 +72,28 @@ def handle(node: Node, request: Request, message: FetchRequest) -> FetchResponse
     return Fetch(node, request, message, context).start()
 
 
+class Cold(NamedTuple):
+    """Records of a partition that are not in the page cache: to be read by a thread."""
+
+    data: PartitionData
+    replica: Replica
+    log: Log
+    offset: int
+    max_bytes: int
+    limit: int
+    at_least_one: bool
+    with_aborted: bool
+
+    def read(self) -> tuple[Slice, list[Aborted]] | KafkaError:
+        log, offset, max_bytes, limit = self.log, self.offset, self.max_bytes, self.limit
+        try:
+            if self.with_aborted:
+                return log.read_committed(offset, max_bytes, limit, at_least_one=self.at_least_one)
+            return log.read(offset, max_bytes, limit, at_least_one=self.at_least_one), []
+        except KafkaError as error:
+            return error
+
+
 class Fetch:
     """One fetch request, from its arrival to its answer."""
 
@@ -91,10 +118,10 @@ class Fetch:
         self._sent: list[tuple[Replica, int, int]] = []  # what was read last: bytes and messages
 
     def start(self) -> FetchResponse | None:
-        results = self._read(cached_only=True)
-        if results is None:
+        results, cold = self._read()
+        if cold:
             self._park()
-            self._read_from_disk()
+            self._read_cold(results, cold)
             return None
         if self._is_enough(results) or not self._node.limits.may_park:
             return self._response(results)
@@ -104,25 +131,28 @@ class Fetch:
 
     # -- reading --------------------------------------------------------------------------------------------------
 
-    def _read(self, *, cached_only: bool) -> list[PartitionData] | None:
-        """Every partition once, within the limits; None if that would have to wait for the disk."""
+    def _read(self) -> tuple[list[PartitionData], list[Cold]]:
+        """Every partition once, within the limits; what must be read by a thread has its place in it."""
         left = min(self._message.max_bytes, self._node.settings.fetch_max_bytes)
-        results = []
+        results: list[PartitionData] = []
+        all_cold: list[Cold] = []
         found_data = False
         self._sent = []
         for wanted in self._context.partitions:
-            data = self._read_partition(wanted, left, at_least_one=not found_data, cached_only=cached_only)
-            if data is None:
-                return None
-            if data.records:
+            data, cold = self._read_partition(wanted, left, at_least_one=not found_data)
+            if cold is not None:
+                found_data = True
+                left -= cold.max_bytes
+                all_cold.append(cold)
+            elif data.records:
                 found_data = True
                 left -= len(data.records)
             results.append(data)
-        return results
+        return results, all_cold
 
     def _read_partition(
-        self, wanted: SessionPartition, left: int, *, at_least_one: bool, cached_only: bool
-    ) -> PartitionData | None:
+        self, wanted: SessionPartition, left: int, *, at_least_one: bool
+    ) -> tuple[PartitionData, Cold | None]:
         asked = wanted.request
         try:
             replica = self._replica(wanted)
@@ -139,39 +169,46 @@ class Fetch:
                 records=b"",
             )
             if data.diverging_epoch is not None:
-                return data
+                return data, None
             preferred = self._preferred_replica(replica, offset)
             if preferred is not None:
                 data.preferred_read_replica = preferred
-                return data
+                return data, None
             limit = data.last_stable_offset if self._committed else high_watermark
-            found = log.read(
-                offset,
-                min(asked.partition_max_bytes, left),
-                log.log_end_offset if self._is_debugging else limit,
-                at_least_one=at_least_one,
-                cached_only=cached_only,
-            )
+            if self._is_debugging:
+                limit = log.log_end_offset
+            max_bytes = min(asked.partition_max_bytes, left)
+            found = log.read(offset, max_bytes, limit, at_least_one=at_least_one, cached_only=True)
             if found is None:
-                return None
-            data.records = found.data
-            if found.data:
-                messages = found.next_offset - max(offset, found.first_offset)
-                self._sent.append((replica, len(found.data), messages))
-            if self._committed:
-                data.aborted_transactions = [
-                    AbortedTransaction(producer_id=transaction.producer_id, first_offset=transaction.first_offset)
-                    for transaction in log.aborted_transactions(offset, data.last_stable_offset)
-                ]
-            return data
+                return data, Cold(data, replica, log, offset, max_bytes, limit, at_least_one, self._committed)
+            aborted = log.aborted_transactions(offset, data.last_stable_offset) if self._committed else []
+            self._found(replica, offset, data, found, aborted)
+            return data, None
         except KafkaError as error:
-            if error.code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR):
-                logger.error("fetch from %r partition %d: %s", wanted.topic, asked.partition, error)
-            if error.code == ErrorCode.OFFSET_OUT_OF_RANGE and not self._node.lifecycle.is_surely_alive:
-                # Another may lead by now, and have that offset. A client that is told it is out of range may begin
-                # anew, at the other end of the log.
-                return follower_fetch.refusal(asked.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            return follower_fetch.refusal(asked.partition, error.code)
+            return self._refusal(wanted, error), None
+
+    def _found(
+        self, replica: Replica, offset: int, data: PartitionData, found: Slice, aborted: Sequence[Aborted]
+    ) -> None:
+        data.records = found.data
+        if found.data:
+            messages = found.next_offset - max(offset, found.first_offset)
+            self._sent.append((replica, len(found.data), messages))
+        if self._committed:
+            data.aborted_transactions = [
+                AbortedTransaction(producer_id=transaction.producer_id, first_offset=transaction.first_offset)
+                for transaction in aborted
+            ]
+
+    def _refusal(self, wanted: SessionPartition, error: KafkaError) -> PartitionData:
+        partition, code = wanted.request.partition, error.code
+        if code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR):
+            logger.error("fetch from %r partition %d: %s", wanted.topic, partition, error)
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE and not self._node.lifecycle.is_surely_alive:
+            # Another may lead by now, and have that offset. A client that is told it is out of range may begin anew, at
+            # the other end of the log.
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return follower_fetch.refusal(partition, code)
 
     def _replica(self, wanted: SessionPartition) -> Replica:
         replicas = self._node.replicas
@@ -248,37 +285,51 @@ class Fetch:
         return self._bytes_missing <= 0
 
     def wake(self) -> None:
-        if self._is_done or self._is_reading:
-            return
-        results = self._read(cached_only=True)
-        if results is None:
-            self._read_from_disk()
-        elif self._is_enough(results):
-            self._finish(results)
+        self._look_again(is_over=False)
 
     def _expire(self) -> None:
+        self._look_again(is_over=True)
+
+    def _look_again(self, *, is_over: bool) -> None:
         if self._is_done or self._is_reading:
             return
-        results = self._read(cached_only=True)
-        if results is None:
-            self._read_from_disk()
-        else:
+        results, cold = self._read()
+        if cold:
+            self._read_cold(results, cold)
+        elif self._is_enough(results) or is_over:
             self._finish(results)
 
-    def _read_from_disk(self) -> None:
-        """The data left the page cache: read it in a thread, and answer with whatever there is."""
+    def _read_cold(self, results: list[PartitionData], cold: list[Cold]) -> None:
+        """Data left the page cache: a thread reads it, and the answer is whatever there is then."""
         self._is_reading = True
-        future = self._node.loop.run_in_executor(None, lambda: self._read(cached_only=False))
-        future.add_done_callback(self._was_read)
+        future = self._node.loop.run_in_executor(None, lambda: [each.read() for each in cold])
+        future.add_done_callback(lambda done: self._was_read(results, cold, done))
 
-    def _was_read(self, future: asyncio.Future[list[PartitionData] | None]) -> None:
+    def _was_read(
+        self,
+        results: list[PartitionData],
+        cold: list[Cold],
+        future: asyncio.Future[list[tuple[Slice, list[Aborted]] | KafkaError]],
+    ) -> None:
         if self._is_done or future.cancelled():
             return
         if future.exception() is not None:
             logger.error("a fetch from disk failed", exc_info=future.exception())
             self._request.connection.abort()
             return
-        self._finish(future.result() or [])
+        refused: dict[int, KafkaError] = {}
+        for each, outcome in zip(cold, future.result(), strict=True):
+            if isinstance(outcome, KafkaError):
+                refused[id(each.data)] = outcome
+            else:
+                found, aborted = outcome
+                self._found(each.replica, each.offset, each.data, found, aborted)
+        self._finish(
+            [
+                self._refusal(wanted, refused[id(data)]) if id(data) in refused else data
+                for wanted, data in zip(self._context.partitions, results, strict=True)
+            ]
+        )
 
     def _finish(self, results: list[PartitionData]) -> None:
         self._forget()

@@ -5,15 +5,22 @@ bounds of tiered storage, which here is never used.
 
 Only the leader answers, except to a debugging client. Right after an election it may not know yet how far the records
 that its predecessor told of reach; until it does, the latest offset is not available rather than seem to go back.
+
+A search by time looks into batches, and runs on a thread (`searches`); the request waits for all of its searches.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.leader_hints import not_here
 from penstock.broker.replica import Replica
 from penstock.broker.request import Request
+from penstock.broker.searches import Search
+from penstock.log.log import Log, TimestampedOffset
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.list_offsets import (
@@ -53,9 +60,15 @@ NOT_AVAILABLE_SINCE = 5
 READ_COMMITTED = 1
 DEBUGGING_CONSUMER = -2
 
+logger = logging.getLogger("penstock.list_offsets")
 
-def handle(node: Node, request: Request, message: ListOffsetsRequest) -> ListOffsetsResponse:
+
+Found = TimestampedOffset | None
+
+
+def handle(node: Node, request: Request, message: ListOffsetsRequest) -> ListOffsetsResponse | None:
     response = ListOffsetsResponse()
+    searches: list[Search[Found]] = []
     seen: set[tuple[str, int]] = set()
     duplicated: set[tuple[str, int]] = set()
     for topic in message.topics:
@@ -76,6 +89,11 @@ def handle(node: Node, request: Request, message: ListOffsetsRequest) -> ListOff
                 if replica is None:
                     raise not_here(node, topic.name, index)
                 answer = _look_up(replica, partition, message, request.version)
+                if isinstance(answer, ByTime):
+                    place = ListOffsetsPartitionResponse()
+                    work = _search(replica.log, partition.timestamp, node.settings.socket_request_max_bytes)
+                    searches.append(Search(work, partial(_found, place, answer, request.version)))
+                    answer = place
             except KafkaError as error:
                 answer = ListOffsetsPartitionResponse(error_code=error.code)
             answer.partition_index = index
@@ -83,12 +101,54 @@ def handle(node: Node, request: Request, message: ListOffsetsRequest) -> ListOff
                 answer.leader_epoch = -1
             result.partitions.append(answer)
         response.topics.append(result)
-    return response
+    if not searches:
+        return response
+    _search_all(node, request, response, searches)
+    return None
+
+
+def _search_all(node: Node, request: Request, response: ListOffsetsResponse, searches: list[Search[Found]]) -> None:
+    give_up: list[Callable[[], None]] = []
+    answer = request.park(on_lost=lambda: give_up[0]())
+
+    def failed(error: BaseException) -> None:
+        logger.error("a search by time failed", exc_info=error)
+        request.connection.abort()
+
+    give_up.append(node.searches.run(searches, lambda: answer(response), failed))
+
+
+class ByTime(NamedTuple):
+    """The log has to be searched; what is found counts only below `end`."""
+
+    end: int
+    is_known: bool
+
+
+def _search(log: Log, timestamp: int, max_size: int) -> Callable[[], Found]:
+    if timestamp == MAX_TIMESTAMP:
+        return lambda: log.offset_of_max_timestamp(max_size=max_size)
+    return lambda: log.offset_for_timestamp(timestamp, max_size=max_size)
+
+
+def _found(answer: ListOffsetsPartitionResponse, asked: ByTime, version: int, found: Found | KafkaError) -> None:
+    if isinstance(found, KafkaError):
+        answer.error_code = found.code
+    elif found is not None and found.offset < asked.end:
+        answer.offset, answer.timestamp = found.offset, found.timestamp
+        if version >= LEADER_EPOCHS_SINCE:
+            answer.leader_epoch = found.leader_epoch
+    elif found is not None and not asked.is_known:
+        answer.error_code = _not_available(version)
+
+
+def _not_available(version: int) -> ErrorCode:
+    return ErrorCode.OFFSET_NOT_AVAILABLE if version >= NOT_AVAILABLE_SINCE else ErrorCode.LEADER_NOT_AVAILABLE
 
 
 def _look_up(
     replica: Replica, partition: ListOffsetsPartition, message: ListOffsetsRequest, version: int
-) -> ListOffsetsPartitionResponse:
+) -> ListOffsetsPartitionResponse | ByTime:
     log = replica.log
     timestamp = partition.timestamp
     if message.replica_id == DEBUGGING_CONSUMER:
@@ -102,26 +162,16 @@ def _look_up(
     else:
         end = replica.last_stable_offset if message.isolation_level == READ_COMMITTED else replica.high_watermark
         is_known = replica.leader is None or replica.leader.is_settled
-    not_available = KafkaError(
-        ErrorCode.OFFSET_NOT_AVAILABLE if version >= NOT_AVAILABLE_SINCE else ErrorCode.LEADER_NOT_AVAILABLE
-    )
     if timestamp == LATEST:
         if not is_known:
-            raise not_available
+            raise KafkaError(_not_available(version))
         return ListOffsetsPartitionResponse(offset=end, leader_epoch=replica.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
         return ListOffsetsPartitionResponse(offset=start, leader_epoch=_epoch_at(replica, start))
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return ListOffsetsPartitionResponse()  # nothing is ever tiered
-    found = log.offset_of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
-    if found is None:
-        return ListOffsetsPartitionResponse()
-    if found.offset >= end:
-        if not is_known:
-            raise not_available
-        return ListOffsetsPartitionResponse()
-    return ListOffsetsPartitionResponse(offset=found.offset, timestamp=found.timestamp, leader_epoch=found.leader_epoch)
+    return ByTime(end, is_known)
 
 
 def _epoch_at(replica: Replica, offset: int) -> int:

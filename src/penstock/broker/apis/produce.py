@@ -170,19 +170,19 @@ class Produce:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         self._check_replicas(replica)
         checked = validate_produce(batch, header, replica.log.settings, self._now_ms, api_version=self._request.version)
+        verification = None
         if header.is_transactional:
             verification = self._begin_verification(replica, header)
-            if verification is not None and self._is_known(replica, header):
-                replica.log.producers.check_verified(header, verification)
-            elif verification is not None:
+            if verification is not None and self._must_ask and not self._is_known(replica, header):
                 entry = Unverified(replica, bytearray(batch), header, checked is None, answer, verification)
                 self._unverified.append(entry)
                 self._pending[id(answer)] = answer
                 return
         if checked is None:
-            self._rewrite(replica, bytearray(batch), header, answer)
+            self._rewrite(replica, bytearray(batch), header, answer, verification)
         else:
-            self._appended(replica, replica.append(batch, checked, self._now_ms), answer)
+            appended = replica.append(batch, checked, self._now_ms, verification=verification)
+            self._appended(replica, appended, answer)
 
     def _check_replicas(self, replica: Replica) -> None:
         leader = replica.leader_of(ANY_EPOCH)
@@ -212,13 +212,16 @@ class Produce:
     # -- transactions -----------------------------------------------------------------------------------------------
 
     def _begin_verification(self, replica: Replica, header: BatchHeader) -> Verification | None:
-        """What the coordinator has to be asked before this batch is appended; None if nothing."""
+        """What this batch shows when it is appended; None if its transaction is open here."""
+        version = produce_support(self._request.version).transaction_version
+        return replica.log.producers.begin_verification(header, self._now_ms, transaction_version=version)
+
+    @property
+    def _must_ask(self) -> bool:
+        """Whether the coordinator is asked about the first batch of a transaction, or its producer believed. A marker
+        ends what the producer said either way."""
         support = produce_support(self._request.version)
-        if not support.adds and not self._node.settings.transaction_partition_verification_enable:
-            return None
-        return replica.log.producers.begin_verification(
-            header, self._now_ms, transaction_version=support.transaction_version
-        )
+        return support.adds or self._node.settings.transaction_partition_verification_enable
 
     def _is_known(self, replica: Replica, header: BatchHeader) -> bool:
         """Whether the coordinator is this broker, and sees the partition in the transaction already."""
@@ -267,22 +270,27 @@ class Produce:
         self._node.wakeups.run()
 
     def _append_verified(self, entry: Unverified, code: ErrorCode) -> None:
-        replica, header = entry.replica, entry.header
+        replica, verification = entry.replica, entry.verification
         if code != ErrorCode.NONE:
             told = produce_error(code, produce_support(self._request.version))
             raise KafkaError(told, f"the transaction coordinator says {code.name}")
-        replica.log.producers.check_verified(header, entry.verification)
         self._check_replicas(replica)
         if entry.must_be_rewritten:
-            self._rewrite(replica, entry.batch, header, entry.answer)
+            self._rewrite(replica, entry.batch, entry.header, entry.answer, verification)
             return
-        appended = replica.append(memoryview(entry.batch), read_header(entry.batch), self._now_ms)
+        header = read_header(entry.batch)
+        appended = replica.append(memoryview(entry.batch), header, self._now_ms, verification=verification)
         self._appended(replica, appended, entry.answer)
 
     # -- the slower ways --------------------------------------------------------------------------------------------
 
     def _rewrite(
-        self, replica: Replica, batch: bytearray, header: BatchHeader, answer: PartitionProduceResponse
+        self,
+        replica: Replica,
+        batch: bytearray,
+        header: BatchHeader,
+        answer: PartitionProduceResponse,
+        verification: Verification | None,
     ) -> None:
         """The records must be looked at: in a thread, then append what comes of it."""
         self._pending[id(answer)] = answer
@@ -302,7 +310,8 @@ class Produce:
             try:
                 rewritten = future.result()
                 self._check_replicas(replica)
-                appended = replica.append(memoryview(rewritten), read_header(rewritten), self._now_ms)
+                header = read_header(rewritten)
+                appended = replica.append(memoryview(rewritten), header, self._now_ms, verification=verification)
                 self._appended(replica, appended, answer)
             except KafkaError as error:
                 self._failed(replica.topic_partition.topic, answer, error)

@@ -26,6 +26,7 @@ from penstock.protocol.messages.txn_offset_commit import (
 )
 from penstock.records.batch import read_header
 from penstock.records.builder import build_batch
+from penstock.replication.verification import Verification
 from penstock.security.authorizer import Operation, group_resource, topic_resource, transactional_id_resource
 from penstock.transactions.asking import txn_offset_commit_error, txn_offset_commit_support
 
@@ -106,17 +107,16 @@ class _Commit:
             return
         producers = replica.log.producers
         header = read_header(build_batch((), producer_id=message.producer_id, producer_epoch=message.producer_epoch))
-        verification = None
-        if self._support.adds or node.settings.transaction_partition_verification_enable:
-            try:
-                verification = producers.begin_verification(
-                    header, node.clock.now_ms(), transaction_version=self._support.transaction_version
-                )
-            except KafkaError as error:
-                self._refuse(error.code)
-                return
-        if verification is None:
-            self._commit()
+        try:
+            verification = producers.begin_verification(
+                header, node.clock.now_ms(), transaction_version=self._support.transaction_version
+            )
+        except KafkaError as error:
+            self._refuse(error.code)
+            return
+        is_asked = self._support.adds or node.settings.transaction_partition_verification_enable
+        if verification is None or not is_asked:
+            self._commit(verification)
             return
 
         def verified(errors: Mapping[TopicPartition, ErrorCode]) -> None:
@@ -124,12 +124,7 @@ class _Commit:
             if code != ErrorCode.NONE:
                 self._refuse(txn_offset_commit_error(code, self._support))
                 return
-            try:
-                producers.check_verified(header, verification)
-            except KafkaError as error:
-                self._refuse(error.code)
-                return
-            self._commit()
+            self._commit(verification)
 
         node.coordinators.verification.ask(
             message.transactional_id,
@@ -140,7 +135,7 @@ class _Commit:
             done=verified,
         )
 
-    def _commit(self) -> None:
+    def _commit(self, verification: Verification | None) -> None:
         message = self._message
         caller = caller_of(self._request)
         self._node.coordinators.groups.submit(
@@ -148,7 +143,7 @@ class _Commit:
             lambda shard, token, now_ms: shard.txn_offset_commit(message, token, caller, now_ms),
             Waiting(self._done, lambda code: _refusal(message.topics, code)),
             writes=True,
-            producer=Producer(message.producer_id, message.producer_epoch),
+            producer=Producer(message.producer_id, message.producer_epoch, verification),
         )
 
     def _refuse(self, code: ErrorCode) -> None:

@@ -16,6 +16,7 @@ from penstock.broker.replica import Replica
 from penstock.io.clock import Clock
 from penstock.model.decision import Decision
 from penstock.model.errors import ErrorCode
+from penstock.model.ownership import owned_by_loop
 
 if TYPE_CHECKING:
     from penstock.broker.node import Node
@@ -26,6 +27,7 @@ logger = logging.getLogger("penstock.coordinator")
 RESIGNED_SECONDS: Final = 10.0
 
 
+@owned_by_loop()
 class Coordinator(Generic[ShardT]):
     def __init__(
         self,

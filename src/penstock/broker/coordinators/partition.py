@@ -29,10 +29,12 @@ from penstock.broker.coordinators.shard import NO_PRODUCER, Operation, ShardT, W
 from penstock.broker.replica import Replica
 from penstock.model.decision import CoordinatorRecord, Decision, Reply
 from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ownership import owned_by_loop
 from penstock.records.batch import HEADER_SIZE, read_header
 from penstock.records.builder import NewRecord, build_batch
 from penstock.records.control import build_transaction_marker
 from penstock.replication.partition import LeaderState
+from penstock.replication.verification import Verification
 
 if TYPE_CHECKING:
     from penstock.broker.coordinators.coordinator import Coordinator
@@ -72,6 +74,8 @@ class Producer(NamedTuple):
 
     producer_id: int
     producer_epoch: int
+    verification: Verification | None = None
+    """What the transaction coordinator was asked; None if the transaction was open here."""
 
 
 class Marker(NamedTuple):
@@ -92,6 +96,7 @@ class _Owed(NamedTuple):
     replies: Sequence[Reply]
 
 
+@owned_by_loop()
 class CoordinatorPartition(Generic[ShardT]):
     def __init__(self, coordinator: Coordinator[ShardT], replica: Replica, leader: LeaderState) -> None:
         self.replica = replica
@@ -321,7 +326,7 @@ class CoordinatorPartition(Generic[ShardT]):
             transactional=True,
         )
         try:
-            self._append(batch, now_ms)
+            self._append(batch, now_ms, verification=producer.verification)
         except KafkaError as error:
             self._refuse(decision.replies, told_to_clients(error.code))
             return False
@@ -357,10 +362,17 @@ class CoordinatorPartition(Generic[ShardT]):
         except KafkaError as error:
             self._append_failed(error)
 
-    def _append(self, batch: bytearray, now_ms: int, transaction_version: int = 0) -> None:
+    def _append(
+        self, batch: bytearray, now_ms: int, transaction_version: int = 0, verification: Verification | None = None
+    ) -> None:
         self._check_writable()
-        header = read_header(batch)
-        self.replica.append(memoryview(batch), header, now_ms, transaction_version=transaction_version)
+        self.replica.append(
+            memoryview(batch),
+            read_header(batch),
+            now_ms,
+            transaction_version=transaction_version,
+            verification=verification,
+        )
 
     # -- replies ----------------------------------------------------------------------------------------------------
 

@@ -73,6 +73,7 @@ PROPERTIES = {
 
 class ClusterStory:
     properties: Mapping[str, str] = PROPERTIES
+    topic_configs: Mapping[str, str] = {}
 
     def __init__(
         self, loop: SimulatedLoop, seed: int, *, rounds: int = ROUNDS, misfortunes: Sequence[str] = MISFORTUNES
@@ -122,6 +123,7 @@ class ClusterStory:
             "internal.segment.bytes": self.chance.choice(("3000", "20000", "1000000")),
             "message.timestamp.after.max.ms": str(10**12),
             **({"flush.messages": "1"} if self.flushes else {}),
+            **self.topic_configs,
         }
         topic = CreatableTopic(
             name=TOPIC,

@@ -18,13 +18,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from penstock.metadata.partition import Partition
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from penstock.records.compression import Codec
 from penstock.testing.simulated_loop import SimulatedLoop
 from penstock.testing.simulation import cluster_story
 from penstock.testing.simulation.cluster_story import REPLICAS, TOPIC, ClusterStory
@@ -40,12 +41,12 @@ from penstock.testing.simulation.story import Outcome, Violation
 EVENTS = (
     "commits", "commits of members", "commits too late", "groups deleted", "generations", "members fenced",
     "members left", "members vanished", "members hung", "transactions committed", "transactions aborted",
-    "transactions given up", "transactions left open", "producers vanished", "producers taken for dead",
-    "zombies refused", "committed records read", "refused", "connections lost", "coordinators moved", "shards dropped",
-    "truncations", "compactions", "process crashes", "clean stops", "power losses", "power losses everywhere",
-    "full disks", "disks full by blocks", "aborts without room", "broken disks", "states compared",
-    "symmetric partitions", "one-way partitions", "messages delayed", "slow disks",
-    "clock jumps", "controllers lost", "in sync again", "offsets checked",
+    "transactions given up", "transactions left open", "transactions cut short", "batches too late",
+    "producers vanished", "producers taken for dead", "zombies refused", "committed records read", "refused",
+    "connections lost", "coordinators moved", "shards dropped", "truncations", "compactions", "process crashes",
+    "clean stops", "power losses", "power losses everywhere", "full disks", "disks full by blocks",
+    "aborts without room", "broken disks", "states compared", "symmetric partitions", "one-way partitions",
+    "messages delayed", "slow disks", "clock jumps", "controllers lost", "in sync again", "offsets checked",
 )  # fmt: skip
 MISFORTUNES = (
     "kill", "kill", "kill", "stop", "lose_power", "lose_power", "fill_disk", "break_disk", "refuse_aborts",
@@ -54,6 +55,22 @@ MISFORTUNES = (
 )  # fmt: skip
 INTERNAL_TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE)
 INTERNAL_PARTITIONS = 2
+
+
+class Rewriting(NamedTuple):
+    """What of a topic's settings makes a broker decode what producers send in `codec`, in a thread, before it is
+    appended."""
+
+    configs: Mapping[str, str]
+    codec: Codec = Codec.NONE
+
+
+REWRITING = (
+    Rewriting({}),
+    Rewriting({"compression.type": "gzip"}),
+    Rewriting({"compression.type": "uncompressed"}, Codec.LZ4),
+    Rewriting({"cleanup.policy": "compact"}, Codec.SNAPPY),
+)
 UNDECIDED_S = 25.0  # in which transactions have timed out that were left open
 PROPERTIES = {
     **cluster_story.PROPERTIES,
@@ -99,9 +116,11 @@ class CoordinatorStory(ClusterStory):
             SimulatedGroup(asking, "classic", count, members=3, classic=True),
             SimulatedGroup(asking, "consumer", count, members=3, classic=False),
         ]
+        rewriting = random.Random(f"{seed}/rewriting").choice(REWRITING)
+        self.topic_configs = rewriting.configs
         self.writers = [
-            TransactionalWriter(asking, "new", count, NEW),
-            TransactionalWriter(asking, "old", count, OLD),
+            TransactionalWriter(asking, "new", count, NEW, rewriting.codec),
+            TransactionalWriter(asking, "old", count, OLD, rewriting.codec),
         ]
         self.outcomes = {writer.name: writer.outcomes for writer in self.writers}
         self.readers = [CommittedReader(asking, index, self.outcomes) for index in range(count)]

@@ -2,7 +2,8 @@
 
 Each transaction writes its number to all partitions of the topic, and commits it as its group's offset. Producers are
 of transaction version 2, or older ones that announce what they will write to. Some vanish in the middle of it, and some
-are taken for dead: when another has their place already they go on with what they were about to do.
+are taken for dead: when another has their place already they go on with what they were about to do. Older ones also
+abort while a batch is still on its way, or being rewritten by its broker.
 
 - `NoAbortedRecord`: whoever reads committed data sees nothing of a transaction that was aborted, or is open.
 - `AllOrNothing`: what a producer was told became of its transaction is what all partitions have.
@@ -28,6 +29,7 @@ from penstock.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from penstock.records.batch import iterate_headers
+from penstock.records.compression import Codec
 from penstock.records.control import read_transaction_marker
 from penstock.records.record import iterate_records
 from penstock.testing import requests
@@ -68,7 +70,9 @@ class Step(NamedTuple):
 
 
 class TransactionalWriter:
-    def __init__(self, clients: CoordinatorClients, name: str, partitions: int, dialect: Dialect) -> None:
+    def __init__(
+        self, clients: CoordinatorClients, name: str, partitions: int, dialect: Dialect, codec: int = Codec.NONE
+    ) -> None:
         self._clients = clients
         self._dialect = dialect
         self._partitions = range(partitions)
@@ -77,6 +81,7 @@ class TransactionalWriter:
         self._coordinator = Place(TRANSACTION, name)
         self._producer = NOBODY
         self._first_numbers: dict[tuple[int, int], int] = {}
+        self._codec = codec
         self._zombies: list[asyncio.Task[None]] = []
         self.outcomes: dict[int, bool | None] = {}  # None: nobody knows
 
@@ -115,6 +120,9 @@ class TransactionalWriter:
         commits = with_offset and chance.random() < 0.7
         steps = self._steps(number, self._producer, with_offset)
         end = Step(self._coordinator, self._end(self._producer, commits=commits))
+        if self._dialect.announces and chance.random() < 0.15:
+            await self._cut_short(steps)
+            return
         stops_at = chance.randrange(len(steps) + 1) if chance.random() < 0.2 else None
         for position, (place, ask) in enumerate(steps):
             if position == stops_at:
@@ -146,6 +154,22 @@ class TransactionalWriter:
         clients.events["producers taken for dead"] += 1
         self._producer = await self._initialize()
         self._zombies.append(asyncio.create_task(self._haunt(number, left)))
+
+    async def _cut_short(self, steps: list[Step]) -> None:
+        """A batch takes longer than the producer has time for: it aborts under the same epoch, and begins anew."""
+        clients = self._clients
+        last = clients.chance.choice([number for number, step in enumerate(steps) if step.place.kind == PARTITION])
+        for place, ask in steps[:last]:
+            await clients.until_answered(place, ask)
+        self._zombies.append(asyncio.create_task(self._send_late(*steps[last])))
+        await asyncio.sleep(clients.chance.choice((0.001, 0.02, 0.2)))
+        await clients.until_answered(self._coordinator, self._end(self._producer, commits=False))
+        clients.events["transactions cut short"] += 1
+        self._producer = NOBODY
+
+    async def _send_late(self, place: Place, ask: Ask) -> None:
+        if (await self._clients.attempt(place, ask)).code is ErrorCode.INVALID_TXN_STATE:
+            self._clients.events["batches too late"] += 1
 
     async def _leave_open(self, number: int) -> None:
         """The last transaction, which has to time out."""
@@ -191,6 +215,8 @@ class TransactionalWriter:
         async def ask(client: Client) -> tuple[ErrorCode, None]:
             data = requests.batch(
                 f"{self.name}:{number}",
+                key=f"{self.name}:{number}".encode(),
+                codec=self._codec,
                 timestamp=self._clients.now_ms(),
                 producer_id=producer[0],
                 producer_epoch=producer[1],

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
+from penstock.model.ownership import enforce
 from penstock.testing.simulated_loop import SimulatedLoop
 from penstock.testing.simulation.story import Outcome
 
@@ -25,6 +26,7 @@ class Program(Protocol):
 
 
 def play_on_loop(seed: int, make: Callable[[SimulatedLoop], Program]) -> Outcome:
+    enforce()
     with asyncio.Runner(loop_factory=lambda: SimulatedLoop(seed)) as runner:
         loop = runner.get_loop()
         assert isinstance(loop, SimulatedLoop)

@@ -1,0 +1,79 @@
+"""Searches through the records of a log: off the event loop, one at a time.
+
+A search may have to decompress a batch, and what that takes in memory and time is not in proportion to the request that
+asks for it. So one is under way at any time, on one thread; the others stay free for flushes. Requests take turns, each
+with its next search, so that one with thousands of them holds up nobody else for longer than a search takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from penstock.model.errors import KafkaError
+from penstock.model.ownership import owned_by_loop
+
+Found = TypeVar("Found")
+
+
+class Search(NamedTuple, Generic[Found]):
+    work: Callable[[], Found]
+    """On a worker thread."""
+    done: Callable[[Found | KafkaError], None]
+
+
+class _Asked(NamedTuple):
+    """The searches of one request."""
+
+    searches: deque[Search[Any]]
+    all_done: Callable[[], None]
+    failed: Callable[[BaseException], None]
+
+
+@owned_by_loop()
+class Searches:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._asked: deque[_Asked] = deque()
+        self._is_busy = False
+
+    def run(
+        self, searches: Sequence[Search[Any]], all_done: Callable[[], None], failed: Callable[[BaseException], None]
+    ) -> Callable[[], None]:
+        """Carry out the searches, at least one, and say when all are done. `failed` where one ends in an error that is
+        a defect of ours; the rest is given up. So it is when somebody calls what this returns."""
+        asked = _Asked(deque(searches), all_done, failed)
+        self._asked.append(asked)
+        if not self._is_busy:
+            self._next()
+        return asked.searches.clear
+
+    def _next(self) -> None:
+        while self._asked:
+            asked = self._asked.popleft()
+            if asked.searches:
+                self._begin(asked, asked.searches.popleft())
+                return
+
+    def _begin(self, asked: _Asked, search: Search[Any]) -> None:
+        self._is_busy = True
+        future = self._loop.run_in_executor(None, search.work)
+        future.add_done_callback(lambda done: self._finished(asked, search, done))
+
+    def _finished(self, asked: _Asked, search: Search[Any], future: asyncio.Future[Any]) -> None:
+        self._is_busy = False
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is not None and not isinstance(error, KafkaError):
+            asked.failed(error)
+        else:
+            search.done(future.result() if error is None else error)
+            if asked.searches:
+                self._asked.append(asked)
+            else:
+                asked.all_done()
+        if not self._is_busy:
+            self._next()
