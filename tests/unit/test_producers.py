@@ -4,7 +4,7 @@ import pytest
 
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.records.batch import CONTROL, MAX_SEQUENCE, TRANSACTIONAL, BatchHeader
-from penstock.replication.producers import ProducerEntry, ProducerStates
+from penstock.replication.producers import REFUSAL_KEPT_MS, ProducerEntry, ProducerStates
 from penstock.replication.verification import Verification
 
 NOW = 1_000_000
@@ -278,3 +278,35 @@ def test_what_is_never_verified_is_forgotten() -> None:
     assert states.begin_verification(transactional(0), NOW) is first
     states.expire(NOW + DAY_MS)
     assert states.begin_verification(transactional(0), NOW) is not first
+
+
+def test_what_was_sent_behind_a_refused_batch_waits_for_it() -> None:
+    partition = Partition()
+    storage, replicas = ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS
+    # Nothing is known of the producer, who may start anywhere, but not behind what it was refused.
+    partition.states.refuse(header(0), storage, NOW)
+    partition.states.refuse(header(1), replicas, NOW)
+    assert partition.refuse(header(1)) is storage
+    assert partition.refuse(header(2)) is storage
+    assert [partition.send(header(sequence)) for sequence in (0, 1, 2)] == [0, 1, 2]
+    # A repetition of what is in the log may be refused, too.
+    partition.states.refuse(header(2), replicas, NOW)
+    assert partition.refuse(header(3)) is replicas
+    assert partition.send(header(1)) == 1
+    assert [partition.send(header(sequence)) for sequence in (2, 3)] == [2, 3]
+    # Others, and the same producer in a new epoch, are not concerned.
+    partition.states.refuse(header(4), storage, NOW)
+    assert partition.send(header(0, producer_id=8)) == 4
+    assert partition.send(header(0, epoch=1)) == 5
+    assert partition.send(header(1, epoch=1)) == 6
+
+
+def test_refusals_wrap_around_outlive_a_rebuilt_log_and_are_forgotten_in_time() -> None:
+    partition = Partition()
+    partition.states.refuse(header(MAX_SEQUENCE), ErrorCode.KAFKA_STORAGE_ERROR, NOW)
+    partition.states.clear()
+    assert partition.refuse(header(0)) is ErrorCode.KAFKA_STORAGE_ERROR
+    partition.states.expire(NOW + REFUSAL_KEPT_MS - 1)
+    assert partition.refuse(header(0)) is ErrorCode.KAFKA_STORAGE_ERROR
+    partition.states.expire(NOW + REFUSAL_KEPT_MS)
+    assert partition.send(header(0)) == 0

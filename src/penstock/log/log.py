@@ -148,25 +148,30 @@ class Log(StoredLog):
         `transaction_version` is that of the coordinator that writes a transaction marker. `verification` shows that a
         batch of a transaction that is not open here may open it.
         """
-        if self._before_append is not None:
-            self._before_append()
         producer_id = header.producer_id
-        if producer_id >= 0:
-            if header.attributes & CONTROL:
-                return self._append_marker(batch, header, leader_epoch, now_ms, transaction_version)
-            if header.attributes & TRANSACTIONAL:
-                self.producers.check_verified(header, verification)
-            earlier = self.producers.check(header)
-            if earlier is not None:
-                _, _, first, last, timestamp = earlier
-                if self._settings.message_timestamp_type != "LogAppendTime":
-                    timestamp = -1
-                return Appended(first, last, timestamp, self.log_start_offset, True)
-        base_offset = self._next_offset
-        last_offset = base_offset + header.last_offset_delta
-        max_timestamp = header.max_timestamp
-        size = header.length + LENGTH_OVERHEAD
-        self._write(batch, size, base_offset, last_offset, max_timestamp, leader_epoch, now_ms)
+        try:
+            if self._before_append is not None:
+                self._before_append()
+            if producer_id >= 0:
+                if header.attributes & CONTROL:
+                    return self._append_marker(batch, header, leader_epoch, now_ms, transaction_version)
+                if header.attributes & TRANSACTIONAL:
+                    self.producers.check_verified(header, verification)
+                earlier = self.producers.check(header)
+                if earlier is not None:
+                    _, _, first, last, timestamp = earlier
+                    if self._settings.message_timestamp_type != "LogAppendTime":
+                        timestamp = -1
+                    return Appended(first, last, timestamp, self.log_start_offset, True)
+            base_offset = self._next_offset
+            last_offset = base_offset + header.last_offset_delta
+            max_timestamp = header.max_timestamp
+            size = header.length + LENGTH_OVERHEAD
+            self._write(batch, size, base_offset, last_offset, max_timestamp, leader_epoch, now_ms)
+        except KafkaError as error:
+            if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                self.producers.refuse(header, error.code, now_ms)
+            raise
         if producer_id >= 0:
             try:
                 self.producers.append(header, base_offset, now_ms)

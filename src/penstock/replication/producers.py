@@ -7,7 +7,11 @@ of the first time if it repeats one of the five, and refused otherwise. Laws:
 - sequences wrap from 2^31-1 to 0;
 - a higher epoch starts over at sequence 0, a lower one is refused (INVALID_PRODUCER_EPOCH);
 - a producer nothing is known of may start anywhere: its state may have expired, or gone with deleted segments;
-- the state changes only after the batch was written (`check` before the write, `append` after it).
+- the state changes only after the batch was written (`check` before the write, `append` after it);
+- a batch that the leader could not take for the moment (its disk is full, too few replicas are in sync) comes again,
+  and those that were sent behind it get the same error until then. Appended first they would be out of order; and
+  OUT_OF_ORDER_SEQUENCE_NUMBER makes clients begin a new epoch, in which they repeat what may be in other partitions
+  already.
 
 Transactions. The first transactional batch of a producer opens a transaction, a marker ends it. Readers of committed
 data see nothing at or above the *last stable offset*: the first offset of the oldest transaction that is open, or whose
@@ -33,6 +37,7 @@ BATCHES_KEPT = 5
 NO_OFFSET = -1
 MAX_EPOCH = 0x7FFF
 DAY_MS = 86_400_000
+REFUSAL_KEPT_MS = 300_000  # by then clients have given up a record
 
 
 class ProducedBatch(NamedTuple):
@@ -80,11 +85,18 @@ class ProducerEntry:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
 
+class RefusedBatch(NamedTuple):
+    epoch: int
+    sequence: int
+    code: ErrorCode
+    at_ms: int
+
+
 @owned_by_loop()
 class ProducerStates:
     """The producers of one partition."""
 
-    __slots__ = ("_completed", "_entries", "_ongoing", "_partition", "_verifications", "expiration_ms")
+    __slots__ = ("_completed", "_entries", "_ongoing", "_partition", "_refused", "_verifications", "expiration_ms")
 
     def __init__(self, partition: object = "", expiration_ms: int = DAY_MS) -> None:
         self._partition = partition
@@ -95,6 +107,8 @@ class ProducerStates:
         # First offset -> offset of the marker, for transactions whose marker may not be replicated yet.
         self._completed: dict[int, int] = {}
         self._verifications: dict[int, Verification] = {}
+        # Not part of what the log says: it outlives `clear` and `load`.
+        self._refused: dict[int, RefusedBatch] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -113,6 +127,8 @@ class ProducerStates:
 
         Records of the group coordinator inside a transaction have no sequence (-1): only their epoch is checked.
         """
+        if self._refused:
+            self._check_refused(header)
         entry = self._entries.get(header.producer_id)
         if entry is None:
             return None
@@ -148,9 +164,30 @@ class ProducerStates:
             )
         return None
 
+    def refuse(self, header: BatchHeader, code: ErrorCode, now_ms: int) -> None:
+        """The batch may be appended when it comes again, and those behind it not before."""
+        if header.producer_id < 0 or header.base_sequence < 0:
+            return
+        earlier = self._refused.get(header.producer_id)
+        if earlier is None or earlier.epoch != header.producer_epoch:
+            refused = RefusedBatch(header.producer_epoch, header.base_sequence, code, now_ms)
+            self._refused[header.producer_id] = refused
+
+    def _check_refused(self, header: BatchHeader) -> None:
+        refused = self._refused.get(header.producer_id)
+        if refused is None or refused.epoch != header.producer_epoch:
+            return
+        behind = (header.base_sequence - refused.sequence) & MAX_SEQUENCE
+        if behind == 0:  # it has come again
+            del self._refused[header.producer_id]
+        elif behind <= MAX_SEQUENCE // 2:
+            raise self._refusal(refused.code, header, f"sequence {refused.sequence} comes first, and was refused")
+
     def append(self, header: BatchHeader, base_offset: int, now_ms: int, timestamp: int | None = None) -> None:
         """Remember a batch of data that now is in the log at `base_offset`; `timestamp` if the log stamped its own."""
         producer_id = header.producer_id
+        if self._refused:
+            self._refused.pop(producer_id, None)
         entry = self._entries.get(producer_id)
         if entry is None:
             entry = self._entries[producer_id] = ProducerEntry(producer_id, header.producer_epoch)
@@ -316,6 +353,9 @@ class ProducerStates:
         ]
         for producer_id in expired:
             del self._entries[producer_id]
+        for producer_id, refused in tuple(self._refused.items()):
+            if now_ms - refused.at_ms >= REFUSAL_KEPT_MS:
+                del self._refused[producer_id]
         for producer_id, verification in tuple(self._verifications.items()):
             if now_ms - verification.started_ms >= self.expiration_ms:
                 del self._verifications[producer_id]

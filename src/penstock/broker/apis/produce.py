@@ -168,7 +168,7 @@ class Produce:
         header = read_header(batch)
         if header.is_transactional and self._message.transactional_id is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        self._check_replicas(replica)
+        self._check_replicas(replica, header)
         checked = validate_produce(batch, header, replica.log.settings, self._now_ms, api_version=self._request.version)
         verification = None
         if header.is_transactional:
@@ -184,9 +184,10 @@ class Produce:
             appended = replica.append(batch, checked, self._now_ms, verification=verification)
             self._appended(replica, appended, answer)
 
-    def _check_replicas(self, replica: Replica) -> None:
+    def _check_replicas(self, replica: Replica, header: BatchHeader) -> None:
         leader = replica.leader_of(ANY_EPOCH)
         if self._acks == ALL_ACKS and not leader.has_enough_replicas:
+            replica.log.producers.refuse(header, ErrorCode.NOT_ENOUGH_REPLICAS, self._now_ms)
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{len(leader.isr)} replicas of {replica.topic_partition} are in sync, {leader.min_isr} must be "
@@ -274,7 +275,7 @@ class Produce:
         if code != ErrorCode.NONE:
             told = produce_error(code, produce_support(self._request.version))
             raise KafkaError(told, f"the transaction coordinator says {code.name}")
-        self._check_replicas(replica)
+        self._check_replicas(replica, entry.header)
         if entry.must_be_rewritten:
             self._rewrite(replica, entry.batch, entry.header, entry.answer, verification)
             return
@@ -309,8 +310,8 @@ class Produce:
             del self._pending[id(answer)]
             try:
                 rewritten = future.result()
-                self._check_replicas(replica)
                 header = read_header(rewritten)
+                self._check_replicas(replica, header)
                 appended = replica.append(memoryview(rewritten), header, self._now_ms, verification=verification)
                 self._appended(replica, appended, answer)
             except KafkaError as error:
