@@ -323,6 +323,28 @@ def test_a_full_disk_takes_what_fits_and_recovers() -> None:
     assert disk.free_bytes("/") == 108
 
 
+def test_a_disk_that_is_full_by_blocks() -> None:
+    """What fits into the last block of a file goes in; another file gets its name, and not a byte."""
+    disk = SimulatedDisk()
+    file = written(disk, "a", b"12345")
+    disk.fill(leave=99, block_size=100)
+    assert disk.free_bytes("/") == 99
+    file.pwrite(b"0" * 95, 5)
+    other = disk.open("b", create=True)
+    for full, position in ((file, 100), (other, 0)):
+        with pytest.raises(OSError) as error:
+            full.pwrite(b"x", position)
+        assert error.value.errno == errno.ENOSPC
+        assert full.size() == position
+    disk.fill(leave=100, block_size=100)
+    other.pwrite(b"x", 0)
+    with pytest.raises(OSError):
+        file.pwrite(b"0" * 200, 50)
+    assert file.size() == 100
+    file.truncate(0)
+    assert disk.free_bytes("/") == 100
+
+
 def test_chosen_operations_fail_on_chosen_paths() -> None:
     disk = SimulatedDisk()
     disk.make_directories("d")

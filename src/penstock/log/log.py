@@ -26,7 +26,7 @@ from penstock.log.handles import Handles
 from penstock.log.loading import load
 from penstock.log.partition_metadata import PARTITION_METADATA, settle_topic_id
 from penstock.log.recovery import replay_batch
-from penstock.log.replicated import replicated_batches, transaction_marker
+from penstock.log.replicated import aborts_transaction, replicated_batches
 from penstock.log.segment import MAX_RELATIVE_OFFSET
 from penstock.log.segments import Segments, Slice, TimestampedOffset
 from penstock.log.stored import NoRoom, StoredLog
@@ -289,8 +289,7 @@ class Log(StoredLog):
         for position, header in replicated_batches(view, self._next_offset, self.topic_partition):
             if max_leader_epoch is not None and header.leader_epoch > max_leader_epoch:
                 break
-            marker = transaction_marker(view, position, header)
-            aborts = marker is not None and not marker.committed
+            aborts = header.attributes & CONTROL and aborts_transaction(view, position, header)
             if run and (aborts or not self._fits(run[0], position - run_start, header, now_ms)):
                 self._write_as_given(view[run_start:position], run, now_ms)
                 run, run_start = [], position

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from penstock.model.ids import TopicPartition
 from penstock.records.batch import CONTROL, BatchHeader, CorruptBatch, check_crc, iterate_headers
-from penstock.records.control import TransactionMarker, read_transaction_marker
+from penstock.records.control import read_transaction_marker
 
 
 def replicated_batches(
@@ -22,7 +22,8 @@ def replicated_batches(
         check_crc(view, position, header)
         if header.base_offset < next_offset or header.last_offset_delta < 0:
             raise CorruptBatch(f"{topic_partition}: offset {header.base_offset} where at least {next_offset} was due")
-        transaction_marker(view, position, header)  # so that nothing is written behind which it cannot be read
+        if header.attributes & CONTROL:
+            aborts_transaction(view, position, header)  # to see that it can be read
         next_offset = header.next_offset
         end = position + header.size
         batches.append((position, header))
@@ -31,8 +32,9 @@ def replicated_batches(
     return batches
 
 
-def transaction_marker(view: memoryview, position: int, header: BatchHeader) -> TransactionMarker | None:
-    """None if the batch is none, or compaction has emptied it."""
-    if header.producer_id < 0 or not header.attributes & CONTROL:
-        return None
-    return read_transaction_marker(view, position, header)
+def aborts_transaction(view: memoryview, position: int, header: BatchHeader) -> bool:
+    """Of a control batch. Not one that compaction has emptied, or that is no producer's."""
+    if header.producer_id < 0:
+        return False
+    marker = read_transaction_marker(view, position, header)
+    return marker is not None and not marker.committed

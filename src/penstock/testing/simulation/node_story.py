@@ -42,6 +42,7 @@ ROUNDS = 6
 EVENTS = (
     "process crashes", "crashes within a step", "power losses", "clean stops", "clean stops, then power losses",
     "full disks", "cold reads", "killed while starting", "connections lost",
+    "disks full by blocks",
 )  # fmt: skip
 
 
@@ -225,7 +226,9 @@ class NodeStory:
     async def full_disk(self) -> None:
         """For a while, and sometimes with a crash in the middle of it."""
         disk = self.world.disk
-        disk.fill(leave=self.chance.choice((0, 30, 200, 3000)))
+        block_size = self.chance.choice((1, 1, 4096))
+        disk.fill(leave=self.chance.choice((0, 30, 200, 3000)), block_size=block_size)
+        self.events["disks full by blocks"] += block_size > 1
         self.disk_is_full = True
         await asyncio.sleep(self.chance.choice((0.05, 0.5, 4.0)) * self.chance.random())
         if self.chance.random() < 0.3:
