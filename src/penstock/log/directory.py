@@ -17,7 +17,6 @@ import json
 import logging
 import os
 import re
-import threading
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -34,6 +33,7 @@ from penstock.log.handles import Handles
 from penstock.log.log import Log
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import METADATA_TOPIC, TopicPartition, Uuid
+from penstock.model.ownership import SharedLock
 from penstock.replication.producers import DAY_MS
 from penstock.settings.topic import TopicSettings
 
@@ -70,7 +70,7 @@ class LogDirectory:
         self.logs: dict[TopicPartition, Log] = {}
         self._files = files
         self._handles = Handles(files) if open_files is None else Handles(files, open_files)
-        self._checkpointing = threading.Lock()
+        self._checkpointing = SharedLock()
         self._producer_expiration_ms = producer_expiration_ms
         make_durable_directory(files, path)
         self.clean_shutdown, self.previous_broker_epoch = self._take_clean_shutdown_marker()

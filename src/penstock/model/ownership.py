@@ -37,6 +37,7 @@ class LoopOwnsState(AssertionError):
 
 class _Thread(threading.local):
     is_worker = False
+    locks = 0
 
 
 class _Owned(NamedTuple):
@@ -101,6 +102,25 @@ def handed_over(work: Callable[[], Result]) -> Callable[[], Result]:
             return work()
 
     return run
+
+
+class SharedLock:
+    """Between the event loop and workers. The simulator interrupts nobody who holds one: the loop may have to wait."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        _thread.locks += 1
+
+    def __exit__(self, *exc_info: object) -> None:
+        _thread.locks -= 1
+        self._lock.release()
+
+
+def holds_lock() -> bool:
+    return _thread.locks > 0
 
 
 # -- checks
