@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.model.ownership import SharedLock
+from penstock.io.threads import SharedLock
 from penstock.testing import simulated_loop
 from penstock.testing.simulated_disk import SimulatedDisk
 from penstock.testing.simulated_loop import SimulatedLoop, simulate

@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from penstock.io.files import FileSystem, read_file, write_file_atomically
+from penstock.io.threads import SharedLock
 from penstock.log.checkpoints import (
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
@@ -33,7 +34,6 @@ from penstock.log.handles import Handles
 from penstock.log.log import Log
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import METADATA_TOPIC, TopicPartition, Uuid
-from penstock.model.ownership import SharedLock
 from penstock.replication.producers import DAY_MS
 from penstock.settings.topic import TopicSettings
 

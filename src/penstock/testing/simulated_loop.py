@@ -30,7 +30,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from penstock.model.ownership import as_worker, violations
+from penstock.io.threads import as_worker, violations
 from penstock.testing.simulated_network import LOOPBACK, Network
 from penstock.testing.simulated_threads import SimulatedThread
 from penstock.testing.simulated_transport import SimulatedServer, SimulatedTransport

@@ -8,7 +8,7 @@ import random
 import signal
 from collections.abc import Sequence
 
-from penstock.model.ownership import as_owner
+from penstock.io.threads import as_owner
 from penstock.testing.simulated_disk import SimulatedDisk
 from penstock.testing.simulated_loop import SimulatedLoop
 from penstock.testing.simulated_mount import Mount, ProcessKilled

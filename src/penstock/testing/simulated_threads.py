@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextvars import Context
 from typing import Any
 
-from penstock.model.ownership import as_worker, holds_lock
+from penstock.io.threads import as_worker, holds_lock
 
 
 class ProcessKilled(BaseException):

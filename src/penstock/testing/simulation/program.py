@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
-from penstock.model.ownership import enforce
+from penstock.io.threads import enforce
 from penstock.testing.simulated_loop import SimulatedLoop
 from penstock.testing.simulation.story import Outcome
 
