@@ -118,7 +118,7 @@ class Load(Generic[ShardT]):
                     self._read_from_disk()
                     return False
                 self._steps = self._replay(found)
-            step = next(self._steps, self)
+            step: Any = next(self._steps, self)
             if step is self:
                 self._steps = None
             elif step is not None:
