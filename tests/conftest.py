@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from hypothesis import settings
 
-from penstock.model import ownership
+from penstock.io import threads
 
 if TYPE_CHECKING:
     from penstock.testing.nodes import RunningNode
@@ -23,8 +23,8 @@ settings.register_profile("exploring", max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 # No worker thread touches what the event loop owns, here and in the nodes that tests start.
-os.environ.setdefault(ownership.ENVIRONMENT_VARIABLE, "1")
-ownership.enforce()
+os.environ.setdefault(threads.ENVIRONMENT_VARIABLE, "1")
+threads.enforce()
 
 # Every node that a test starts would compile all of Penstock anew, which takes longer than the rest of its start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -68,8 +68,8 @@ def log_levels() -> Iterator[None]:
 def loop_owns_state() -> Iterator[None]:
     """A violation fails the test in which it happens, also where the one who broke the law caught the error."""
     yield
-    broken = ownership.violations.copy()
-    ownership.violations.clear()
+    broken = threads.violations.copy()
+    threads.violations.clear()
     assert not broken
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from penstock.model import ownership
+from penstock.io import threads
+from penstock.io.threads import LoopOwnsState
 from penstock.model.errors import ErrorCode
-from penstock.model.ownership import LoopOwnsState
 from penstock.replication.producers import ProducerStates
 from penstock.testing import requests
 from penstock.testing.simulated_loop import SimulatedLoop, simulate
@@ -46,12 +48,32 @@ def test_a_fetch_of_what_left_the_page_cache(isolation_level: int) -> None:
 
 def test_a_real_worker_is_told() -> None:
     states = ProducerStates()
-    with ThreadPoolExecutor(1, initializer=ownership.begin_worker) as workers:
+    with ThreadPoolExecutor(1, initializer=threads.begin_worker) as workers:
         with pytest.raises(LoopOwnsState, match=r"ProducerStates\.last_stable_offset"):
             workers.submit(states.last_stable_offset, 7).result()
         with pytest.raises(LoopOwnsState, match=r"ProducerStates\.expiration_ms"):
             workers.submit(setattr, states, "expiration_ms", 1).result()
-        assert workers.submit(ownership.handed_over(lambda: states.last_stable_offset(7))).result() == 7
+        assert workers.submit(threads.handed_over(lambda: states.last_stable_offset(7))).result() == 7
     assert states.last_stable_offset(7) == 7
-    assert len(ownership.violations) == 2
-    ownership.violations.clear()
+    assert len(threads.violations) == 2
+    threads.violations.clear()
+
+
+def test_a_process_ends_even_where_the_error_is_caught() -> None:
+    program = """
+from penstock.io import threads
+from penstock.replication.producers import ProducerStates
+
+states = ProducerStates()
+threads.enforce()
+threads.end_process_on_violation()
+states.last_stable_offset(7)
+threads.begin_worker()
+try:
+    states.last_stable_offset(7)
+except AssertionError:
+    pass
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ended.returncode == threads.VIOLATION_STATUS, ended
+    assert "LoopOwnsState: a worker thread touches ProducerStates.last_stable_offset" in ended.stderr

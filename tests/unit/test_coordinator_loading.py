@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 from coordinator_harness import World, run, sleep, turn
+from coordinator_harness import record as numbered
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.broker.coordinators.loading import DECOMPRESSED_HERE_BYTES_MAX
 from penstock.broker.coordinators.offset_replay import OffsetReplay
 from penstock.broker.coordinators.serde import GROUP_RECORDS
 from penstock.broker.coordinators.slices import Slices, Work
@@ -22,6 +24,7 @@ from penstock.protocol.codec import MalformedMessage
 from penstock.protocol.messages.group_records import OffsetCommitKey
 from penstock.records.batch import read_header
 from penstock.records.builder import build_batch
+from penstock.records.compression import Codec
 
 
 def append(world: World, key: bytes | None, value: bytes | None) -> None:
@@ -85,6 +88,29 @@ def test_a_record_that_cannot_be_read_leaves_no_coordinator(key: bytes | None, v
         world.lead()
         await turn(world.loop)
         assert len(world.shards) == 3
+
+    run(story, alone=True)
+
+
+@pytest.mark.parametrize("padding", [0, 30_000])
+def test_large_batches_are_decompressed_on_a_thread(padding: int) -> None:
+    async def story(world: World) -> None:
+        world.lead()
+        await turn(world.loop)
+        records = [(0, *GROUP_RECORDS.encode(numbered(name, 1, padding)), ()) for name in "abc"]
+        assert (3 * padding > DECOMPRESSED_HERE_BYTES_MAX) == (padding > 0)
+        batch = build_batch(records, codec=Codec.ZSTD)
+        world.replica.append(memoryview(batch), read_header(batch), 0)
+        append(world, *bytes_of("b", 2))
+        world.loop.executor_delay = lambda: 1.0
+        world.lead()
+        await sleep(world.loop, 0.5)
+        world.look("early", "a")
+        await sleep(world.loop, 1)
+        for name in "ab":
+            world.look("late", name)
+        early = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if padding else 1
+        assert world.take() == [("early", early), ("late", 1), ("late", 2)]
 
     run(story, alone=True)
 

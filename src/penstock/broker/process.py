@@ -17,11 +17,11 @@ from concurrent.futures import ThreadPoolExecutor
 from penstock import __version__
 from penstock.broker import own_log
 from penstock.broker.node import Node
+from penstock.io import threads
 from penstock.io.clock import RealClock, RealRandomness
 from penstock.io.files import FileSystem, RealFileSystem
 from penstock.io.locks import DirectoryLock
 from penstock.io.processes import RealProcesses
-from penstock.model import ownership
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.settings.node import NodeSettings
 
@@ -35,8 +35,9 @@ def run(settings: NodeSettings) -> None:
     import uvloop
 
     own_log.configure(settings.penstock_log_format, settings.node_id)
-    if ownership.is_asked_for():
-        ownership.enforce()
+    if threads.is_asked_for():
+        threads.enforce()
+        threads.end_process_on_violation()
     tune_memory()
     raise_file_limit()
     files = RealFileSystem()
@@ -53,7 +54,7 @@ def run(settings: NodeSettings) -> None:
 async def _serve(settings: NodeSettings, files: FileSystem) -> str | None:
     """None after a clean stop, else why the node gave up."""
     loop = asyncio.get_running_loop()
-    loop.set_default_executor(ThreadPoolExecutor(WORKER_THREADS, "penstock-worker", ownership.begin_worker))
+    loop.set_default_executor(ThreadPoolExecutor(WORKER_THREADS, "penstock-worker", threads.begin_worker))
     node = Node(
         settings,
         loop=loop,

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.replica import Replica
 from penstock.io.files import FileSystem
+from penstock.io.threads import handed_over
 from penstock.log.cleaner import Cleaner
 from penstock.log.directory import LogDirectory
 from penstock.log.log import Log
 from penstock.log.partition_metadata import read_partition_metadata
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition, Uuid, uuid_text
-from penstock.model.ownership import handed_over, owned_by_loop
+from penstock.model.ownership import owned_by_loop
 from penstock.settings.definition import LONG_MAX
 from penstock.settings.topic import TopicSettings
 

@@ -17,11 +17,11 @@ import json
 import logging
 import os
 import re
-import threading
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from penstock.io.files import FileSystem, read_file, write_file_atomically
+from penstock.io.threads import SharedLock
 from penstock.log.checkpoints import (
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
@@ -70,7 +70,7 @@ class LogDirectory:
         self.logs: dict[TopicPartition, Log] = {}
         self._files = files
         self._handles = Handles(files) if open_files is None else Handles(files, open_files)
-        self._checkpointing = threading.Lock()
+        self._checkpointing = SharedLock()
         self._producer_expiration_ms = producer_expiration_ms
         make_durable_directory(files, path)
         self.clean_shutdown, self.previous_broker_epoch = self._take_clean_shutdown_marker()

@@ -1,161 +1,38 @@
-"""What belongs to the event loop, and how tests make sure that no worker thread touches it.
+"""What belongs to the event loop.
 
 A broker decides on one thread, that of its event loop. Worker threads wait for disks and do long work; what they are
 given are values and files, never what the loop changes meanwhile. `@owned_by_loop()` says of a class that its objects
 are the loop's. `anywhere` names the few methods that are written for any thread, and `shared` the attributes that those
 may set.
 
-The decorator is a note and costs nothing. `enforce` turns the notes into checks: then a worker that calls a method of
-such an object, or sets an attribute, breaks the law `LoopOwnsState`. The test suite and the simulator enforce it, and
-so do nodes in whose environment `PENSTOCK_CHECK_THREADS` is set, which is what tests start. Workers are the threads
-that say so (`begin_worker`, `as_worker`). Where the loop lets go of an object for good, or until a job is done, a
-worker has it to itself: `handed_over`.
+The decorator is a note and costs nothing. `penstock.io.threads` turns the notes into checks where tests want that.
 """
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from functools import wraps
-from types import FunctionType
-from typing import Any, Final, NamedTuple, TypeVar
-
-ENVIRONMENT_VARIABLE: Final = "PENSTOCK_CHECK_THREADS"
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeVar
 
 Class = TypeVar("Class", bound=type)
-Result = TypeVar("Result")
 
 
-class LoopOwnsState(AssertionError):
-    """A worker thread has touched what belongs to the event loop."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(f"LoopOwnsState: a worker thread touches {what}")
-
-
-class _Thread(threading.local):
-    is_worker = False
-
-
-class _Owned(NamedTuple):
+class Owned(NamedTuple):
     owned: type
     anywhere: frozenset[str]
     shared: frozenset[str]
 
 
-_thread = _Thread()
-_notes: list[_Owned] = []
-_is_enforced = False
-
-violations: list[LoopOwnsState] = []
-"""Of this process: whoever raised them may have swallowed them."""
+notes: list[Owned] = []
+listeners: list[Callable[[Owned], None]] = []
+"""Told of every note that is made from now on."""
 
 
 def owned_by_loop(*, anywhere: Iterable[str] = (), shared: Iterable[str] = ()) -> Callable[[Class], Class]:
     def note(owned: Class) -> Class:
-        entry = _Owned(owned, frozenset(anywhere), frozenset(shared))
-        _notes.append(entry)
-        if _is_enforced:
-            _guard(entry)
+        entry = Owned(owned, frozenset(anywhere), frozenset(shared))
+        notes.append(entry)
+        for listener in listeners:
+            listener(entry)
         return owned
 
     return note
-
-
-# -- threads
-
-
-def begin_worker() -> None:
-    """The calling thread is a worker from now on."""
-    _thread.is_worker = True
-
-
-@contextmanager
-def as_worker() -> Iterator[None]:
-    with _being(True):
-        yield
-
-
-@contextmanager
-def as_owner() -> Iterator[None]:
-    with _being(False):
-        yield
-
-
-@contextmanager
-def _being(is_worker: bool) -> Iterator[None]:
-    before, _thread.is_worker = _thread.is_worker, is_worker
-    try:
-        yield
-    finally:
-        _thread.is_worker = before
-
-
-def handed_over(work: Callable[[], Result]) -> Callable[[], Result]:
-    """Work on what the loop has let go of until it is done."""
-
-    def run() -> Result:
-        with as_owner():
-            return work()
-
-    return run
-
-
-# -- checks
-
-
-def is_asked_for() -> bool:
-    return bool(os.environ.get(ENVIRONMENT_VARIABLE))
-
-
-def enforce() -> None:
-    """Check from now on, in this process."""
-    global _is_enforced
-    if not _is_enforced:
-        _is_enforced = True
-        for entry in _notes:
-            _guard(entry)
-
-
-def _guard(entry: _Owned) -> None:
-    owned = entry.owned
-    for name, member in list(vars(owned).items()):
-        if name.startswith("__") or name in entry.anywhere:
-            continue
-        if isinstance(member, FunctionType):
-            setattr(owned, name, _checked(member))
-        elif isinstance(member, property) and member.fget is not None:
-            setattr(owned, name, property(_checked(member.fget), member.fset, member.fdel, member.__doc__))
-    _guard_attributes(owned, entry.shared)
-
-
-def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
-    thread = _thread
-
-    @wraps(function)
-    def checked(*arguments: Any, **options: Any) -> Any:
-        if thread.is_worker:
-            _violated(function.__qualname__)
-        return function(*arguments, **options)
-
-    return checked
-
-
-def _guard_attributes(owned: Any, shared: frozenset[str]) -> None:
-    set_attribute = owned.__setattr__
-    thread = _thread
-
-    def checked(self: object, name: str, value: object) -> None:
-        if thread.is_worker and name not in shared:
-            _violated(f"{type(self).__qualname__}.{name}")
-        set_attribute(self, name, value)
-
-    owned.__setattr__ = checked
-
-
-def _violated(what: str) -> None:
-    error = LoopOwnsState(what)
-    violations.append(error)
-    raise error

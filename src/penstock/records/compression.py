@@ -14,6 +14,7 @@ Two formats need care, because the Java client is stricter than the libraries:
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Callable
 from enum import IntEnum
@@ -65,7 +66,7 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 # What the codecs say when the buffer they write into is full: up to there it holds the contents.
 _IS_FULL = "write whole buffer"
-_INTO: dict[int, Callable[[Buffer, bytearray], int]] = {
+_INTO: dict[int, Callable[[Buffer, memoryview], int]] = {
     Codec.GZIP: cramjam.gzip.decompress_into,
     Codec.LZ4: cramjam.lz4.decompress_into,
     Codec.ZSTD: cramjam.zstd.decompress_into,
@@ -130,14 +131,15 @@ def decompress_start(codec: int, data: Buffer, size: int, max_size: int) -> tupl
     decompress_into = _INTO.get(codec)
     if decompress_into is None:
         raise unknown_codec(codec)
-    output = bytearray(size)
+    # Fresh from the kernel: to fill a large bytearray with zeros would hold up every other thread.
+    output = memoryview(mmap.mmap(-1, size))
     try:
         written = decompress_into(data, output)
     except cramjam.DecompressionError as error:
         if _IS_FULL not in str(error):
             raise CorruptBatch(f"records do not decompress as {Codec(codec).name.lower()}: {error}") from error
         return output, False
-    return memoryview(output)[:written], True
+    return output[:written], True
 
 
 def unknown_codec(codec: int) -> KafkaError:

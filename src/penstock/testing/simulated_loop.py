@@ -2,9 +2,10 @@
 
 Time stands still while callbacks run and jumps to the next timer when none is ready, so hours pass in milliseconds and
 a run depends on nothing but the seed. Callbacks, timers, futures, tasks and TaskGroups are asyncio's own, from
-`BaseEventLoop`; only the place where a loop would wait for the kernel is ours. Threads are not simulated as threads:
-`run_in_executor` calls the function in one go after a random delay, which is when a thread would have finished.
-Sockets are those of `simulated_network`.
+`BaseEventLoop`; only the place where a loop would wait for the kernel is ours. `run_in_executor` calls the function in
+one go after a random delay, which is when a thread would have finished; or, if the loop `interleaves`, on a thread that
+pauses between operations on files (`simulated_threads`). Either way it is a worker that does it, and if that touches
+what the loop owns, the law `LoopOwnsState` ends the run. Sockets are those of `simulated_network`.
 
 Several machines live on one loop. Which one a piece of code runs on is part of its context (`contextvars`), inherited
 by every task, timer and transport it makes; `start` begins a process on a host, and its `create_server` binds there.
@@ -29,13 +30,15 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from penstock.model.ownership import as_worker, violations
+from penstock.io.threads import as_worker, violations
 from penstock.testing.simulated_network import LOOPBACK, Network
+from penstock.testing.simulated_threads import SimulatedThread
 from penstock.testing.simulated_transport import SimulatedServer, SimulatedTransport
 from penstock.testing.trace import Trace
 
 T = TypeVar("T")
 
+PAUSE_RATE = 0.3
 _START_S = 1_000.0
 """Not zero: a deadline that is mistaken for "none" should not go unnoticed."""
 
@@ -51,6 +54,7 @@ class Process:
         self.host = host
         self.alive = True
         self.tasks: dict[SimulatedTask[Any], None] = {}
+        self.threads: dict[SimulatedThread, None] = {}
 
 
 _process: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
@@ -110,6 +114,9 @@ class SimulatedLoop(base_events.BaseEventLoop):
         """Called whenever all that can happen at a moment has happened: it sees the world at rest."""
         self.executor_delay: Callable[[], float] = self._ordinary_executor_delay
         """Seconds that a function given to `run_in_executor` takes; replace it for slow disks."""
+        self.interleaves = False
+        """Whether threads pause while others go on."""
+        self.pauses = 0
         self._now = _START_S
         self._numbers = 0
         self._threads = random.Random(f"{seed}/threads")
@@ -220,6 +227,10 @@ class SimulatedLoop(base_events.BaseEventLoop):
         for task in process.tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             asyncio.tasks._unregister_task(task)  # or the end of the simulation would wait for it
+        for thread in list(process.threads):
+            if not thread.is_current:  # that one ends itself
+                thread.kill()
+        process.threads.clear()
         self._dead.extend(process.tasks)  # kept: a coroutine that is collected runs its finally blocks
         for handle in (*self._ready, *self._scheduled):
             if handle._context.get(_process) is process:  # type: ignore[attr-defined]
@@ -231,6 +242,9 @@ class SimulatedLoop(base_events.BaseEventLoop):
         dead, self._dead = self._dead, []
         for task in dead:
             _unwind(task)
+        for process in self._processes.values():
+            for thread in list(process.threads):
+                thread.kill()
         super().close()
 
     # Threads
@@ -245,8 +259,41 @@ class SimulatedLoop(base_events.BaseEventLoop):
         if getattr(executor, "_max_workers", None) == 1:
             when = max(when, self._busy_until.get(executor, 0.0) + 1e-6)
             self._busy_until[executor] = when
+        elif self.interleaves and _process.get() is not None and not getattr(executor, "in_one_go", False):
+            self.call_at(when, self._begin_thread, future, func, args)
+            return future
         self.call_at(when, self._run_in_thread, future, func, args)
         return future
+
+    def _begin_thread(self, future: asyncio.Future[T], func: Callable[..., T], args: tuple[Any, ...]) -> None:
+        if future.cancelled() and self._threads.random() < 0.5:
+            return
+        process = _process.get()
+        assert process is not None
+        self.trace.add("thread", getattr(func, "__qualname__", type(func).__qualname__))
+        thread = SimulatedThread(lambda: func(*args), contextvars.copy_context(), self._pauses_now)
+        process.threads[thread] = None
+        self._run_on(thread, process, future)
+
+    def _run_on(self, thread: SimulatedThread, process: Process, future: asyncio.Future[T]) -> None:
+        if not thread.run():
+            self.pauses += 1
+            delay = self._threads.choice((0.000_01, 0.001, 0.001, 0.05)) * self._threads.random()
+            self.call_at(self._now + delay, self._run_on, thread, process, future)
+            return
+        process.threads.pop(thread, None)
+        error = thread.error
+        if isinstance(error, SystemExit | KeyboardInterrupt):
+            raise error
+        if future.cancelled() or not process.alive:
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(thread.outcome)
+
+    def _pauses_now(self) -> bool:
+        return self._threads.random() < PAUSE_RATE
 
     def _run_in_thread(self, future: asyncio.Future[T], func: Callable[..., T], args: tuple[Any, ...]) -> None:
         # Work whose future was cancelled goes on if a thread had already taken it up.

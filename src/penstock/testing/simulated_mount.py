@@ -9,10 +9,9 @@ how "may be killed at any point" is tested point by point.
 from __future__ import annotations
 
 from penstock.testing.simulated_disk import SimulatedDisk, SimulatedFile
+from penstock.testing.simulated_threads import ProcessKilled, switch_point
 
-
-class ProcessKilled(BaseException):
-    """The process behind a mount is gone. Not an `Exception`: no error handling of the dead may go on working."""
+__all__ = ["Mount", "ProcessKilled"]
 
 
 class Mount:
@@ -33,6 +32,7 @@ class Mount:
             file.close()
 
     def check(self, *, changing: bool = True) -> None:
+        switch_point()
         if not self.alive:
             raise ProcessKilled
         if changing and self._operations_left is not None:

@@ -8,8 +8,9 @@ import random
 import signal
 from collections.abc import Sequence
 
-from penstock.model.ownership import as_owner
+from penstock.io.threads import as_owner
 from penstock.testing.simulated_disk import SimulatedDisk
+from penstock.testing.simulated_loop import SimulatedLoop
 from penstock.testing.simulated_mount import Mount, ProcessKilled
 
 
@@ -19,6 +20,9 @@ class SimulatedProcesses:
     A child that is cancelled has done part of its work by then: it is run up to a change that `chance` picks. With a
     `death_rate`, children die that way by themselves, as when the system is short of memory.
     """
+
+    in_one_go = True
+    """For the loop: its threads may pause half-way, children do not."""
 
     def __init__(self, disk: SimulatedDisk, chance: random.Random, *, death_rate: float = 0.0) -> None:
         self.death_rate = death_rate
@@ -46,7 +50,8 @@ class SimulatedProcesses:
 
         doomed = self._chance.random() < self.death_rate
         loop = asyncio.get_running_loop()
-        work = loop.run_in_executor(None, child, self._moment() if doomed else None)
+        assert isinstance(loop, SimulatedLoop)
+        work = loop.run_in_executor(self, child, self._moment() if doomed else None)
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:

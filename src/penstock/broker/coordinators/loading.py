@@ -2,8 +2,8 @@
 
 The event loop is not held for longer than a slice: records are replayed for a few milliseconds, then everybody else has
 a turn. All loads of a broker share the slice, one after the other, or they would add up when fifty partitions move at
-once. What has left the page cache is read on a thread. The log's end does not move meanwhile: only this broker appends
-to it, and does not before the shard is loaded.
+once. What has left the page cache is read on a thread, and what is large is decompressed there. The log's end does not
+move meanwhile: only this broker appends to it, and does not before the shard is loaded.
 
 Records of a later version of the software, of types or versions that are not known here, are left alone: there is
 nothing here that they could change. One that is known and cannot be read ends the load.
@@ -15,7 +15,8 @@ import asyncio
 import gc
 import logging
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, Generic
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Generic
 
 from penstock.broker.coordinators.shard import NO_PRODUCER, ShardT
 from penstock.broker.replica import Replica
@@ -23,6 +24,7 @@ from penstock.log.log import Slice
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.codec import MalformedMessage
 from penstock.records.batch import BatchHeader, Buffer, CorruptBatch, check_crc, iterate_headers
+from penstock.records.compression import RecordsTooLarge
 from penstock.records.control import read_transaction_marker
 from penstock.records.record import iterate_spans, records_body
 
@@ -34,6 +36,7 @@ logger = logging.getLogger("penstock.coordinator")
 RECORDS_BETWEEN_LOOKS: Final = 100
 READ_BYTES_MAX: Final = 512 * 1024
 DECOMPRESSED_BYTES_MAX: Final = 256 * 1024 * 1024
+DECOMPRESSED_HERE_BYTES_MAX: Final = 64 * 1024  # larger ones on a thread
 # So many make a shard that the garbage collector should not walk over again and again: a full collection with a hundred
 # thousand offsets takes 30 ms.
 MANY_RECORDS: Final = 1000
@@ -67,7 +70,8 @@ class Load(Generic[ShardT]):
         self._count = 0
         self._unknown: dict[str, int] = {}
         self._began = self._loop.time()
-        self._steps: Iterator[None] | None = None
+        self._steps: Iterator[Any] | None = None
+        self._body: asyncio.Future[bytes] | None = None
         self._is_over = False
         self._loads.add(self._go_on)
 
@@ -114,9 +118,22 @@ class Load(Generic[ShardT]):
                     self._read_from_disk()
                     return False
                 self._steps = self._replay(found)
-            if next(self._steps, self) is self:
+            step: Any = next(self._steps, self)
+            if step is self:
                 self._steps = None
+            elif step is not None:
+                self._decompress(step)
+                return False
         return True
+
+    def _decompress(self, work: Callable[[], bytes]) -> None:
+        def done(future: asyncio.Future[bytes]) -> None:
+            if self._is_over or future.cancelled():
+                return
+            self._body = future
+            self._loads.add(self._go_on)
+
+        self._loop.run_in_executor(None, work).add_done_callback(done)
 
     def _read_from_disk(self) -> None:
         log, offset, size, end = self._log, self._offset, self._read_bytes, self._end
@@ -133,8 +150,9 @@ class Load(Generic[ShardT]):
         self._steps = self._replay(future.result())
         self._loads.add(self._go_on)
 
-    def _replay(self, found: Slice) -> Iterator[None]:
-        """The batches of a slice, one record after the other; yields where it may be interrupted."""
+    def _replay(self, found: Slice) -> Iterator[Callable[[], bytes] | None]:
+        """The batches of a slice, one record after the other; yields where it may be interrupted, and what a thread has
+        to do before it can go on."""
         data = found.data
         if not data:
             self._offset = self._end  # compaction has left nothing up to the end
@@ -149,10 +167,16 @@ class Load(Generic[ShardT]):
             else:
                 yield from self._replay_batch(data, position, header)
             self._offset = header.last_offset + 1
-            yield
+            yield None
 
-    def _replay_batch(self, data: Buffer, position: int, header: BatchHeader) -> Iterator[None]:
-        body = records_body(data, position, header, max_size=DECOMPRESSED_BYTES_MAX)
+    def _replay_batch(self, data: Buffer, position: int, header: BatchHeader) -> Iterator[Callable[[], bytes] | None]:
+        try:
+            body = records_body(data, position, header, max_size=DECOMPRESSED_HERE_BYTES_MAX)
+        except RecordsTooLarge:
+            yield partial(records_body, data, position, header, max_size=DECOMPRESSED_BYTES_MAX)
+            assert self._body is not None
+            body = self._body.result()
+            self._body = None
         is_plain = not header.is_transactional
         producer_id = NO_PRODUCER if is_plain else header.producer_id
         replay_bytes = self._replay_bytes if is_plain else None
@@ -173,7 +197,7 @@ class Load(Generic[ShardT]):
             until_look -= 1
             if not until_look:
                 until_look = RECORDS_BETWEEN_LOOKS
-                yield
+                yield None
 
     def _leave_alone(self, key: bytes | None, value: bytes | None) -> None:
         kind = f"type {(key or b'')[:2].hex()} and version {(value or b'')[:2].hex() or '-'}"

@@ -36,7 +36,7 @@ from penstock.testing.simulation.cluster_checkers import ClusterWatch, Promises
 from penstock.testing.simulation.cluster_clients import Clients
 from penstock.testing.simulation.cluster_faults import Faults
 from penstock.testing.simulation.cluster_world import ClusterWorld, Machine
-from penstock.testing.simulation.program import play_on_loop
+from penstock.testing.simulation.program import PAUSES, interleaves, play_on_loop
 from penstock.testing.simulation.replica_content import ReplicaContent, values_of
 from penstock.testing.simulation.story import Outcome, Violation
 
@@ -48,7 +48,7 @@ EVENTS = (
     "snapshot installs", "reassignments", "process crashes", "clean stops", "power losses", "power losses everywhere",
     "disks lost", "controllers lost", "symmetric partitions", "one-way partitions", "messages delayed",
     "connections broken", "clock jumps", "slow disks", "bits flipped",
-    "repairs", "in sync again",
+    "repairs", "in sync again", PAUSES,
 )  # fmt: skip
 
 # What may happen; twice if it is to happen more often.
@@ -359,4 +359,8 @@ class ClusterStory:
 
 
 def play(seed: int, rounds: int = ROUNDS, misfortunes: Sequence[str] = MISFORTUNES) -> Outcome:
-    return play_on_loop(seed, lambda loop: ClusterStory(loop, seed, rounds=rounds, misfortunes=misfortunes))
+    return play_on_loop(
+        seed,
+        lambda loop: ClusterStory(loop, seed, rounds=rounds, misfortunes=misfortunes),
+        interleaves=interleaves(seed),
+    )

@@ -34,7 +34,7 @@ from penstock.testing.simulation.coordinator_checkers import CoordinatorWatch
 from penstock.testing.simulation.coordinator_clients import ENDLESS_S, Committer, CoordinatorClients, Deleter
 from penstock.testing.simulation.coordinator_groups import SESSION_MS, Member, SimulatedGroup
 from penstock.testing.simulation.coordinator_workers import NEW, OLD, CommittedReader, TransactionalWriter
-from penstock.testing.simulation.program import play_on_loop
+from penstock.testing.simulation.program import PAUSES, interleaves, play_on_loop
 from penstock.testing.simulation.replica_state import check_state
 from penstock.testing.simulation.story import Outcome, Violation
 
@@ -46,7 +46,7 @@ EVENTS = (
     "connections lost", "coordinators moved", "shards dropped", "truncations", "compactions", "process crashes",
     "clean stops", "power losses", "power losses everywhere", "full disks", "disks full by blocks",
     "aborts without room", "broken disks", "states compared", "symmetric partitions", "one-way partitions",
-    "messages delayed", "slow disks", "clock jumps", "controllers lost", "in sync again", "offsets checked",
+    "messages delayed", "slow disks", "clock jumps", "controllers lost", "in sync again", "offsets checked", PAUSES,
 )  # fmt: skip
 MISFORTUNES = (
     "kill", "kill", "kill", "stop", "lose_power", "lose_power", "fill_disk", "break_disk", "refuse_aborts",
@@ -287,4 +287,4 @@ class CoordinatorStory(ClusterStory):
 
 
 def play(seed: int, **options: Any) -> Outcome:
-    return play_on_loop(seed, lambda loop: CoordinatorStory(loop, seed, **options))
+    return play_on_loop(seed, lambda loop: CoordinatorStory(loop, seed, **options), interleaves=interleaves(seed))

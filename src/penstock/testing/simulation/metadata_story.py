@@ -25,7 +25,7 @@ from penstock.testing.simulation.client import Client, Lost
 from penstock.testing.simulation.cluster_checkers import ClusterWatch
 from penstock.testing.simulation.cluster_faults import Faults
 from penstock.testing.simulation.cluster_world import CLUSTER_ID, CONTROLLER_PORT, DATA, ClusterWorld, Machine
-from penstock.testing.simulation.program import play_on_loop
+from penstock.testing.simulation.program import PAUSES, interleaves, play_on_loop
 from penstock.testing.simulation.story import Outcome, Violation
 
 ROUNDS = 16
@@ -33,7 +33,7 @@ PROGRESS_S = 30.0
 EVENTS = (
     "topics created", "topics deleted", "producer ids", "controller elections", "snapshot installs", "voter changes",
     "process crashes", "clean stops", "power losses", "power losses everywhere", "disks lost", "symmetric partitions",
-    "one-way partitions", "messages delayed", "connections broken", "clock jumps", "slow disks",
+    "one-way partitions", "messages delayed", "connections broken", "clock jumps", "slow disks", PAUSES,
 )  # fmt: skip
 
 PROPERTIES = {
@@ -243,4 +243,4 @@ class MetadataStory:
 
 
 def play(seed: int, rounds: int = ROUNDS) -> Outcome:
-    return play_on_loop(seed, lambda loop: MetadataStory(loop, seed, rounds=rounds))
+    return play_on_loop(seed, lambda loop: MetadataStory(loop, seed, rounds=rounds), interleaves=interleaves(seed))

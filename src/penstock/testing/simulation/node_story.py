@@ -26,7 +26,7 @@ from penstock.testing import requests
 from penstock.testing.simulated_loop import SimulatedLoop
 from penstock.testing.simulation.broker_world import BrokerWorld
 from penstock.testing.simulation.client import Client, Lost, records_checked
-from penstock.testing.simulation.program import play_on_loop
+from penstock.testing.simulation.program import PAUSES, interleaves, play_on_loop
 from penstock.testing.simulation.story import Outcome
 
 # What a client has to expect of a broker that starts, stops, or has no room.
@@ -41,8 +41,7 @@ PATIENCE_S = 5.0
 ROUNDS = 6
 EVENTS = (
     "process crashes", "crashes within a step", "power losses", "clean stops", "clean stops, then power losses",
-    "full disks", "cold reads", "killed while starting", "connections lost",
-    "disks full by blocks",
+    "full disks", "disks full by blocks", "cold reads", "killed while starting", "connections lost", PAUSES,
 )  # fmt: skip
 
 
@@ -406,4 +405,4 @@ class NodeStory:
 
 
 def play(seed: int, rounds: int = ROUNDS) -> Outcome:
-    return play_on_loop(seed, lambda loop: NodeStory(loop, seed, rounds=rounds))
+    return play_on_loop(seed, lambda loop: NodeStory(loop, seed, rounds=rounds), interleaves=interleaves(seed))

@@ -8,14 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import traceback
 from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
-from penstock.model.ownership import enforce
+from penstock.io.threads import enforce
 from penstock.testing.simulated_loop import SimulatedLoop
 from penstock.testing.simulation.story import Outcome
+
+PAUSES = "pauses of threads"
+INTERLEAVING_SHARE = 0.3
+
+
+def interleaves(seed: int) -> bool:
+    """Whether it does in a campaign: threads that pause take time to simulate, so only some seeds have them."""
+    return random.Random(f"{seed}/interleaving").random() < INTERLEAVING_SHARE
 
 
 class Program(Protocol):
@@ -25,11 +34,13 @@ class Program(Protocol):
     async def run(self) -> None: ...
 
 
-def play_on_loop(seed: int, make: Callable[[SimulatedLoop], Program]) -> Outcome:
+def play_on_loop(seed: int, make: Callable[[SimulatedLoop], Program], *, interleaves: bool = False) -> Outcome:
+    """`interleaves`: threads pause while the loop goes on."""
     enforce()
     with asyncio.Runner(loop_factory=lambda: SimulatedLoop(seed)) as runner:
         loop = runner.get_loop()
         assert isinstance(loop, SimulatedLoop)
+        loop.interleaves = interleaves
         program = make(loop)
         violation: str | None = None
         recent: list[str] = []
@@ -42,6 +53,8 @@ def play_on_loop(seed: int, make: Callable[[SimulatedLoop], Program]) -> Outcome
             recent += "".join(traceback.format_exception(cause)).splitlines()
         finally:
             loop.watcher = None  # what is torn down now obeys no law
+            if interleaves:
+                program.events[PAUSES] += loop.pauses
         return Outcome(violation, program.events, loop.trace.digest(), recent)
 
 
