@@ -221,6 +221,11 @@ class ClusterWorld:
     def brokers(self) -> list[Machine]:
         return [machine for machine in self.machines.values() if not machine.is_controller]
 
+    def touched(self) -> list[Machine]:
+        """Whose code has run since the watcher last looked; what a node knows cannot have changed otherwise."""
+        machines = self.machines
+        return [machines[host] for host in self.loop.touched if host in machines]
+
     async def start_all(self) -> None:
         for machine in self.machines.values():
             if not machine.runs:

@@ -7,14 +7,18 @@ connection, and when.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import traceback
 from collections import Counter
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, Protocol
 
 from penstock.testing.simulated_loop import SimulatedLoop
 from penstock.testing.simulation.story import Outcome
+
+COLLECTIONS: Final = (50_000, 20, 50)
 
 
 class Program(Protocol):
@@ -25,7 +29,7 @@ class Program(Protocol):
 
 
 def play_on_loop(seed: int, make: Callable[[SimulatedLoop], Program]) -> Outcome:
-    with asyncio.Runner(loop_factory=lambda: SimulatedLoop(seed)) as runner:
+    with _rare_collections(), asyncio.Runner(loop_factory=lambda: SimulatedLoop(seed)) as runner:
         loop = runner.get_loop()
         assert isinstance(loop, SimulatedLoop)
         program = make(loop)
@@ -41,6 +45,17 @@ def play_on_loop(seed: int, make: Callable[[SimulatedLoop], Program]) -> Outcome
         finally:
             loop.watcher = None  # what is torn down now obeys no law
         return Outcome(violation, program.events, loop.trace.digest(), recent)
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """A story allocates much and leaves few cycles: looking for them as often as Python does costs a tenth of it."""
+    before = gc.get_threshold()
+    gc.set_threshold(*COLLECTIONS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def first_cause(error: BaseException) -> BaseException:
