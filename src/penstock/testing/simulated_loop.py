@@ -294,6 +294,18 @@ class SimulatedLoop(base_events.BaseEventLoop):
             if not future.cancelled():
                 future.set_result(result)
 
+    def at_work(self, host: str) -> list[str]:
+        """What the threads of a host are doing, by the names of the functions."""
+        found = [
+            timer._args[1]
+            for _, _, timer in self._timers
+            if not timer._cancelled
+            and timer._callback == self._run_in_thread  # type: ignore[attr-defined]
+            and (process := timer._context.get(_process)) is not None  # type: ignore[attr-defined]
+            and process.host == host
+        ]
+        return [getattr(function, "__qualname__", type(function).__qualname__) for function in found]
+
     def _ordinary_executor_delay(self) -> float:
         return self._threads.uniform(0.000_1, 0.005)
 

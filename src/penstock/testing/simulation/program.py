@@ -13,9 +13,10 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from penstock.testing.simulated_loop import SimulatedLoop
+from penstock.testing.simulation.moments import Moments
 from penstock.testing.simulation.story import Outcome
 
 COLLECTIONS: Final = (50_000, 20, 50)
@@ -24,6 +25,9 @@ COLLECTIONS: Final = (50_000, 20, 50)
 class Program(Protocol):
     @property
     def events(self) -> Counter[str]: ...
+
+    @property
+    def moments(self) -> Moments[Any]: ...
 
     async def run(self) -> None: ...
 
@@ -44,7 +48,8 @@ def play_on_loop(seed: int, make: Callable[[SimulatedLoop], Program]) -> Outcome
             recent += "".join(traceback.format_exception(cause)).splitlines()
         finally:
             loop.watcher = None  # what is torn down now obeys no law
-        return Outcome(violation, program.events, loop.trace.digest(), recent)
+        critical = frozenset(program.moments.pairs)
+        return Outcome(violation, program.events, loop.trace.digest(), recent, critical)
 
 
 @contextmanager
