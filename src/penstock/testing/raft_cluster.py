@@ -72,7 +72,7 @@ CRITICAL: Final = {
     "while it stands for election": ("kill", "power loss", "cut", "pause", "clock jump"),
     "between append and commit": ("kill", "power loss", "cut", "pause", "clock jump"),
     "between append and sync": ("kill", "power loss", "cut", "pause", "clock jump"),
-    "while it downloads a snapshot": ("kill", "power loss", "cut"),
+    "while it downloads a snapshot": ("cut",),
     "while voters change": ("kill", "power loss", "cut"),
 }
 

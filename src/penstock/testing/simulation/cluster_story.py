@@ -70,7 +70,18 @@ PROVOCATIONS = {
     cluster_moments.REASSIGNED: "reassign",
     cluster_moments.LOADS: "restart",
 }
-CRITICAL: dict[str, tuple[str, ...]] = {}
+CRITICAL = {
+    "while it starts": ("kill", "cut"),
+    "while no controller is active": ("kill", "power loss", "cut"),
+    "while it stands for election": ("kill",),
+    "between a metadata record's append and its commit": ("kill", "cut"),
+    "between append and replication": ("kill", "power loss", "cut", "lost disk"),
+    "between append and sync": ("kill", "power loss"),
+    "between a truncation and the next append": ("kill",),
+    "while a replica catches up": ("kill", "cut"),
+    "while the ISR changes": ("power loss",),
+    "while a partition is reassigned": ("kill",),
+}
 MOMENTS = {**cluster_moments.METADATA, **cluster_moments.REPLICATION, **cluster_moments.TOPIC}
 AIM_S = 8.0
 

@@ -109,8 +109,10 @@ class TwoPhaseWriter(TransactionalWriter):
             )
         former = Step(self._coordinator, self._end(prepared.producer, commits=not prepared.commits))
         zombie = asyncio.create_task(self._haunt(prepared.number, [former]))
-        await self._end_prepared(pair)
-        await zombie
+        try:
+            await self._end_prepared(pair)
+        finally:
+            await zombie  # if it is to blame, it is the one to be named
         self._clients.events["prepared transactions completed"] += 1
 
     async def _end_prepared(self, pair: tuple[int, int]) -> None:

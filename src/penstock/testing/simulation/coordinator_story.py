@@ -53,7 +53,17 @@ MISFORTUNES = (
     "separate", "isolate", "isolate", "slow_network", "reset", "jump", "slow_disk", "lose_controller", "elect", "elect",
     "doom", "doom", "aim", "aim", "aim",
 )  # fmt: skip
-CRITICAL: dict[str, tuple[str, ...]] = {}
+CRITICAL = {
+    "while it starts": ("kill",),
+    "between append and replication": ("kill", "cut"),
+    "between append and sync": ("kill", "power loss"),
+    "while the ISR changes": ("kill", "cut"),
+    "between a coordinator's append and its answer": ("kill", "cut"),
+    "between a transaction's decision and its last marker": ("kill", "cut"),
+    "while a transaction is open": ("kill", "power loss", "cut", "stop"),
+    "while a two-phase transaction is open": ("kill", "cut"),
+    "while a group rebalances": ("kill", "cut"),
+}
 MOMENTS = {**cluster_moments.METADATA, **cluster_moments.REPLICATION, **cluster_moments.COORDINATORS}
 INTERNAL_TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE)
 INTERNAL_PARTITIONS = 2

@@ -38,7 +38,15 @@ EVENTS = (
     "one-way partitions", "messages delayed", "connections broken", "clock jumps", "slow disks",
     "ends within a step", "aimed faults",
 )  # fmt: skip
-CRITICAL: dict[str, tuple[str, ...]] = {}
+CRITICAL = {
+    "while it starts": ("kill", "power loss", "cut"),
+    "while no controller is active": ("kill", "power loss", "cut"),
+    "while it stands for election": ("kill", "power loss"),
+    "between a metadata record's append and its commit": ("kill", "power loss", "cut"),
+    "while it downloads a metadata snapshot": ("kill", "power loss"),
+    "while it writes a metadata snapshot": ("kill",),
+    "while voters change": ("kill",),
+}
 MOMENTS = {**cluster_moments.METADATA, **cluster_moments.VOTERS}
 AIM_S = 3.0
 # What brings a moment about that does not come by itself.

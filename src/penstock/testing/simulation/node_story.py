@@ -49,7 +49,6 @@ CRITICAL = {
     "while it starts": ("kill", "power loss", "full disk"),
     "between append and sync": ("kill", "power loss", "stop"),
     "while a batch is rewritten": ("kill", "power loss", "stop"),
-    "while it writes a metadata snapshot": ("kill", "power loss"),
     "between a topic's deletion and that of its files": ("kill", "power loss", "stop"),
     "while the disk is full": ("kill",),
 }
