@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
@@ -65,6 +66,17 @@ def test_no_law_is_broken_and_everything_happens(name: str) -> None:
     """In the quick stories; `make sim` asks it of all."""
     events = play(name, range(100))
     assert [event for event in STORIES[name].events if not events[event]] == []
+
+
+def test_a_campaign_asks_for_faults_at_critical_moments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = tmp_path / "table.md"
+    arguments = ["--story", "controller", "--jobs", "1", "--strict", "--table", str(table)]
+    assert main([*arguments, "--seeds", "40"]) == 0
+    rows = [line.split(" | ") for line in table.read_text().splitlines() if line.startswith("| controller")]
+    assert [row[1] for row in rows] == list(STORIES["controller"].critical)
+    capsys.readouterr()
+    assert main([*arguments, "--seeds", "1", "--first", "3"]) == 1
+    assert "controller: " in capsys.readouterr().out
 
 
 @pytest.mark.soak

@@ -36,6 +36,7 @@ from penstock.log.recovery import replay_batch
 from penstock.model.decision import Decision
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.declaration import Message
+from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
 from penstock.records import validation
 from penstock.records.batch import BatchHeader
 from penstock.replication.partition import LeaderState
@@ -48,11 +49,11 @@ from penstock.testing.simulation.coordinator_clients import GROUP, Place
 from penstock.testing.simulation.coordinator_groups import ConsumerMember
 from penstock.testing.simulation.coordinator_story import PROPERTIES, CoordinatorStory
 from penstock.testing.simulation.program import play_on_loop
-from penstock.transactions import joining
+from penstock.transactions import initializing, joining
 from penstock.transactions import shard as transaction_shard
 from penstock.transactions.markers import MarkerOutbox, Markers
 from penstock.transactions.shard import TransactionShard
-from penstock.transactions.state import Identity, Transaction
+from penstock.transactions.state import Identity, Status, Transaction
 
 Patch = pytest.MonkeyPatch
 SEEDS = 20
@@ -322,6 +323,36 @@ def take_repeated_batches_for_new(patch: Patch) -> None:
     patch.setattr(ProducerStates, "check", lambda self, *arguments, **options: None)
 
 
+def end_prepared_transactions_by_time(patch: Patch) -> None:
+    """As if they were not part of another system's commit."""
+
+    def overdue_ms(self: Transaction) -> int | None:
+        return self.started_ms + 1000 if self.status is Status.ONGOING else None
+
+    patch.setattr(Transaction, "overdue_ms", property(overdue_ms))
+
+
+def abort_what_should_be_kept(patch: Patch) -> None:
+    original = initializing.check_request
+
+    def check_request(request: InitProducerIdRequest, *others: Any) -> None:
+        original(request, *others)
+        request.keep_prepared_txn = False
+
+    patch.setattr(transaction_shard, "check_request", check_request)
+
+
+def keep_for_the_former_producer_too(patch: Patch) -> None:
+    """Who comes back is given what he had, so that nobody is fenced."""
+    original = initializing._keep
+
+    def keep(current: Transaction, *others: Any) -> Any:
+        kept = original(current, *others)
+        return kept._replace(transaction=current, identity=current.identity)
+
+    patch.setattr(initializing, "_keep", keep)
+
+
 # -- stories --------------------------------------------------------------------------------------------------------
 
 
@@ -515,6 +546,9 @@ VARIANTS = [
     Variant(never_time_out, "NoHangingTransaction", only("jump")),
     Variant(take_repeated_batches_for_new, "ExactlyOnce", only("separate")),
     Variant(decide_before_it_is_written, "DecidedFirst", only("jump")),
+    Variant(end_prepared_transactions_by_time, "PreparedStays", only("jump")),
+    Variant(abort_what_should_be_kept, "PreparedStays", only("jump")),
+    Variant(keep_for_the_former_producer_too, "FencedProducer", only("jump")),
 ]
 
 

@@ -32,8 +32,10 @@ from penstock.raft.voters import NO_VOTERS, ReplicaKey, Voter, VoterEndpoint, Vo
 from penstock.testing.raft_checkers import CHECKERS, Checker, Committed
 from penstock.testing.raft_disk import Batch, Disk, Snapshot
 from penstock.testing.raft_faults import Faults
+from penstock.testing.raft_moments import MOMENTS
 from penstock.testing.raft_network import MILLISECOND, ORDINARY_DELAY_MAX, SECOND, Clock, Network
 from penstock.testing.raft_node import LISTENER, ClientRequest, Crashed, SimulatedNode
+from penstock.testing.simulation.moments import Moments
 from penstock.testing.simulation.story import Outcome, Violation
 from penstock.testing.trace import Field, Trace
 
@@ -64,6 +66,15 @@ EVENTS: Final = (
     "disks lost",
     "kraft.version upgrades",
 )
+
+# The faults that have to strike at each critical moment.
+CRITICAL: Final = {
+    "while it stands for election": ("kill", "power loss", "cut", "pause", "clock jump"),
+    "between append and commit": ("kill", "power loss", "cut", "pause", "clock jump"),
+    "between append and sync": ("kill", "power loss", "cut", "pause", "clock jump"),
+    "while it downloads a snapshot": ("cut",),
+    "while voters change": ("kill", "power loss", "cut"),
+}
 
 
 # A checker's verdict, or the state machine's own.
@@ -102,6 +113,7 @@ class RaftCluster:
         self.time = 0
         self.trace = Trace(lambda: self.time)
         self.events: Counter[str] = Counter()
+        self.moments = Moments(MOMENTS)
         self.network = Network(self.random)
         self.nodes: dict[int, SimulatedNode] = {}
         committed = Committed()
@@ -353,6 +365,7 @@ class RaftCluster:
     # -- starts and ends -------------------------------------------------------------------------------------------
 
     def end(self, node: SimulatedNode, *, power: bool) -> None:
+        self.moments.strike("power loss" if power else "kill", node)
         node.stop()
         self.paused_until.pop(node.node_id, None)
         if power:
@@ -434,4 +447,5 @@ def play(seed: int, *, node_type: type[SimulatedNode] = SimulatedNode, faults: S
     except FAILURES as error:
         violation = str(error) if isinstance(error, Violation) else repr(error)
     recent = [" ".join(map(str, event)) for event in cluster.trace.recent]
-    return Outcome(violation, cluster.events, cluster.trace.digest(), recent)
+    critical = frozenset(cluster.moments.pairs)
+    return Outcome(violation, cluster.events, cluster.trace.digest(), recent, critical)

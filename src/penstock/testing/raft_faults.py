@@ -162,6 +162,7 @@ class Faults:
             self._cluster.events["one-way partitions"] += 1
             if self._random.random() < 0.5:
                 ways = {(target, source) for source, target in ways}
+        self._cluster.moments.strike("cut", *self._cluster.nodes.values())
         self._cluster.network.blocked = ways
         self._cluster.note("cut", repr(sorted(ways)))
         self._later(lambda: self._cluster.network.blocked.clear())
@@ -179,6 +180,7 @@ class Faults:
     def jump(self) -> None:
         node = self._pick()
         self._cluster.events["clock jumps"] += 1
+        self._cluster.moments.strike("clock jump", node)
         jump = self._random.choice([-50, 100, 300, 600])
         self._cluster.note("clock jump", node.node_id, jump)
         self._cluster.clocks[node.node_id].offset_ms += jump
@@ -188,6 +190,7 @@ class Faults:
     def pause(self) -> None:
         node = self._pick()
         self._cluster.events["pauses"] += 1
+        self._cluster.moments.strike("pause", node)
         self._cluster.note("pause", node.node_id)
         self._cluster.paused_until[node.node_id] = self._cluster.time + self._random.randint(50, 900) * MILLISECOND
 
@@ -242,6 +245,7 @@ class Faults:
             return
         self._cluster.events["disks lost"] += 1
         self._cluster.note("disk replaced", node.node_id)
+        self._cluster.moments.strike("lost disk", node)
         self._cluster.end(node, power=False)
         node.former_disks.append(node.disk)
         node.disk = Disk(self._random.randbytes(16))

@@ -3,9 +3,11 @@
     python -m penstock.testing.sim --seeds 1000                  # seeds 0 to 999 of every story, on all cores
     python -m penstock.testing.sim --story cluster --seeds 50    # of one story
     python -m penstock.testing.sim --story cluster --seed 17     # one seed again, with what happened last if it fails
+    python -m penstock.testing.sim --seeds 1000 --table FILE     # and the faults at critical moments, as Markdown
 
-A campaign fails if a checker found something, or if something that should have happened never did: then it has not
-tried what it claims to. That takes seeds enough, and is not asked of fewer than `ENOUGH_SEEDS` unless by `--strict`.
+A campaign fails if a checker found something, or if something that should have happened never did: an event, or a fault
+at a critical moment. Then it has not tried what it claims to. That takes seeds enough, and is not asked of fewer than
+`ENOUGH_SEEDS`, or `ENOUGH_SEEDS_FOR_MOMENTS`, unless by `--strict`.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import time
 import traceback
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Final, NamedTuple
 
@@ -26,11 +29,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from penstock.testing.simulation.critical_table import CriticalTable
+from penstock.testing.simulation.moments import Pair
 from penstock.testing.simulation.program import aloud
 from penstock.testing.simulation.stories import STORIES
 from penstock.testing.simulation.story import Outcome, quietly, replay_command
 
 ENOUGH_SEEDS: Final = 100
+ENOUGH_SEEDS_FOR_MOMENTS: Final = 1000
 SEED_CPU_MAX_S: Final = 120
 RECENT_SHOWN: Final = 100
 
@@ -79,6 +85,7 @@ class Campaign:
         self.seeds = seeds
         self.console = console
         self.events: dict[str, Counter[str]] = defaultdict(Counter)
+        self.critical: dict[str, Counter[Pair]] = defaultdict(Counter)
         self.cpu_s: dict[str, float] = defaultdict(float)
         self.violations: list[Told] = []
 
@@ -99,6 +106,7 @@ class Campaign:
 
     def _count(self, told: Told) -> None:
         self.events[told.story].update(told.outcome.events)
+        self.critical[told.story].update(told.outcome.critical)
         self.cpu_s[told.story] += told.cpu_s
         if told.outcome.violation is not None:
             self.violations.append(told)
@@ -117,6 +125,9 @@ class Campaign:
             if not self.events[name][event]
         ]
 
+    def critical_table(self) -> CriticalTable:
+        return CriticalTable([STORIES[name] for name in self.stories], self.critical)
+
     def report(self) -> None:
         table = Table(title=f"seeds {self.seeds.start} to {self.seeds.stop - 1}", title_justify="left")
         for heading in ("story", "what it is"):
@@ -129,6 +140,7 @@ class Campaign:
             table.add_row(name, STORIES[name].about, *(f"{count:,}" for count in counts))
         self.console.print(table)
         self.console.print(self._event_table())
+        self.console.print(self.critical_table().rich())
 
     def _event_table(self) -> Table:
         table = Table(title="how often it happened", title_justify="left")
@@ -162,6 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--story", action="append", choices=list(STORIES), help="only this one; may be repeated")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (one for each core)")
     parser.add_argument("--strict", action="store_true", help="everything has to happen, however few the seeds are")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="write the faults at critical moments, as Markdown")
     parser.add_argument("--verbose", action="store_true", help="with --seed: show what the nodes log")
     options = parser.parse_args(arguments)
     stories = options.story or list(STORIES)
@@ -175,7 +188,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     campaign = Campaign(stories, range(options.first, options.first + options.seeds), console)
     campaign.run(options.jobs)
     campaign.report()
+    if options.table is not None:
+        options.table.write_text(campaign.critical_table().markdown(campaign.seeds), encoding="utf-8")
     missing = campaign.never_happened() if options.strict or options.seeds >= ENOUGH_SEEDS else []
+    if options.strict or options.seeds >= ENOUGH_SEEDS_FOR_MOMENTS:
+        missing += campaign.critical_table().missing()
     for told in campaign.violations:
         print(f"{replay_command(told.story, told.seed)}  # {told.outcome.violation}")
     if missing:

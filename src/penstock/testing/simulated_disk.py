@@ -132,6 +132,7 @@ class SimulatedFile:
         if room < len(written):
             if room > 0:
                 self._write(inode, written[:room], position)
+            self._disk.failed("full disk")
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
         self._write(inode, written, position)
 
@@ -214,6 +215,8 @@ class SimulatedDisk:
         """Asked (path, position, size) by `pread_cached`; true makes it answer None."""
         self.before_sync: Callable[[str], None] | None = None
         self.faults: list[_Fault] = []
+        self.on_failure: Callable[[str], None] | None = None
+        """Told by the name of the fault when an operation fails because of it."""
         self.generation = 0
         """Counts crashes; what was opened in an earlier one is dead."""
         self._root = _Directory(self.clock.now_ms())
@@ -385,7 +388,12 @@ class SimulatedDisk:
                     fault.times -= 1
                     if fault.times == 0:
                         self.faults.remove(fault)
+                self.failed("full disk" if fault.error == errno.ENOSPC else "broken disk")
                 raise OSError(fault.error, os.strerror(fault.error), path)
+
+    def failed(self, fault: str) -> None:
+        if self.on_failure is not None:
+            self.on_failure(fault)
 
     def record(self, *event: str | int) -> None:
         if self.trace is not None:

@@ -1,11 +1,12 @@
 """An asyncio event loop on virtual time.
 
 Time stands still while callbacks run and jumps to the next timer when none is ready, so hours pass in milliseconds and
-a run depends on nothing but the seed. Callbacks, timers, futures, tasks and TaskGroups are asyncio's own, from
-`BaseEventLoop`; only the place where a loop would wait for the kernel is ours. `run_in_executor` calls the function in
-one go after a random delay, which is when a thread would have finished; or, if the loop `interleaves`, on a thread that
-pauses between operations on files (`simulated_threads`). Either way it is a worker that does it, and if that touches
-what the loop owns, the law `LoopOwnsState` ends the run. Sockets are those of `simulated_network`.
+a run depends on nothing but the seed. Handles, futures, tasks and TaskGroups are asyncio's own. The queue of what is
+ready and of timers is ours: it asks no kernel, and compares timers without calling Python, because simulations do
+little else. `run_in_executor` calls the function in one go after a random delay, which is when a thread would have
+finished; or, if the loop `interleaves`, on a thread that pauses between operations on files (`simulated_threads`).
+Either way it is a worker that does it, and if that touches what the loop owns, the law `LoopOwnsState` ends the run.
+Sockets are those of `simulated_network`.
 
 Several machines live on one loop. Which one a piece of code runs on is part of its context (`contextvars`), inherited
 by every task, timer and transport it makes; `start` begins a process on a host, and its `create_server` binds there.
@@ -22,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import heapq
 import inspect
 import random
 from asyncio import base_events
@@ -41,6 +43,8 @@ T = TypeVar("T")
 PAUSE_RATE = 0.3
 _START_S = 1_000.0
 """Not zero: a deadline that is mistaken for "none" should not go unnoticed."""
+_CANCELLED_MAX = 100
+"""Timers that were cancelled, and are kept until they are the majority."""
 
 
 class Deadlock(RuntimeError):
@@ -84,24 +88,11 @@ class SimulatedTask(asyncio.Task[T]):
         return self._number
 
 
-class _VirtualSelector:
-    """Stands where the loop would wait in epoll: nothing ever arrives but the time that was waited for."""
-
-    def __init__(self, loop: SimulatedLoop) -> None:
-        self._loop = loop
-
-    def select(self, timeout: float | None) -> list[object]:
-        if timeout is None:
-            raise Deadlock("nothing is ready and no timer is set: what is waited for will never happen")
-        if timeout > 0:
-            self._loop.advance(timeout)
-        return []
-
-
 class SimulatedLoop(base_events.BaseEventLoop):
     if TYPE_CHECKING:  # of BaseEventLoop, and the same in every version since 3.4
         _ready: deque[asyncio.Handle]
-        _scheduled: list[asyncio.TimerHandle]
+        _stopping: bool
+        _timer_cancelled_count: int
 
         def _check_closed(self) -> None: ...
 
@@ -112,19 +103,21 @@ class SimulatedLoop(base_events.BaseEventLoop):
         self.network = Network(self, random.Random(f"{seed}/network"))
         self.watcher: Callable[[], None] | None = None
         """Called whenever all that can happen at a moment has happened: it sees the world at rest."""
+        self.touched: dict[str, None] = {}
+        """The hosts whose code has run since the watcher was last called: nothing has changed on the others."""
         self.executor_delay: Callable[[], float] = self._ordinary_executor_delay
         """Seconds that a function given to `run_in_executor` takes; replace it for slow disks."""
         self.interleaves = False
         """Whether threads pause while others go on."""
         self.pauses = 0
         self._now = _START_S
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []  # a heap: those of one moment in their order
+        self._timers_made = 0
         self._numbers = 0
         self._threads = random.Random(f"{seed}/threads")
         self._busy_until: WeakKeyDictionary[object, float] = WeakKeyDictionary()
         self._processes: dict[str, Process] = {}
         self._dead: list[SimulatedTask[Any]] = []
-        self._selector = _VirtualSelector(self)
-        self._clock_resolution = 1e-9
 
     # Time
 
@@ -132,15 +125,56 @@ class SimulatedLoop(base_events.BaseEventLoop):
         return self._now
 
     def advance(self, seconds: float) -> None:
-        if violations:
-            raise violations.pop()
-        if self.watcher is not None:
-            self.watcher()
+        """What runs now takes so long."""
         self._now += seconds
-        self.trace.add("time")
+        self.trace.moments += 1
 
-    def _process_events(self, event_list: list[object]) -> None:
-        """There are none."""
+    def _run_once(self) -> None:
+        """One round of what is ready; if nothing is, time goes on to the next timer first."""
+        timers, ready = self._timers, self._ready
+        if self._timer_cancelled_count > _CANCELLED_MAX and 2 * self._timer_cancelled_count > len(timers):
+            self._forget_cancelled()
+        if not ready and not self._stopping:
+            self._pass_time()
+        while timers and timers[0][0] <= self._now:
+            timer = heapq.heappop(timers)[2]
+            timer._scheduled = False  # type: ignore[attr-defined]
+            if timer._cancelled:
+                self._timer_cancelled_count -= 1
+            else:
+                ready.append(timer)
+        touched = self.touched
+        for _ in range(len(ready)):
+            handle: Any = ready.popleft()
+            if not handle._cancelled:
+                process = handle._context.get(_process)
+                if process is not None:
+                    touched[process.host] = None
+                handle._run()
+
+    def _pass_time(self) -> None:
+        timers = self._timers
+        while timers and timers[0][2]._cancelled:
+            heapq.heappop(timers)
+            self._timer_cancelled_count -= 1
+        if not timers:
+            raise Deadlock("nothing is ready and no timer is set: what is waited for will never happen")
+        when = timers[0][0]
+        if when > self._now:
+            if violations:
+                raise violations.pop()
+            if self.watcher is not None:
+                self.watcher()
+                if self._ready:
+                    return  # who waited for what the watcher has seen acts before anything else happens
+            self.touched.clear()
+            self._now = when
+            self.trace.moments += 1
+
+    def _forget_cancelled(self) -> None:
+        self._timers[:] = [entry for entry in self._timers if not entry[2]._cancelled]
+        heapq.heapify(self._timers)
+        self._timer_cancelled_count = 0
 
     def _write_to_self(self) -> None:
         """Nobody sleeps who would have to be woken."""
@@ -164,29 +198,28 @@ class SimulatedLoop(base_events.BaseEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        if self._is_dead(context):
-            return self._dropped(callback, args, context)
-        return super().call_soon(callback, *args, context=context)
+        self._check_closed()
+        handle: Any = asyncio.Handle(callback, args, self, context)
+        process = handle._context.get(_process)
+        if process is None or process.alive:
+            self._ready.append(handle)
+        else:
+            handle.cancel()
+        return handle  # type: ignore[no-any-return]
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        timer = super().call_at(when, callback, *args, context=context)
-        if self._is_dead(context):
+        self._check_closed()
+        timer: Any = asyncio.TimerHandle(when, callback, args, self, context)
+        process = timer._context.get(_process)
+        if process is None or process.alive:
+            self._timers_made += 1
+            heapq.heappush(self._timers, (when, self._timers_made, timer))
+            timer._scheduled = True
+        else:
             timer.cancel()
-        return timer
-
-    @staticmethod
-    def _is_dead(context: contextvars.Context | None) -> bool:
-        process = _process.get() if context is None else context.get(_process)
-        return process is not None and not process.alive
-
-    def _dropped(
-        self, callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context | None
-    ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
-        handle.cancel()
-        return handle
+        return timer  # type: ignore[no-any-return]
 
     # Hosts and processes
 
@@ -232,7 +265,7 @@ class SimulatedLoop(base_events.BaseEventLoop):
                 thread.kill()
         process.threads.clear()
         self._dead.extend(process.tasks)  # kept: a coroutine that is collected runs its finally blocks
-        for handle in (*self._ready, *self._scheduled):
+        for handle in (*self._ready, *(entry[2] for entry in self._timers)):
             if handle._context.get(_process) is process:  # type: ignore[attr-defined]
                 handle.cancel()
 
@@ -245,6 +278,7 @@ class SimulatedLoop(base_events.BaseEventLoop):
         for process in self._processes.values():
             for thread in list(process.threads):
                 thread.kill()
+        self._timers.clear()
         super().close()
 
     # Threads
@@ -311,6 +345,18 @@ class SimulatedLoop(base_events.BaseEventLoop):
         else:
             if not future.cancelled():
                 future.set_result(result)
+
+    def at_work(self, host: str) -> list[str]:
+        """What the threads of a host are doing, by the names of the functions."""
+        found = [
+            timer._args[1]
+            for _, _, timer in self._timers
+            if not timer._cancelled
+            and timer._callback == self._run_in_thread  # type: ignore[attr-defined]
+            and (process := timer._context.get(_process)) is not None  # type: ignore[attr-defined]
+            and process.host == host
+        ]
+        return [getattr(function, "__qualname__", type(function).__qualname__) for function in found]
 
     def _ordinary_executor_delay(self) -> float:
         return self._threads.uniform(0.000_1, 0.005)

@@ -8,6 +8,8 @@ how "may be killed at any point" is tested point by point.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from penstock.testing.simulated_disk import SimulatedDisk, SimulatedFile
 from penstock.testing.simulated_threads import ProcessKilled, switch_point
 
@@ -94,3 +96,24 @@ class Mount:
     def total_bytes(self, path: str) -> int:
         self.check(changing=False)
         return self._disk.total_bytes(path)
+
+
+class DoomedMount(Mount):
+    """The files of a process that can be killed at a change of its own, not only between its steps."""
+
+    def __init__(self, disk: SimulatedDisk, on_killed: Callable[[], None]) -> None:
+        super().__init__(disk)
+        self._on_killed = on_killed
+        self._changes_left: int | None = None
+
+    def die_after(self, changes: int) -> None:
+        self._changes_left = changes
+
+    def check(self, *, changing: bool = True) -> None:
+        super().check(changing=changing)
+        if changing and self._changes_left is not None:
+            if self._changes_left == 0:
+                self.kill()
+                self._on_killed()
+                raise ProcessKilled
+            self._changes_left -= 1

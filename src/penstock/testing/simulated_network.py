@@ -4,11 +4,11 @@ This is the kernel's half: connections, windows, packets in flight and what befa
 (`simulated_transport`) stands on `Endpoint` as a real transport stands on a socket.
 
 The model follows what TCP lets a program see. Bytes of one direction of one connection arrive in order or not at all,
-cut into pieces at random places; between connections there is no order. A cut link loses nothing at first: packets
-are sent again when it heals, and only after `retransmission_timeout_s` does the sender give up. A direction may be cut
-alone; then acknowledgements are lost too, so the other direction stalls when its window is full. Closing with unread
-bytes, or sending to a socket that is gone, earns a reset. A killed process has its sockets closed by the kernel; a
-machine that lost power says nothing, and answers with resets once it is back.
+on some connections cut into pieces at random places; between connections there is no order. A cut link loses nothing at
+first: packets are sent again when it heals, and only after `retransmission_timeout_s` does the sender give up. A
+direction may be cut alone; then acknowledgements are lost too, so the other direction stalls when its window is full.
+Closing with unread bytes, or sending to a socket that is gone, earns a reset. A killed process has its sockets closed
+by the kernel; a machine that lost power says nothing, and answers with resets once it is back.
 
 Everything random comes from one seeded generator; nothing iterates over a set.
 """
@@ -113,7 +113,17 @@ class Endpoint:
     The owner sets `on_readable` and `on_writable`; they say that it is worth trying again, no more.
     """
 
-    def __init__(self, network: Network, number: int, address: Address, peer_address: Address, window: int) -> None:
+    def __init__(
+        self,
+        network: Network,
+        number: int,
+        address: Address,
+        peer_address: Address,
+        window: int,
+        *,
+        is_fragmented: bool,
+    ) -> None:
+        self.is_fragmented = is_fragmented
         self.address = address
         self.peer_address = peer_address
         self.received = bytearray()
@@ -146,11 +156,16 @@ class Endpoint:
         peer = self._peer
         position = 0
         while position < size:
-            end = self._network.cut_point(position, size)
+            end = self._network.cut_point(position, size) if self.is_fragmented else size
             piece = bytes(data[position:end])
             self.send_packet(lambda piece=piece: peer.receive(piece))  # type: ignore[misc]
             position = end
         return size
+
+    def read_size(self) -> int:
+        """How much of what has arrived one read sees."""
+        available = len(self.received)
+        return self._network.cut_point(0, available) if self.is_fragmented else available
 
     def read(self, size: int) -> bytes:
         data = bytes(self.received[:size])
@@ -248,7 +263,8 @@ class Network:
         """Seconds from one host to another, asked for every packet; replace it for slow links."""
         self.reset_rate = 0.0
         """The chance that a packet with data meets a connection that somebody in between has torn down."""
-        self.fragment = True
+        self.fragmented_rate = 0.3
+        """The chance that what is sent on a connection arrives in pieces."""
         self.window_sizes: tuple[int, ...] = (2_048, 16_384, 65_536, 1 << 20)
         self.retransmission_timeout_s = 900.0
         self._chance = chance
@@ -330,15 +346,11 @@ class Network:
 
     def cut_point(self, start: int, end: int) -> int:
         """Where the next packet of the bytes from `start` to `end` ends."""
-        if not self.fragment or self._chance.random() < 0.6:
+        if self._chance.random() < 0.6:
             return end
         if self._chance.random() < 0.5:  # few bytes, so that lengths and headers are cut too
             end = min(end, start + 64)
         return self._chance.randint(start + 1, end)
-
-    def read_size(self, available: int) -> int:
-        """How much of what has arrived one read sees."""
-        return self.cut_point(0, available)
 
     def resets(self, host: str) -> bool:
         return self.reset_rate > 0 and self._chance.random() < self.reset_rate
@@ -443,7 +455,11 @@ class Network:
         near, far = addresses
         self._count += 1
         window = self._chance.choice(self.window_sizes)
-        ends = (Endpoint(self, self._count, near, far, window), Endpoint(self, self._count, far, near, window))
+        is_fragmented = self._chance.random() < self.fragmented_rate
+        ends = (
+            Endpoint(self, self._count, near, far, window, is_fragmented=is_fragmented),
+            Endpoint(self, self._count, far, near, window, is_fragmented=is_fragmented),
+        )
         pipes = (_Pipe(self, source, target), _Pipe(self, target, source))
         for end, peer, pipe, host in ((ends[0], ends[1], pipes[0], source), (ends[1], ends[0], pipes[1], target)):
             end.host = host

@@ -133,7 +133,7 @@ class SimulatedTransport(transports._FlowControlMixin, asyncio.Transport):
         endpoint = self._endpoint
         try:
             if endpoint.received:
-                self._receive(self._simulation.network.read_size(len(endpoint.received)))
+                self._receive(endpoint.read_size())
             elif endpoint.error is not None:
                 self._force_close(endpoint.error)
                 return

@@ -12,6 +12,9 @@ from collections.abc import Callable
 
 Field = str | int | float | bytes | None
 
+_AT_ONCE = 500
+"""How many events are hashed in one go: events are short, and calls are not free."""
+
 
 class Trace:
     """`add` what happens; `digest` is the fingerprint of all of it, `recent` the last of it, readable."""
@@ -19,14 +22,25 @@ class Trace:
     def __init__(self, now: Callable[[], float], *, keep: int = 1000) -> None:
         self._now = now
         self._hash = hashlib.blake2b(digest_size=16)
+        self._to_hash: list[tuple[Field, ...]] = []
         self.recent: deque[tuple[Field, ...]] = deque(maxlen=keep)
         self.count = 0
+        self.moments = 0
+        """How often time went on, which is part of every event."""
 
     def add(self, *fields: Field) -> None:
-        event = (self._now(), *fields)
-        self._hash.update(repr(event).encode())
+        event = (self._now(), self.moments, *fields)
+        self._to_hash.append(event)
         self.recent.append(event)
         self.count += 1
+        if len(self._to_hash) >= _AT_ONCE:
+            self._hash_them()
 
     def digest(self) -> str:
-        return self._hash.hexdigest()
+        result = self._hash.copy()
+        result.update(repr((self._to_hash, self._now(), self.moments)).encode())
+        return result.hexdigest()
+
+    def _hash_them(self) -> None:
+        self._hash.update(repr(self._to_hash).encode())
+        self._to_hash.clear()

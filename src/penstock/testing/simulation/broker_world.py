@@ -24,34 +24,13 @@ from penstock.settings.node import NodeSettings
 from penstock.testing.simulated_clock import SimulatedClock, SimulatedRandomness
 from penstock.testing.simulated_disk import Event, SimulatedDisk
 from penstock.testing.simulated_loop import SimulatedLoop
-from penstock.testing.simulated_mount import Mount, ProcessKilled
+from penstock.testing.simulated_mount import DoomedMount, Mount
 from penstock.testing.simulated_processes import SimulatedProcesses
 from penstock.testing.simulation.client import Client, connected
 
 HOST = "broker"
 PORT = 9092
 DATA = "/var/penstock"
-
-
-class DoomedMount(Mount):
-    """The files of a process that can be killed at a change of its own, not only between its steps."""
-
-    def __init__(self, disk: SimulatedDisk, on_killed: Callable[[], None]) -> None:
-        super().__init__(disk)
-        self._on_killed = on_killed
-        self._changes_left: int | None = None
-
-    def die_after(self, changes: int) -> None:
-        self._changes_left = changes
-
-    def check(self, *, changing: bool = True) -> None:
-        super().check(changing=changing)
-        if changing and self._changes_left is not None:
-            if self._changes_left == 0:
-                self.kill()
-                self._on_killed()
-                raise ProcessKilled
-            self._changes_left -= 1
 
 
 class BrokerWorld:
@@ -71,6 +50,7 @@ class BrokerWorld:
         self.node: Node | None = None
         self.files: DoomedMount | None = None
         self.starts = 0
+        self.is_starting = False
         self.failures: list[str] = []
         self.properties = {
             "process.roles": "broker,controller",
@@ -80,6 +60,8 @@ class BrokerWorld:
             **(properties or {}),
         }
         self.killed = asyncio.Event()
+        self.on_killed: Callable[[], None] | None = None
+        """Called when it is killed at a change of its disk, before anything of it is gone."""
         self._program: asyncio.Task[None] | None = None
         self._stopping: asyncio.Event | None = None
 
@@ -91,11 +73,15 @@ class BrokerWorld:
         """Ready on return; what the node says where it refuses to start is raised. False if it was killed meanwhile,
         by its `die_after`-th change of the disk."""
         self.starts += 1
+        self.is_starting = True
         ready: asyncio.Future[bool] = self.loop.create_future()
         self._stopping = asyncio.Event()
         self.killed.clear()
 
         def on_killed() -> None:
+            if self.on_killed is not None:
+                self.on_killed()
+            self.is_starting = False
             self.loop.kill(HOST)
             self.killed.set()
             if not ready.done():
@@ -105,8 +91,11 @@ class BrokerWorld:
         if die_after is not None:
             self.files.die_after(die_after)
         self._program = self.loop.start(HOST, self._run(ready, self._stopping, self.files))
-        async with asyncio.timeout(patience):
-            return await ready
+        try:
+            async with asyncio.timeout(patience):
+                return await ready
+        finally:
+            self.is_starting = False
 
     async def _run(self, ready: asyncio.Future[bool], stopping: asyncio.Event, files: Mount) -> None:
         chance = random.Random(f"{self.seed}/children/{self.starts}")

@@ -2,7 +2,7 @@
 
 The checkers see all nodes at once, which nobody in the cluster can, whenever everything that can happen at a moment has
 happened. They look into the brokers' memory for who leads and what is committed, and at the disks themselves for what
-is in the logs. Only what has changed is looked at again.
+is in the logs. Only what has changed is looked at again, and only nodes whose code has run.
 
 - `OneLeaderPerEpoch`: of a partition, and of the quorum.
 - `MonotonicHighWatermark`: of a leader; and no node's metadata goes back.
@@ -106,7 +106,7 @@ class ClusterWatch:
         self._doubtful.clear()
 
     def look(self) -> None:
-        for machine in self._world.machines.values():
+        for machine in self._world.touched():
             node = machine.node
             quorum = getattr(node, "quorum", None)  # which a node does not have from its first moment on
             if node is None or quorum is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterable
 
 from penstock.testing.simulation.cluster_world import ClusterWorld, Machine
 from penstock.testing.simulation.replica_content import Place
@@ -35,20 +36,34 @@ class Faults:
 
     def crash(self, machine: Machine) -> None:
         self._events["process crashes"] += 1
+        self._world.moments.strike("kill", machine)
         machine.crash()
 
     def lose_power(self, machine: Machine) -> None:
         self._events["power losses"] += 1
+        self._world.moments.strike("power loss", machine)
         machine.power_loss()
+
+    def doom(self, machine: Machine, *, power: bool) -> None:
+        """It ends between two changes of its disk, in the middle of what it does."""
+        end = self.lose_power if power else self.crash
+
+        def ends() -> None:
+            self._events["ends within a step"] += 1
+            end(machine)
+
+        machine.doom(self._chance.choice((0, self._chance.randrange(10), self._chance.randrange(100))), ends)
 
     def lose_disk(self, machine: Machine) -> None:
         self._events["disks lost"] += 1
+        self._world.moments.strike("lost disk", machine)
         machine.crash()
         machine.lose_disk()
 
     async def stop(self, machine: Machine) -> None:
         if machine.is_ready:
             self._events["clean stops"] += 1
+            self._world.moments.strike("stop", machine)
             await machine.stop()
 
     # -- the network ------------------------------------------------------------------------------------------------
@@ -59,6 +74,7 @@ class Faults:
         self._chance.shuffle(hosts)
         size = self._chance.randint(1, len(hosts) // 2)
         self._events["symmetric partitions"] += 1
+        self._strike_cut(hosts)
         self._network.partition(hosts[:size], [*hosts[size:], "localhost"])
 
     def cut_one_way(self) -> None:
@@ -68,17 +84,23 @@ class Faults:
         others = [host for host in hosts if host != one and self._chance.random() < 0.7]
         self._events["one-way partitions"] += bool(others)
         deaf = self._chance.random() < 0.5
+        self._strike_cut([one])
         for other in others:
             self._network.cut(*((other, one) if deaf else (one, other)))
 
     def separate(self, one: Machine, other: Machine) -> None:
         self._events["symmetric partitions"] += 1
+        self._strike_cut([one.name, other.name])
         self._network.partition([one.name], [other.name])
 
     def isolate(self, machine: Machine) -> None:
         """From all other nodes, but not from clients."""
         self._events["symmetric partitions"] += 1
+        self._strike_cut([machine.name])
         self._network.partition([machine.name], [host for host in self._world.machines if host != machine.name])
+
+    def _strike_cut(self, hosts: Iterable[str]) -> None:
+        self._world.moments.strike("cut", *(self._world.machines[host] for host in hosts))
 
     def delay(self, *hosts: str) -> None:
         """Everything that comes from a host, or goes there: from some, or from one by more."""
@@ -91,6 +113,7 @@ class Faults:
     def reset(self) -> None:
         one, other = self._chance.sample(list(self._world.machines), 2)
         self._events["connections broken"] += 1
+        self._world.moments.strike("reset", self._world.machines[one], self._world.machines[other])
         self._network.reset(one, other)
 
     def _latency(self, source: str, target: str) -> float:
@@ -127,7 +150,9 @@ class Faults:
         machine.disk.corrupt(place.path, place.begin + position, 1 << self._chance.randrange(8))
 
     def heal(self) -> None:
-        """Links and disks are as they should be; clocks stay as they are."""
+        """Links and disks are as they should be, and nobody is doomed; clocks stay as they are."""
+        for machine in self._world.machines.values():
+            machine.spare()
         self._slow_hosts.clear()
         self._slow_disks.clear()
         self._network.heal()

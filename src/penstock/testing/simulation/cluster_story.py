@@ -31,11 +31,13 @@ from penstock.protocol.messages.alter_partition_reassignments import (
 from penstock.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from penstock.protocol.messages.elect_leaders import ElectLeadersRequest
 from penstock.testing.simulated_loop import SimulatedLoop
+from penstock.testing.simulation import cluster_moments
 from penstock.testing.simulation.client import Lost
 from penstock.testing.simulation.cluster_checkers import ClusterWatch, Promises
 from penstock.testing.simulation.cluster_clients import Clients
 from penstock.testing.simulation.cluster_faults import Faults
 from penstock.testing.simulation.cluster_world import ClusterWorld, Machine
+from penstock.testing.simulation.moments import Moments
 from penstock.testing.simulation.program import PAUSES, interleaves, play_on_loop
 from penstock.testing.simulation.replica_content import ReplicaContent, values_of
 from penstock.testing.simulation.story import Outcome, Violation
@@ -48,14 +50,40 @@ EVENTS = (
     "snapshot installs", "reassignments", "process crashes", "clean stops", "power losses", "power losses everywhere",
     "disks lost", "controllers lost", "symmetric partitions", "one-way partitions", "messages delayed",
     "connections broken", "clock jumps", "slow disks", "bits flipped",
-    "repairs", "in sync again", PAUSES,
+    "repairs", "in sync again", "ends within a step", "aimed faults", PAUSES,
 )  # fmt: skip
 
 # What may happen; twice if it is to happen more often.
 MISFORTUNES = (
     "kill", "kill", "stop", "lose_power", "lose_power", "lose_disk", "rot", "cut", "cut_one_way", "separate",
     "isolate", "slow_network", "reset", "jump", "slow_disk", "lose_controller", "reassign", "reassign", "elect",
+    "doom", "doom", "aim", "aim", "aim",
 )  # fmt: skip
+# What brings a moment about that does not come by itself.
+PROVOCATIONS = {
+    cluster_moments.STARTS: "restart",
+    cluster_moments.NO_CONTROLLER: "lose_controller",
+    cluster_moments.STANDS: "lose_controller",
+    cluster_moments.TRUNCATED: "isolate_and_heal",
+    cluster_moments.CATCHES_UP: "isolate_and_heal",
+    cluster_moments.ISR_CHANGES: "isolate_and_heal",
+    cluster_moments.REASSIGNED: "reassign",
+    cluster_moments.LOADS: "restart",
+}
+CRITICAL = {
+    "while it starts": ("kill", "cut"),
+    "while no controller is active": ("kill", "power loss", "cut"),
+    "while it stands for election": ("kill",),
+    "between a metadata record's append and its commit": ("kill", "cut"),
+    "between append and replication": ("kill", "power loss", "cut", "lost disk"),
+    "between append and sync": ("kill", "power loss"),
+    "between a truncation and the next append": ("kill",),
+    "while a replica catches up": ("kill", "cut"),
+    "while the ISR changes": ("power loss",),
+    "while a partition is reassigned": ("kill",),
+}
+MOMENTS = {**cluster_moments.METADATA, **cluster_moments.REPLICATION, **cluster_moments.TOPIC}
+AIM_S = 8.0
 
 PROPERTIES = {
     "replica.lag.time.max.ms": "3000",
@@ -74,6 +102,7 @@ PROPERTIES = {
 class ClusterStory:
     properties: Mapping[str, str] = PROPERTIES
     topic_configs: Mapping[str, str] = {}
+    critical_moments: Mapping[str, cluster_moments.Moment] = MOMENTS
 
     def __init__(
         self, loop: SimulatedLoop, seed: int, *, rounds: int = ROUNDS, misfortunes: Sequence[str] = MISFORTUNES
@@ -90,6 +119,7 @@ class ClusterStory:
             properties=dict(self.properties),
             events=self.events,
         )
+        self.moments = self.world.moments = Moments(self.critical_moments)
         self.flushes = self.chance.random() < 0.4
         self.promises = [Promises(index) for index in range(2)]
         self.faults = Faults(self.world, self.chance, self.events)
@@ -98,7 +128,7 @@ class ClusterStory:
         self.clients = Clients(self.world, TOPIC, self.chance, self.events, lambda: start_ms + int(loop.time() * 1000))
 
     async def run(self) -> None:
-        self.world.loop.watcher = self.watch.look
+        self.world.loop.watcher = self.look
         await self.world.start_all()
         await self.create()
         async with asyncio.TaskGroup() as tasks:
@@ -113,6 +143,10 @@ class ClusterStory:
             self.clients.over = True
         await self.check_replicas()
         await self.world.settled()
+
+    def look(self) -> None:
+        self.watch.look()
+        self.moments.look(self.world.touched())
 
     async def pause(self) -> None:
         await asyncio.sleep(self.chance.choice((0.05, 0.5, 2.0)) * self.chance.random())
@@ -151,6 +185,38 @@ class ClusterStory:
         self.faults.crash(machine)
         if self.chance.random() < 0.3:  # so quickly that nobody notices
             machine.start()
+
+    async def doom(self, machine: Machine) -> None:
+        """It ends in the middle of what it does, or of its start."""
+        if self.chance.random() < 0.5:
+            await self.restart(machine)
+        self.faults.doom(machine, power=self.flushes and self.chance.random() < 0.5)
+        await self.suffer()
+
+    async def aim(self, machine: Machine) -> None:
+        """A fault waits for a critical moment of whoever has it first, and strikes then."""
+        moment = self.chance.choice(list(self.critical_moments))
+        faults = (self.kill, self.isolate, *((self.lose_power,) if self.flushes else ()))
+        aimed = asyncio.create_task(self.strike_at(moment, self.chance.choice(faults)))
+        if moment in PROVOCATIONS:
+            await getattr(self, PROVOCATIONS[moment])(machine)
+        await aimed
+
+    async def strike_at(self, moment: str, fault: Callable[[Machine], Awaitable[None]]) -> None:
+        victim = await self.moments.come(moment, AIM_S)
+        if victim is not None and victim.runs:
+            self.events["aimed faults"] += 1
+            await fault(victim)
+
+    async def restart(self, machine: Machine) -> None:
+        self.faults.crash(machine)
+        machine.start()
+
+    async def isolate_and_heal(self, machine: Machine) -> None:
+        """What it has written alone meanwhile has to go."""
+        self.faults.isolate(machine)
+        await asyncio.sleep(self.chance.choice((2.0, 6.0)))
+        self.heal()
 
     async def stop(self, machine: Machine) -> None:
         await self.faults.stop(machine)
@@ -222,7 +288,8 @@ class ClusterStory:
             self.faults.lose_power(active)
         if len(self.world.controllers) == 1 or self.chance.random() < 0.5:
             await self.pause()
-            active.start()
+            if not active.runs:
+                active.start()
 
     async def cut(self, machine: Machine) -> None:
         self.faults.cut()

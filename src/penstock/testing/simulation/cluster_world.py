@@ -22,40 +22,56 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from penstock.broker.formatting import format_quorum
+from penstock.broker.metadata_store import METADATA_PARTITION
 from penstock.broker.node import Node
 from penstock.metadata.image import MetadataImage
 from penstock.settings.node import NodeSettings
 from penstock.testing.simulated_clock import SimulatedClock, SimulatedRandomness
 from penstock.testing.simulated_disk import Event, SimulatedDisk
 from penstock.testing.simulated_loop import SimulatedLoop
-from penstock.testing.simulated_mount import Mount
+from penstock.testing.simulated_mount import DoomedMount, Mount
 from penstock.testing.simulated_processes import SimulatedProcesses
 from penstock.testing.simulation.client import Client, connected
+from penstock.testing.simulation.moments import Moments
 from penstock.testing.simulation.story import Violation
 
 PORT = 9092
 CONTROLLER_PORT = 9093
 DATA = "/var/penstock"
 CLUSTER_ID = "c2ltdWxhdGVkLWNsdXN0ZQ"
+DECISION_BEING_WRITTEN = ".swap.tmp"
+NEVER = 1 << 60
 # Who finds no leader asks again after 20 ms; half the events of a simulation would be that.
 PATIENT = {"controller.quorum.retry.backoff.ms": "100"}
 
 
 class DiskEvents(list[Event]):
     """What only the disk shows, counted as it happens: snapshots of the metadata that were fetched from others, and
-    segments that a compaction has put in place of others."""
+    segments that a compaction has put in place of others. And what is half done: logs that were truncated and have
+    nothing new yet, swaps that are decided and not over."""
 
     def __init__(self, events: Counter[str]) -> None:
         super().__init__()
         self._events = events
+        self.truncated: set[str] = set()
+        self.swaps: set[str] = set()
 
     def append(self, event: Event) -> None:
-        if event[0] != "rename":
-            return
-        if str(event[1]).endswith(".checkpoint.download.part"):
-            self._events["snapshot installs"] += 1
-        elif str(event[1]).endswith(".log.swap"):
-            self._events["compactions"] += 1
+        operation, path = event[0], str(event[1])
+        if operation == "write":
+            self.truncated.discard(path)
+        elif operation == "truncate":
+            if path.endswith(".log") and METADATA_PARTITION.topic not in path:
+                self.truncated.add(path)
+        elif operation == "rename":
+            if path.endswith(".checkpoint.download.part"):
+                self._events["snapshot installs"] += 1
+            elif path.endswith(".log.swap"):
+                self._events["compactions"] += 1
+            elif path.endswith(DECISION_BEING_WRITTEN):
+                self.swaps.add(path.removesuffix(".tmp"))
+        elif operation == "remove":
+            self.swaps.discard(path)
 
 
 class Machine:
@@ -66,6 +82,7 @@ class Machine:
         self.name = name
         self.is_controller = name.startswith("controller")
         self.clock = SimulatedClock(elapsed=world.loop.time)
+        self.disk_events = DiskEvents(world.events)
         self.disk = self._new_disk()
         self.properties = properties
         self.starts = 0
@@ -74,14 +91,25 @@ class Machine:
         self.is_ready = False
         self._stopping: asyncio.Event | None = None
         self._program: asyncio.Task[None] | None = None
+        self._files: DoomedMount | None = None
+        self._on_doom: Callable[[], None] = self.crash
 
     def start(self) -> None:
         """It may wait for others before it is ready."""
         self.starts += 1
         self.runs = True
         self._stopping = asyncio.Event()
-        mount = Mount(self.disk)
-        self._program = self.world.loop.start(self.name, self._run(self._stopping, mount))
+        self.disk_events.truncated.clear()
+        self.disk_events.swaps.clear()
+        self._files = DoomedMount(self.disk, lambda: self._on_doom())
+        self._program = self.world.loop.start(self.name, self._run(self._stopping, self._files))
+
+    def doom(self, changes: int, end: Callable[[], None]) -> None:
+        """It ends by itself, before the change of its disk after so many, whatever it is doing then. `end` is how: a
+        crash, or a power loss."""
+        assert self._files is not None
+        self._on_doom = end
+        self._files.die_after(changes)
 
     async def _run(self, stopping: asyncio.Event, files: Mount) -> None:
         world = self.world
@@ -114,7 +142,13 @@ class Machine:
             starting.cancel()
             await node.abandon()
 
+    def spare(self) -> None:
+        """It does not end by itself any more."""
+        if self._files is not None:
+            self._files.die_after(NEVER)
+
     async def stop(self) -> None:
+        self.spare()
         assert self._stopping is not None and self._program is not None
         self._stopping.set()
         await self._program
@@ -137,7 +171,9 @@ class Machine:
         self.disk = self._new_disk()
 
     def _new_disk(self) -> SimulatedDisk:
-        return SimulatedDisk(clock=self.clock, trace=DiskEvents(self.world.events))
+        disk = SimulatedDisk(clock=self.clock, trace=self.disk_events)
+        disk.on_failure = lambda fault: self.world.moments.strike(fault, self)
+        return disk
 
     def _gone(self) -> None:
         self.node = None
@@ -175,6 +211,8 @@ class ClusterWorld:
         self.seed = seed
         self.chance = random.Random(f"{seed}/world")
         self.failures: list[str] = []
+        self.moments: Moments[Machine] = Moments({})
+        """Those that are critical, as the story declares them."""
         voters = ",".join(
             f"{100 + number}@controller-{number}:{CONTROLLER_PORT}" for number in range(1, controllers + 1)
         )
@@ -220,6 +258,11 @@ class ClusterWorld:
     @property
     def brokers(self) -> list[Machine]:
         return [machine for machine in self.machines.values() if not machine.is_controller]
+
+    def touched(self) -> list[Machine]:
+        """Whose code has run since the watcher last looked; what a node knows cannot have changed otherwise."""
+        machines = self.machines
+        return [machines[host] for host in self.loop.touched if host in machines]
 
     async def start_all(self) -> None:
         for machine in self.machines.values():

@@ -153,6 +153,7 @@ def locate(number: int, broker_id: int) -> Step:
 
 def take_over(story: ControllerStory) -> None:
     """Another controller: what was soft is gone."""
+    story.moments.strike("failover", story)
     story.controller.reset(story.image)
     story.controller.heartbeats.activate(story.image.brokers, 0)
     story.run(lambda controller: controller.activate([]))

@@ -28,6 +28,7 @@ from penstock.model.ids import uuid_text
 from penstock.protocol.declaration import Message
 from penstock.testing.simulation.controller_steps import BROKERS, create, random_step, take_over
 from penstock.testing.simulation.controller_world import World, registration
+from penstock.testing.simulation.moments import Moments
 from penstock.testing.simulation.story import Outcome
 from penstock.testing.trace import Trace
 
@@ -35,9 +36,23 @@ EVENTS = (
     "elections", "ISR changes", "ELR changes", "reassignments", "process crashes", "clean stops", "disks lost",
     "controller failovers", "half an operation", "refused",
 )  # fmt: skip
+CRITICAL = {
+    "while a partition is reassigned": ("kill", "stop", "lost disk", "failover"),
+    "while a partition has no leader": ("kill", "stop", "lost disk", "failover"),
+    "between two batches of an operation": ("kill", "stop", "lost disk", "failover"),
+}
 STEPS = 150
 METADATA_VERSION = 30
 Partitions = dict[PartitionKey, Partition]
+
+
+MOMENTS: dict[str, Callable[[ControllerStory], bool]] = {
+    "while a partition is reassigned": lambda story: any(each.reassigning for each in story.partitions().values()),
+    "while a partition has no leader": lambda story: any(
+        each.leader == NO_LEADER for each in story.partitions().values()
+    ),
+    "between two batches of an operation": lambda story: bool(story.interrupted),
+}
 
 
 class ControllerStory(World):
@@ -46,6 +61,7 @@ class ControllerStory(World):
     def __init__(self, *, elr: bool, min_insync_replicas: int, unclean: bool) -> None:
         self.before: Partitions = {}
         self.events: Counter[str] = Counter()
+        self.moments: Moments[ControllerStory] = Moments(MOMENTS)
         self.trace = Trace(lambda: self.offset)
         self.elr = elr
         # Which life of its data a broker is in (a crash or a new disk begins another), and in which life it was when it
@@ -61,7 +77,7 @@ class ControllerStory(World):
         self.proposed: dict[PartitionKey, frozenset[int]] = {}
         self.unclean_allowed = unclean
         self.unclean_asked = False
-        self.interrupted = False
+        self.interrupted: bool = False
         properties = {
             "min.insync.replicas": str(min_insync_replicas),
             "unclean.leader.election.enable": str(unclean).lower(),
@@ -219,6 +235,7 @@ class ControllerStory(World):
         self.disks[broker_id] += new_disk
         self.events["clean stops" if clean else "process crashes"] += 1
         self.events["disks lost"] += new_disk
+        self.moments.strike("lost disk" if new_disk else "stop" if clean else "kill", self)
         request = registration(
             broker_id, incarnation=self.incarnations[broker_id], disk=self.disks[broker_id], rack=str(broker_id % 2)
         )
@@ -246,7 +263,8 @@ def play(seed: int, steps: int = STEPS) -> Outcome:
             live(story, random, steps)
         except AssertionError as error:
             violation = str(error)
-    return Outcome(violation, story.events, story.trace.digest(), [str(event) for event in story.trace.recent])
+    recent = [str(event) for event in story.trace.recent]
+    return Outcome(violation, story.events, story.trace.digest(), recent, frozenset(story.moments.pairs))
 
 
 def live(story: ControllerStory, random: Random, steps: int) -> None:

@@ -74,7 +74,7 @@ class CoordinatorWatch:
     # -- after every step -------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        for machine in self._world.brokers:
+        for machine in self._world.touched():
             node = machine.node
             coordinators = getattr(node, "coordinators", None)  # which a node does not have from its first moment on
             if node is None or coordinators is None:

@@ -8,7 +8,8 @@ full disks or broken ones, are cut off or slowed down; leaders are elected, logs
 What is asked of the coordinators is in `coordinator_checkers`, `coordinator_groups` and `coordinator_workers`, and of
 replicas in `replica_state`. And in the end, when everybody is back:
 
-- `NoHangingTransaction`: no transaction holds readers up, or offsets back;
+- `NoHangingTransaction`: no transaction holds readers up, or offsets back, but for those of a two-phase commit that
+  nobody has ended yet;
 - `GroupsSettle`: the members that are left share all partitions;
 - `EveryoneIsAnswered`: whoever asks a broker that lives gets an answer, sooner or later, all along.
 """
@@ -22,17 +23,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from penstock.broker.replica import Replica
 from penstock.metadata.partition import Partition
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from penstock.records.compression import Codec
 from penstock.testing.simulated_loop import SimulatedLoop
-from penstock.testing.simulation import cluster_story
+from penstock.testing.simulation import cluster_moments, cluster_story
 from penstock.testing.simulation.cluster_story import REPLICAS, TOPIC, ClusterStory
 from penstock.testing.simulation.cluster_world import Machine
 from penstock.testing.simulation.coordinator_checkers import CoordinatorWatch
 from penstock.testing.simulation.coordinator_clients import ENDLESS_S, Committer, CoordinatorClients, Deleter
 from penstock.testing.simulation.coordinator_groups import SESSION_MS, Member, SimulatedGroup
+from penstock.testing.simulation.coordinator_prepared import TwoPhaseWriter
 from penstock.testing.simulation.coordinator_workers import NEW, OLD, CommittedReader, TransactionalWriter
 from penstock.testing.simulation.program import PAUSES, interleaves, play_on_loop
 from penstock.testing.simulation.replica_state import check_state
@@ -42,17 +45,32 @@ EVENTS = (
     "commits", "commits of members", "commits too late", "groups deleted", "generations", "members fenced",
     "members left", "members vanished", "members hung", "transactions committed", "transactions aborted",
     "transactions given up", "transactions left open", "transactions cut short", "batches too late",
-    "producers vanished", "producers taken for dead", "zombies refused", "committed records read", "refused",
+    "producers vanished", "producers taken for dead", "zombies refused", "transactions prepared",
+    "prepared transactions left behind", "prepared transactions completed", "committed records read", "refused",
     "connections lost", "coordinators moved", "shards dropped", "truncations", "compactions", "process crashes",
     "clean stops", "power losses", "power losses everywhere", "full disks", "disks full by blocks",
     "aborts without room", "broken disks", "states compared", "symmetric partitions", "one-way partitions",
-    "messages delayed", "slow disks", "clock jumps", "controllers lost", "in sync again", "offsets checked", PAUSES,
+    "messages delayed", "slow disks", "clock jumps", "controllers lost", "in sync again", "offsets checked",
+    "ends within a step", "aimed faults", PAUSES,
 )  # fmt: skip
 MISFORTUNES = (
     "kill", "kill", "kill", "stop", "lose_power", "lose_power", "fill_disk", "break_disk", "refuse_aborts",
     "cut", "cut_one_way",
     "separate", "isolate", "isolate", "slow_network", "reset", "jump", "slow_disk", "lose_controller", "elect", "elect",
+    "doom", "doom", "aim", "aim", "aim",
 )  # fmt: skip
+CRITICAL = {
+    "while it starts": ("kill",),
+    "between append and replication": ("kill", "cut"),
+    "between append and sync": ("kill", "power loss"),
+    "while the ISR changes": ("kill", "cut"),
+    "between a coordinator's append and its answer": ("kill", "cut"),
+    "between a transaction's decision and its last marker": ("kill", "cut"),
+    "while a transaction is open": ("kill", "power loss", "cut", "stop"),
+    "while a two-phase transaction is open": ("kill", "cut"),
+    "while a group rebalances": ("kill", "cut"),
+}
+MOMENTS = {**cluster_moments.METADATA, **cluster_moments.REPLICATION, **cluster_moments.COORDINATORS}
 INTERNAL_TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE)
 INTERNAL_PARTITIONS = 2
 
@@ -74,6 +92,7 @@ REWRITING = (
 UNDECIDED_S = 25.0  # in which transactions have timed out that were left open
 PROPERTIES = {
     **cluster_story.PROPERTIES,
+    "transaction.two.phase.commit.enable": "true",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     "group.initial.rebalance.delay.ms": "300",
     "group.consumer.session.timeout.ms": str(SESSION_MS),
@@ -86,6 +105,7 @@ PROPERTIES = {
 
 class CoordinatorStory(ClusterStory):
     properties = PROPERTIES
+    critical_moments = MOMENTS
     # In which groups settle; some members may wait for somebody who lost his power.
     settles_s = ENDLESS_S + 30.0
 
@@ -118,9 +138,11 @@ class CoordinatorStory(ClusterStory):
         ]
         rewriting = random.Random(f"{seed}/rewriting").choice(REWRITING)
         self.topic_configs = rewriting.configs
+        self.two_phase_writer = TwoPhaseWriter(asking, "two-phase", count)
         self.writers = [
             TransactionalWriter(asking, "new", count, NEW, rewriting.codec),
             TransactionalWriter(asking, "old", count, OLD, rewriting.codec),
+            self.two_phase_writer,
         ]
         self.outcomes = {writer.name: writer.outcomes for writer in self.writers}
         self.readers = [CommittedReader(asking, index, self.outcomes) for index in range(count)]
@@ -138,7 +160,7 @@ class CoordinatorStory(ClusterStory):
         return found
 
     async def run(self) -> None:
-        self.world.loop.watcher = self.coordinator_watch.look
+        self.world.loop.watcher = self.look
         await self.world.start_all()
         await self.create()
         async with asyncio.TaskGroup() as tasks:
@@ -156,6 +178,10 @@ class CoordinatorStory(ClusterStory):
         await self.check_offsets()
         await self.check_transactions()
         await self.world.settled()
+
+    def look(self) -> None:
+        self.coordinator_watch.look()
+        self.moments.look(self.world.touched())
 
     async def create(self) -> None:
         """The internal topics, too: they have the durability of the others, and segments so small that there is
@@ -263,6 +289,10 @@ class CoordinatorStory(ClusterStory):
             await self.world.until(self.nothing_is_open, "no transaction is open", UNDECIDED_S)
         except Violation as violation:
             raise Violation("NoHangingTransaction", "some are open") from violation
+        if self.two_phase_writer.prepared is not None:
+            await self.two_phase_writer.complete()
+            await self.check_transactions()
+            return
         by_partition = []
         for index, reader in enumerate(self.readers):
             everything = await CommittedReader(self.asking, index, self.outcomes).read_all()
@@ -274,16 +304,26 @@ class CoordinatorStory(ClusterStory):
             await writer.check(found)
 
     def nothing_is_open(self) -> bool:
+        """But for what is prepared."""
+        prepared = self.two_phase_writer.prepared
+        spared = None if prepared is None else prepared.producer[0]
         for machine in self.world.brokers:
             if machine.node is None:
                 return False
             for replica in machine.node.replicas:
-                if replica.leader is not None and replica.last_stable_offset < replica.log.log_end_offset:
+                if replica.leader is not None and not _is_decided(replica, spared):
                     return False
             for partition in machine.node.coordinators.groups.partitions.values():
-                if partition.shard is None or any(partition.shard.state.offsets.pending_topics()):
+                if partition.shard is None or partition.shard.state.offsets._pending.keys() - {spared}:
                     return False
         return True
+
+
+def _is_decided(replica: Replica, spared: int | None) -> bool:
+    producers = replica.log.producers
+    if spared is not None and spared in producers._ongoing.values():
+        return len(producers._ongoing) == 1
+    return replica.last_stable_offset >= replica.log.log_end_offset
 
 
 def play(seed: int, **options: Any) -> Outcome:

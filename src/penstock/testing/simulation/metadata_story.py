@@ -21,10 +21,12 @@ from penstock.model.errors import ErrorCode
 from penstock.protocol.messages import add_raft_voter
 from penstock.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from penstock.testing.simulated_loop import SimulatedLoop
+from penstock.testing.simulation import cluster_moments
 from penstock.testing.simulation.client import Client, Lost
 from penstock.testing.simulation.cluster_checkers import ClusterWatch
 from penstock.testing.simulation.cluster_faults import Faults
 from penstock.testing.simulation.cluster_world import CLUSTER_ID, CONTROLLER_PORT, DATA, ClusterWorld, Machine
+from penstock.testing.simulation.moments import Moments
 from penstock.testing.simulation.program import PAUSES, interleaves, play_on_loop
 from penstock.testing.simulation.story import Outcome, Violation
 
@@ -33,8 +35,27 @@ PROGRESS_S = 30.0
 EVENTS = (
     "topics created", "topics deleted", "producer ids", "controller elections", "snapshot installs", "voter changes",
     "process crashes", "clean stops", "power losses", "power losses everywhere", "disks lost", "symmetric partitions",
-    "one-way partitions", "messages delayed", "connections broken", "clock jumps", "slow disks", PAUSES,
+    "one-way partitions", "messages delayed", "connections broken", "clock jumps", "slow disks",
+    "ends within a step", "aimed faults", PAUSES,
 )  # fmt: skip
+CRITICAL = {
+    "while it starts": ("kill", "power loss", "cut"),
+    "while no controller is active": ("kill", "power loss", "cut"),
+    "while it stands for election": ("kill", "power loss"),
+    "between a metadata record's append and its commit": ("kill", "power loss", "cut"),
+    "while it downloads a metadata snapshot": ("kill", "power loss"),
+    "while it writes a metadata snapshot": ("kill",),
+    "while voters change": ("kill",),
+}
+MOMENTS = {**cluster_moments.METADATA, **cluster_moments.VOTERS}
+AIM_S = 3.0
+# What brings a moment about that does not come by itself.
+PROVOCATIONS = {
+    cluster_moments.STARTS: "restart",
+    cluster_moments.NO_CONTROLLER: "lose_controller",
+    cluster_moments.STANDS: "lose_controller",
+    cluster_moments.VOTERS_CHANGE: "change_voters",
+}
 
 PROPERTIES = {
     "metadata.log.max.record.bytes.between.snapshots": "2000",
@@ -62,13 +83,14 @@ class MetadataStory:
         )
         if self.is_dynamic:
             self.world.add_controller(len(self.world.controllers) + 1)
+        self.moments = self.world.moments = Moments(MOMENTS)
         self.faults = Faults(self.world, self.chance, self.events)
         self.watch = ClusterWatch(self.world, "", (), self.events)
         self.answered: dict[str, bool] = {}  # topics, and whether they should be there
         self.producer_ids: set[int] = set()
 
     async def run(self) -> None:
-        self.world.loop.watcher = self.watch.look
+        self.world.loop.watcher = self.look
         await self.world.start_all()
         async with asyncio.TaskGroup() as tasks:
             for number in range(self.rounds):
@@ -84,6 +106,10 @@ class MetadataStory:
             await self.world.until(self.all_ready, "all nodes are ready")
         await self.make_progress()
         await self.check()
+
+    def look(self) -> None:
+        self.watch.look()
+        self.moments.look(self.world.touched())
 
     async def make_progress(self) -> None:
         """Brokers that were not heard of may be fenced for another moment."""
@@ -148,7 +174,7 @@ class MetadataStory:
             (
                 *(self.kill, self.kill, self.lose_power, self.lose_power, self.stop, self.lose_disk, self.black_out),
                 *(self.cut, self.cut_one_way, self.slow_network, self.reset, self.jump, self.slow_disk),
-                *(self.change_voters, self.change_voters),
+                *(self.change_voters, self.change_voters, self.doom, self.doom, self.aim, self.aim),
             )
         )
         if self.chance.random() < 0.15:
@@ -163,6 +189,40 @@ class MetadataStory:
 
     async def lose_power(self, machine: Machine) -> None:
         self.faults.lose_power(machine)
+
+    async def doom(self, machine: Machine) -> None:
+        """It ends in the middle of what it does, or of its start."""
+        if self.chance.random() < 0.5:
+            await self.restart(machine)
+        self.faults.doom(machine, power=self.chance.random() < 0.5)
+
+    async def aim(self, machine: Machine) -> None:
+        """A fault waits for a critical moment of whoever has it first, and strikes then."""
+        moment = self.chance.choice(list(MOMENTS))
+        aimed = asyncio.create_task(
+            self.strike_at(moment, self.chance.choice((self.kill, self.lose_power, self.isolate)))
+        )
+        if moment in PROVOCATIONS:
+            await getattr(self, PROVOCATIONS[moment])(machine)
+        await aimed
+
+    async def strike_at(self, moment: str, fault: Callable[[Machine], Awaitable[None]]) -> None:
+        victim = await self.moments.come(moment, AIM_S)
+        if victim is not None and victim.runs:
+            self.events["aimed faults"] += 1
+            await fault(victim)
+
+    async def restart(self, machine: Machine) -> None:
+        self.faults.crash(machine)
+        machine.start()
+
+    async def lose_controller(self, _: Machine) -> None:
+        active = self.world.active_controller()
+        if active is not None:
+            await self.restart(active)
+
+    async def isolate(self, machine: Machine) -> None:
+        self.faults.isolate(machine)
 
     async def black_out(self, _: Machine) -> None:
         """All at once: what was answered for is on the disks."""

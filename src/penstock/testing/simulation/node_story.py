@@ -24,8 +24,9 @@ from penstock.model.errors import ErrorCode, KafkaError
 from penstock.records.compression import Codec
 from penstock.testing import requests
 from penstock.testing.simulated_loop import SimulatedLoop
-from penstock.testing.simulation.broker_world import BrokerWorld
+from penstock.testing.simulation.broker_world import DATA, HOST, BrokerWorld
 from penstock.testing.simulation.client import Client, Lost, records_checked
+from penstock.testing.simulation.moments import Moments
 from penstock.testing.simulation.program import PAUSES, interleaves, play_on_loop
 from penstock.testing.simulation.story import Outcome
 
@@ -43,6 +44,51 @@ EVENTS = (
     "process crashes", "crashes within a step", "power losses", "clean stops", "clean stops, then power losses",
     "full disks", "disks full by blocks", "cold reads", "killed while starting", "connections lost", PAUSES,
 )  # fmt: skip
+
+CRITICAL = {
+    "while it starts": ("kill", "power loss", "full disk"),
+    "between append and sync": ("kill", "power loss", "stop"),
+    "while a batch is rewritten": ("kill", "power loss", "stop"),
+    "between a topic's deletion and that of its files": ("kill", "power loss", "stop"),
+    "while the disk is full": ("kill",),
+}
+
+
+# -- critical moments
+
+
+def has_unsynced(world: BrokerWorld) -> bool:
+    return world.node is not None and any(
+        replica.log.settings.flush_messages == 1 and replica.log.recovery_point < replica.log.log_end_offset
+        for replica in world.node.replicas
+    )
+
+
+def rewrites(world: BrokerWorld) -> bool:
+    return any("_rewrite" in work for work in world.loop.at_work(HOST))
+
+
+def writes_snapshot(world: BrokerWorld) -> bool:
+    return world.node is not None and bool(world.node.quorum._snapshots.under_way)
+
+
+def removes_topic(world: BrokerWorld) -> bool:
+    """It is deleted, and its files are not."""
+    return world.disk.exists(DATA) and any(name.endswith("-delete") for name in world.disk.list(DATA))
+
+
+def is_full(world: BrokerWorld) -> bool:
+    return world.disk.free_bytes("/") < 3000
+
+
+MOMENTS: dict[str, Callable[[BrokerWorld], bool]] = {
+    "while it starts": lambda world: world.is_starting,
+    "between append and sync": has_unsynced,
+    "while a batch is rewritten": rewrites,
+    "while it writes a metadata snapshot": writes_snapshot,
+    "between a topic's deletion and that of its files": removes_topic,
+    "while the disk is full": is_full,
+}
 
 
 class TopicModel:
@@ -126,6 +172,10 @@ class NodeStory:
         # Of each idempotent producer: the next sequence, its id, the batch that is not acknowledged yet.
         self.exact: dict[tuple[str, str], list[Any]] = {}
         self.events: Counter[str] = Counter()
+        self.moments: Moments[BrokerWorld] = Moments(MOMENTS)
+        self.next_end = "kill"
+        self.world.on_killed = lambda: self.moments.strike(self.next_end, self.world)
+        self.world.disk.on_failure = lambda fault: self.moments.strike(fault, self.world)
         self.over = False
         self.disk_is_full = False
         self.is_up = asyncio.Event()
@@ -181,11 +231,14 @@ class NodeStory:
             return
         self.is_up.clear()
         if kind == "process crashes":
+            self.moments.strike("kill", self.world)
             self.world.crash()
         elif kind == "power losses":
+            self.moments.strike("power loss", self.world)
             self.world.power_loss()
             self.power_lost()
         else:
+            self.moments.strike("stop", self.world)
             await self.world.stop()
             if kind != "clean stops":
                 self.world.power_loss()
@@ -198,6 +251,7 @@ class NodeStory:
     async def killed_at_a_change(self) -> None:
         """Between two writes, renames or syncs of anything the node does: serving, recovering, making topics."""
         assert self.world.files is not None
+        self.next_end = self.chance.choice(("kill", "power loss"))
         self.world.files.die_after(self.chance.choice((0, self.chance.randrange(10), self.chance.randrange(200))))
         try:
             async with asyncio.timeout(5):
@@ -206,11 +260,12 @@ class NodeStory:
             self.events["not killed in time"] += 1
         self.is_up.clear()
         while True:
-            if self.chance.random() < 0.5:
+            if self.next_end == "kill":
                 self.world.crash()
             else:
                 self.world.power_loss()
                 self.power_lost()
+            self.next_end = self.chance.choice(("kill", "power loss"))
             if await self.start(die_after=self.chance.choice((None, None, self.chance.randrange(40)))):
                 break
             self.events["killed while starting"] += 1
@@ -232,6 +287,7 @@ class NodeStory:
         await asyncio.sleep(self.chance.choice((0.05, 0.5, 4.0)) * self.chance.random())
         if self.chance.random() < 0.3:
             self.is_up.clear()
+            self.moments.strike("kill", self.world)
             self.world.crash()
             try:
                 await self.start()

@@ -7,17 +7,21 @@ connection, and when.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import random
 import traceback
 from collections import Counter
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, Protocol
 
 from penstock.io.threads import enforce
 from penstock.testing.simulated_loop import SimulatedLoop
+from penstock.testing.simulation.moments import Moments
 from penstock.testing.simulation.story import Outcome
 
+COLLECTIONS: Final = (50_000, 20, 50)
 PAUSES = "pauses of threads"
 INTERLEAVING_SHARE = 0.3
 
@@ -31,13 +35,16 @@ class Program(Protocol):
     @property
     def events(self) -> Counter[str]: ...
 
+    @property
+    def moments(self) -> Moments[Any]: ...
+
     async def run(self) -> None: ...
 
 
 def play_on_loop(seed: int, make: Callable[[SimulatedLoop], Program], *, interleaves: bool = False) -> Outcome:
     """`interleaves`: threads pause while the loop goes on."""
     enforce()
-    with asyncio.Runner(loop_factory=lambda: SimulatedLoop(seed)) as runner:
+    with _rare_collections(), asyncio.Runner(loop_factory=lambda: SimulatedLoop(seed)) as runner:
         loop = runner.get_loop()
         assert isinstance(loop, SimulatedLoop)
         loop.interleaves = interleaves
@@ -55,7 +62,19 @@ def play_on_loop(seed: int, make: Callable[[SimulatedLoop], Program], *, interle
             loop.watcher = None  # what is torn down now obeys no law
             if interleaves:
                 program.events[PAUSES] += loop.pauses
-        return Outcome(violation, program.events, loop.trace.digest(), recent)
+        critical = frozenset(program.moments.pairs)
+        return Outcome(violation, program.events, loop.trace.digest(), recent, critical)
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """A story allocates much and leaves few cycles: looking for them as often as Python does costs a tenth of it."""
+    before = gc.get_threshold()
+    gc.set_threshold(*COLLECTIONS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def first_cause(error: BaseException) -> BaseException:

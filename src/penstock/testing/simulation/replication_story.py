@@ -36,6 +36,7 @@ from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.alter_partition import BrokerState
 from penstock.replication.partition import LeaderState, Proposal
 from penstock.testing.simulation.controller_world import World
+from penstock.testing.simulation.moments import Moments
 from penstock.testing.simulation.replicated_partition import LAG_MAX_MS, Entry, Fetch, News, Replica
 from penstock.testing.simulation.story import Outcome, Violation
 
@@ -49,6 +50,28 @@ EVENTS = (
     "ISR leaves", "ISR changes refused", "process crashes", "clean stops", "power losses", "disks lost",
     "fenced for nothing",
 )  # fmt: skip
+
+
+CRITICAL = {
+    "between append and replication": ("kill", "power loss", "stop", "lost disk", "fenced"),
+    "between append and sync": ("kill", "power loss", "stop", "lost disk", "fenced"),
+    "while the ISR changes": ("kill", "power loss", "stop", "lost disk", "fenced"),
+    "while a fetch is under way": ("kill", "power loss", "stop", "lost disk", "fenced"),
+    "while a replica catches up": ("kill", "power loss", "stop", "lost disk", "fenced"),
+    "before it has heard of another leader": ("kill", "power loss", "stop"),
+}
+MOMENTS: dict[str, Callable[[Replica], bool]] = {
+    "between append and replication": lambda replica: (
+        replica.leader is not None and len(replica.log) > replica.leader.high_watermark
+    ),
+    "between append and sync": lambda replica: replica.synced < len(replica.log),
+    "while the ISR changes": lambda replica: replica.leader is not None and replica.leader.pending is not None,
+    "while a fetch is under way": lambda replica: replica.has_fetch_in_flight,
+    "while a replica catches up": lambda replica: replica.id not in replica.story.partition.isr,
+    "before it has heard of another leader": lambda replica: (
+        replica.leader is not None and replica.leader.leader_epoch < replica.story.partition.leader_epoch
+    ),
+}
 
 
 class Message(NamedTuple):
@@ -68,6 +91,7 @@ class PartitionStory:
         self.loses_power = self.flushes or self.chance.random() < 0.6
         self.now_ms = 0
         self.events: Counter[str] = Counter()
+        self.moments: Moments[Replica] = Moments(MOMENTS)
         self.world = World(brokers=0, elr=True)
         self.replicas = {broker_id: replica_type(self, broker_id) for broker_id in range(1, self.count + 1)}
         self.news: list[News] = []
@@ -172,8 +196,11 @@ class PartitionStory:
                 self.check()
             self.settle()
         except Violation as violation:
-            return Outcome(str(violation), self.events, self._hash.hexdigest())
-        return Outcome(None, self.events, self._hash.hexdigest())
+            return self.outcome(str(violation))
+        return self.outcome(None)
+
+    def outcome(self, violation: str | None) -> Outcome:
+        return Outcome(violation, self.events, self._hash.hexdigest(), critical=frozenset(self.moments.pairs))
 
     def step(self) -> None:
         what = self.chance.choices(
@@ -271,23 +298,28 @@ class PartitionStory:
         if self.must_stay(replica):
             return
         if what < 0.2:
+            self.moments.strike("fenced", replica)
             self.fence(replica)
             self.events["fenced for nothing"] += 1
             if self.chance.random() < 0.3:
                 self.unfence(replica)
         elif what < 0.45:
             self.events["process crashes"] += 1
+            self.moments.strike("kill", replica)
             replica.end()
             replica.stopped_cleanly = False
         elif what < 0.6:
             self.events["clean stops"] += 1
+            self.moments.strike("stop", replica)
             replica.flush()
             replica.end()
             replica.stopped_cleanly = True
         elif self.loses_power and (self.flushes or self.intact_besides(replica)):
+            loses_disk = what < 0.75 and self.intact_besides(replica)
+            self.moments.strike("lost disk" if loses_disk else "power loss", replica)
             replica.end()
             replica.stopped_cleanly = False
-            if what < 0.75 and self.intact_besides(replica):
+            if loses_disk:
                 self.events["disks lost"] += 1
                 replica.disk += 1
                 replica.cut(0)

@@ -16,17 +16,44 @@ from penstock.testing.simulation.story import Story
 STORIES = {
     story.name: story
     for story in (
-        Story("raft", "the metadata quorum, pure", raft_cluster.EVENTS, raft_cluster.play),
-        Story("controller", "the controller's decisions, pure", controller_story.EVENTS, controller_story.play),
-        Story("partition", "one replicated partition, pure", replication_story.EVENTS, replication_story.play),
-        Story("node", "one node and its disk, real broker code", node_story.EVENTS, node_story.play),
-        Story("metadata", "controllers and brokers, real broker code", metadata_story.EVENTS, metadata_story.play),
+        Story("raft", "the metadata quorum, pure", raft_cluster.EVENTS, raft_cluster.play, raft_cluster.CRITICAL),
+        Story(
+            "controller",
+            "the controller's decisions, pure",
+            controller_story.EVENTS,
+            controller_story.play,
+            controller_story.CRITICAL,
+        ),
+        Story(
+            "partition",
+            "one replicated partition, pure",
+            replication_story.EVENTS,
+            replication_story.play,
+            replication_story.CRITICAL,
+        ),
+        Story(
+            "node", "one node and its disk, real broker code", node_story.EVENTS, node_story.play, node_story.CRITICAL
+        ),
+        Story(
+            "metadata",
+            "controllers and brokers, real broker code",
+            metadata_story.EVENTS,
+            metadata_story.play,
+            metadata_story.CRITICAL,
+        ),
         Story(
             "coordinators",
             "groups and transactions, real broker code",
             coordinator_story.EVENTS,
             coordinator_story.play,
+            coordinator_story.CRITICAL,
         ),
-        Story("cluster", "a replicated topic, real broker code", cluster_story.EVENTS, cluster_story.play),
+        Story(
+            "cluster",
+            "a replicated topic, real broker code",
+            cluster_story.EVENTS,
+            cluster_story.play,
+            cluster_story.CRITICAL,
+        ),
     )
 }
