@@ -128,7 +128,6 @@ WITHOUT_MESSAGES = (
 )
 MISSING = {
     "authentication": ("Sasl", "Scram"),
-    "authorization": ("Acls",),
     "quotas of clients": ("Quotas",),
     "metrics pushed by clients (KIP-714)": ("Telemetry",),
     "moving replicas between the directories of a broker": ("ReplicaLogDirs",),

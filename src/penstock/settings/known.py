@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from penstock.settings.definition import Scope, Setting, Type
+
 _NAMES: Final = """
 alter.config.policy.class.name
 alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
@@ -49,3 +51,36 @@ KNOWN_PREFIXES: Final = (
 
 def known_to_kafka(name: str) -> bool:
     return name in KNOWN_TO_KAFKA or name.startswith(KNOWN_PREFIXES)
+
+
+# What would make a broker safer, if it were used: to take it and ignore it would be a lie.
+SECURITY_PREFIXES: Final = ("listener.name.", "sasl.", "ssl.")
+
+_INT_NAMES: Final = """
+background.threads group.coordinator.cached.buffer.max.bytes group.share.assignment.interval.ms
+group.streams.assignment.interval.ms max.connection.creation.rate num.io.threads num.network.threads
+num.recovery.threads.per.data.dir num.replica.fetchers remote.fetch.max.wait.ms
+remote.log.manager.copier.thread.pool.size remote.log.manager.expiration.thread.pool.size
+remote.log.manager.follower.thread.pool.size remote.log.reader.threads share.coordinator.cached.buffer.max.bytes
+"""
+_LONG_NAMES: Final = """
+remote.list.offsets.request.timeout.ms remote.log.index.file.cache.total.size.bytes
+remote.log.manager.copy.max.bytes.per.second remote.log.manager.fetch.max.bytes.per.second
+"""
+
+# Settings that a running Kafka broker takes. Here they are stored and told, and change nothing.
+UNUSED_DYNAMIC: Final = {
+    name: Setting(name, kind, None, "A setting of Kafka's that is not used here.", scope=Scope.CLUSTER_WIDE)
+    for kind, names in (
+        (Type.INT, _INT_NAMES),
+        (Type.LONG, _LONG_NAMES),
+        (Type.BOOLEAN, "follower.fetch.last.tiered.offset.enable"),
+        (Type.LIST, "metric.reporters"),
+    )
+    for name in names.split()
+}
+
+
+def unknown_setting(name: str) -> Setting:
+    """A name that nobody knows. As it may be a password's, its value is told to nobody."""
+    return Setting(name, Type.UNKNOWN, None, "A setting that is not known here.", scope=Scope.CLUSTER_WIDE)
