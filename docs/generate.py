@@ -128,7 +128,6 @@ WITHOUT_MESSAGES = (
 )
 MISSING = {
     "authentication": ("Sasl", "Scram"),
-    "authorization": ("Acls",),
     "quotas of clients": ("Quotas",),
     "metrics pushed by clients (KIP-714)": ("Telemetry",),
     "moving replicas between the directories of a broker": ("ReplicaLogDirs",),
@@ -155,6 +154,10 @@ def apis_page() -> str:
         "",
         "InitProducerId 6 (two-phase commit, KIP-939) is served, and known to clients, where",
         "`transaction.two.phase.commit.enable` is set. Apache Kafka 4.3 calls that version unstable.",
+        "",
+        "DescribeAcls, CreateAcls and DeleteAcls answer SECURITY_DISABLED, as Kafka does without an authorizer.",
+        "",
+        "Apache Kafka 4.4 also has ApiVersions 5, TxnOffsetCommit 6 and DeleteGroups 3; clients do with less.",
         "",
         "## Not served",
         "",

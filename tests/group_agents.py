@@ -98,7 +98,8 @@ class ClassicAgent(Agent):
             owned: dict[str, list[int]] = {}
             for topic, partition in sorted(self.owned):
                 owned.setdefault(topic, []).append(partition)
-            metadata = subscription(self.topics, owned, 2, self.generation)
+            # As librdkafka: only who keeps something over a rebalance tells of which generation that is.
+            metadata = subscription(self.topics, owned, 3, self.generation if self.cooperative else -1)
             request = JoinGroupRequest(
                 group_id=self.group,
                 member_id=self.member_id,
@@ -106,7 +107,10 @@ class ClassicAgent(Agent):
                 session_timeout_ms=SESSION_MS,
                 rebalance_timeout_ms=REBALANCE_MS,
                 protocol_type="consumer",
-                protocols=[JoinGroupRequestProtocol(name="cooperative", metadata=metadata)],
+                protocols=[
+                    JoinGroupRequestProtocol(name=name, metadata=metadata)
+                    for name in sorted(("cooperative-sticky", "range"), reverse=not self.cooperative)
+                ],
             )
             self.ask("join_group", request, 9)
         else:
@@ -333,12 +337,15 @@ class Story(World):
     def repeat_old_request(self) -> None:
         """A request arrives a second time, from a connection that is long gone.
 
-        Requests of one epoch cannot be told apart, in this protocol: of those, the last one may be repeated.
+        Requests of one epoch, or of none, cannot be told apart, in this protocol: of those, the last one may be
+        repeated.
         """
         handler, request, name, version, generation = self.random.choice(self.sent[-60:])
-        group = self.shard.state.consumer.get(self.agents[name].group)
-        member = None if group is None else group.members.get(self.agents[name].member_id)
-        if member is not None and generation == member.epoch:
+        agent = self.agents[name]
+        group = self.shard.state.consumer.get(agent.group)
+        member = None if group is None else group.members.get(agent.member_id)
+        tells_none = handler == "join_group" and isinstance(agent, ClassicAgent) and not agent.cooperative
+        if member is not None and (generation == member.epoch or tells_none):
             handler, request, name, version, _ = next(entry for entry in reversed(self.sent) if entry[2] == name)
         self._is_duplicate = True
         try:

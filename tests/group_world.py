@@ -326,10 +326,13 @@ class World:
         instance: str | None = None,
         type: str = "consumer",  # noqa: A002
         owned: str = "",
+        subscribed: str = "1",
+        generation: str = "-1",
     ) -> Decision:
+        """`subscribed`: the version of the subscription; from 2 on it tells the generation."""
         known = self.client(client)
         known.instance_id = instance or known.instance_id
-        metadata = subscription(filter(None, topics.split(",")), parts(owned))
+        metadata = subscription(filter(None, topics.split(",")), parts(owned), int(subscribed), int(generation))
         request = JoinGroupRequest(
             group_id=group,
             member_id=known.member_id if member is None else member,

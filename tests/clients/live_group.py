@@ -49,6 +49,10 @@ class Group:
         for _ in range(count):
             self.members.append(self._kind(self._bootstrap, self.name, self.topic))
 
+    def join_as(self, kind: NewMember) -> None:
+        """A member of another kind than the rest."""
+        self.members.append(kind(self._bootstrap, self.name, self.topic))
+
     def leave(self, count: int = 1) -> None:
         for _ in range(count):
             self.members.pop().leave()

@@ -7,6 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from group_agents import ConsumerAgent, Story
+from penstock.groups import classic_members
+from penstock.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
+from penstock.protocol.messages.join_group import JoinGroupRequest
 
 KINDS = {
     "classic": ["eager"],
@@ -74,3 +77,21 @@ def test_laws_hold_whatever_happens(kind: str, seed: int) -> None:
     # Everybody who still waits is sent to the next coordinator; nobody is left without an answer.
     story.fail_over()
     assert not story.waiting
+
+
+def test_a_coordinator_that_does_not_believe_eager_members_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They tell no generation. If what they say counts for nothing, what they had is with nobody for ever."""
+
+    def tells_another(request: JoinGroupRequest, subscription: ConsumerProtocolSubscription, epoch: int) -> bool:
+        return subscription.generation_id != epoch
+
+    monkeypatch.setattr(classic_members, "_is_of_another_generation", tells_another)
+    for seed in range(20):
+        story = Story(seed)
+        live(story, KINDS["mixed"], 250)
+        try:
+            story.settle()
+        except AssertionError as violation:
+            assert "not settled" in str(violation)
+            return
+    pytest.fail("20 stories have settled")

@@ -1,5 +1,5 @@
 """A follower's log is its leader's: the same files (batches, indexes, producers, epochs), whatever the pieces it was
-fetched in."""
+fetched in, also where those end in the middle of a batch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.log.log import Log
 from penstock.model.ids import TopicPartition
+from penstock.records.batch import read_header
 from penstock.records.builder import build_batch
 from penstock.records.control import build_transaction_marker
 from penstock.settings.topic import TopicSettings
@@ -88,6 +89,8 @@ def test_a_follower_has_the_files_of_its_leader(
     write_history(leader, chance)
     while follower.log_end_offset < leader.log_end_offset:
         data = leader.read(follower.log_end_offset, fetch_bytes, leader.log_end_offset).data
+        if chance.random() < 0.5:
+            data = data[: chance.randrange(read_header(data).size, len(data) + 1)]  # as Apache Kafka's leaders cut
         follower.append_as_follower(data, NOW, max_leader_epoch=leader.epochs.latest)
     assert follower.epochs.entries == leader.epochs.entries
     end = leader.log_end_offset

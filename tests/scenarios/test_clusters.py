@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 
 from penstock.client.admin import Admin
 from penstock.model.errors import ErrorCode
+from penstock.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from penstock.testing.clusters import RunningCluster, start_cluster
 from penstock.testing.nodes import RunningNode
 from penstock.testing.requests import records
@@ -100,6 +101,26 @@ def test_every_broker_tells_of_the_whole_cluster(cluster: RunningCluster, unique
     assert [broker.broker_id for broker in brokers] == [1, 2, 3]
     assert description.replication_factor == 3
     assert sorted(partition.leader or 0 for partition in description.partitions) == [1, 1, 2, 2, 3, 3]
+
+
+def test_every_replica_tells_of_its_producers(cluster: RunningCluster, unique_topic: Callable[[str], str]) -> None:
+    """As `kafka-transactions find-hanging --broker-id` asks one broker, whatever it leads."""
+    topic = unique_topic("producers")
+    cluster.create_topic(topic, partitions=1, replicas=2)
+    write(cluster.bootstrap, topic, ["a"])
+    request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[0])])
+    replicas = cluster.describe(topic).partitions[0].replicas
+    leader = cluster.leader_of(topic, 0)
+    known = []
+    for node in sorted(cluster.brokers, key=lambda node: node is not leader):
+        with Wire(node) as wire:
+            (answer,) = wire.ask(request).topics[0].partitions
+        if node.node_id in replicas:
+            assert answer.error_code == ErrorCode.NONE
+            known.append([(producer.producer_id, producer.last_sequence) for producer in answer.active_producers])
+        else:
+            assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert known[0] == known[1] != []
 
 
 def test_any_broker_takes_changes(cluster: RunningCluster, unique_topic: Callable[[str], str]) -> None:

@@ -8,8 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from penstock.model.errors import ErrorCode
+from penstock.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from penstock.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from penstock.protocol.messages.describe_acls import DescribeAclsRequest
 from penstock.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from penstock.protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
+from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from wire import TOPIC_RESOURCE, Wire, create_topic, metadata_of
 
@@ -55,3 +59,23 @@ def test_a_cursor_that_points_nowhere_is_refused(
     cursor = Cursor(topic_name=topic if cursor_topic == "asked" else "another", partition_index=partition)
     response = wire.ask(DescribeTopicPartitionsRequest(topics=[TopicRequest(name=topic)], cursor=cursor))
     assert [(each.name, each.error_code) for each in response.topics] == [(topic, ErrorCode.INVALID_REQUEST)]
+
+
+@pytest.mark.parametrize("version", range(1, 4))
+def test_a_coordinator_that_is_found_comes_with_a_message(wire: Wire, version: int) -> None:
+    request = FindCoordinatorRequest(key="readers")
+    deadline = time.monotonic() + 20
+    while (found := wire.ask(request, version)).error_code:
+        assert time.monotonic() < deadline, ErrorCode(found.error_code).name
+    assert found.error_message == "NONE"
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_there_are_no_acls_without_an_authorizer(wire: Wire, version: int) -> None:
+    described = wire.ask(DescribeAclsRequest(resource_type_filter=1, operation=1, permission_type=1), version)
+    created = wire.ask(CreateAclsRequest(creations=[AclCreation(resource_name="a"), AclCreation()]), version)
+    deleted = wire.ask(DeleteAclsRequest(filters=[DeleteAclsFilter(), DeleteAclsFilter()]), version)
+    answers = [described, *created.results, *deleted.filter_results]
+    assert [(answer.error_code, answer.error_message) for answer in answers] == [
+        (ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+    ] * 5

@@ -45,6 +45,9 @@ from penstock.protocol.messages.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
+from penstock.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from penstock.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from penstock.protocol.messages.describe_acls import DescribeAclsRequest
 from penstock.protocol.messages.describe_cluster import DescribeClusterRequest
 from penstock.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -327,6 +330,9 @@ REQUESTS: dict[ApiKey, Callable[[Asked, int], Message]] = {
     ApiKey.UNREGISTER_BROKER: lambda asked, version: UnregisterBrokerRequest(broker_id=999),
     ApiKey.ADD_RAFT_VOTER: lambda asked, version: AddRaftVoterRequest(voter_id=999, timeout_ms=1000),
     ApiKey.REMOVE_RAFT_VOTER: lambda asked, version: RemoveRaftVoterRequest(voter_id=999),
+    ApiKey.DESCRIBE_ACLS: lambda asked, version: DescribeAclsRequest(resource_type_filter=1, operation=1),
+    ApiKey.CREATE_ACLS: lambda asked, version: CreateAclsRequest(creations=[AclCreation(resource_name=asked.topic)]),
+    ApiKey.DELETE_ACLS: lambda asked, version: DeleteAclsRequest(filters=[DeleteAclsFilter()]),
     **coordinator_requests.REQUESTS,
 }
 
@@ -339,6 +345,9 @@ REFUSED = {
     ApiKey.UNREGISTER_BROKER,
     ApiKey.ADD_RAFT_VOTER,
     ApiKey.REMOVE_RAFT_VOTER,
+    ApiKey.DESCRIBE_ACLS,
+    ApiKey.CREATE_ACLS,
+    ApiKey.DELETE_ACLS,
     *coordinator_requests.REFUSED,
 }
 

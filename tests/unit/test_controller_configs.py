@@ -106,10 +106,21 @@ def test_what_does_not_change_makes_no_record(world: World) -> None:
         ((ResourceType.BROKER, "one"), (SET, "max.connections", "1"), ErrorCode.INVALID_REQUEST),
         (BROKER, (SET, "node.id", "2"), ErrorCode.INVALID_REQUEST),
         (BROKER, (SET, "max.connections", "-1"), ErrorCode.INVALID_REQUEST),
-        (BROKER, (SET, "max.conections", "1"), ErrorCode.INVALID_REQUEST),
-        (BROKER, (SET, "num.io.threads", "1"), ErrorCode.INVALID_REQUEST),
+        (BROKER, (SET, "num.io.threads", "many"), ErrorCode.INVALID_REQUEST),
+        (BROKER, (SET, "delegation.token.max.lifetime.ms", "1"), ErrorCode.INVALID_REQUEST),
+        (BROKER, (SET, "ssl.keystore.location", "here"), ErrorCode.INVALID_REQUEST),
+        (BROKER, (SET, "listener.name.plaintext.ssl.keystore.location", "here"), ErrorCode.INVALID_REQUEST),
+        (BROKER, (APPEND, "nobody.knows", "1"), ErrorCode.INVALID_CONFIG),
         (ALL_BROKERS, (SET, "log.retention.ms", "0"), ErrorCode.INVALID_REQUEST),
         ((ResourceType.CLIENT_METRICS, "g"), (SET, "x", "1"), ErrorCode.INVALID_REQUEST),
+        ((ResourceType.CLIENT_METRICS, ""), (SET, "interval.ms", "1000"), ErrorCode.INVALID_REQUEST),
+        ((ResourceType.CLIENT_METRICS, "g"), (SET, "interval.ms", "99"), ErrorCode.INVALID_REQUEST),
+        ((ResourceType.CLIENT_METRICS, "g"), (SET, "interval.ms", "soon"), ErrorCode.INVALID_CONFIG),
+        ((ResourceType.CLIENT_METRICS, "g"), (SET, "match", "client_id"), ErrorCode.INVALID_CONFIG),
+        ((ResourceType.CLIENT_METRICS, "g"), (SET, "match", "client_id=("), ErrorCode.INVALID_CONFIG),
+        ((ResourceType.CLIENT_METRICS, "g"), (SET, "match", "shoe_size=44"), ErrorCode.INVALID_CONFIG),
+        ((ResourceType.CLIENT_METRICS, "g"), (APPEND, "metrics", "a"), ErrorCode.INVALID_CONFIG),
+        ((ResourceType.BROKER_LOGGER, "1"), (SET, "root", "INFO"), ErrorCode.INVALID_REQUEST),
         ((ResourceType.GROUP, ""), (SET, "consumer.session.timeout.ms", "50000"), ErrorCode.INVALID_REQUEST),
         ((ResourceType.GROUP, "g"), (SET, "consumer.session.timeout", "50000"), ErrorCode.INVALID_CONFIG),
         ((ResourceType.GROUP, "g"), (SET, "consumer.session.timeout.ms", "44999"), ErrorCode.INVALID_CONFIG),
@@ -120,7 +131,7 @@ def test_what_does_not_change_makes_no_record(world: World) -> None:
         ((ResourceType.GROUP, "g"), (SET, "share.session.timeout.ms", "45000"), ErrorCode.INVALID_CONFIG),
         ((ResourceType.GROUP, "g"), (APPEND, "consumer.session.timeout.ms", "1"), ErrorCode.INVALID_CONFIG),
         (ALL_BROKERS, (SET, "group.consumer.assignment.interval.ms", "15001"), ErrorCode.INVALID_REQUEST),
-        ((77, "g"), (SET, "x", "1"), ErrorCode.UNSUPPORTED_VERSION),
+        ((77, "g"), (SET, "x", "1"), ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_what_is_refused(
@@ -129,6 +140,25 @@ def test_what_is_refused(
     before = world.image
     assert alter(world, resource, change)[0] == code
     assert world.image is before
+
+
+@pytest.mark.parametrize("resource", [BROKER, ALL_BROKERS])
+@pytest.mark.parametrize("name", ["num.io.threads", "nobody.knows"])
+def test_what_is_not_used_is_stored(world: World, resource: tuple[int, str], name: str) -> None:
+    assert alter(world, resource, (SET, name, "5"))[0] == ErrorCode.NONE
+    assert world.image.config(*resource)[name] == "5"
+    assert alter(world, resource, (DELETE, name, None))[0] == ErrorCode.NONE
+    assert name not in world.image.config(*resource)
+
+
+def test_client_metrics_are_stored(world: World) -> None:
+    resource = (ResourceType.CLIENT_METRICS, "slow")
+    assert alter(world, resource, (SET, "match", "client_id=a.*,client_source_address=10\\..*"))[0] == ErrorCode.NONE
+    assert alter(world, resource, (SET, "interval.ms", "1000"))[0] == ErrorCode.NONE
+    assert dict(world.image.config(*resource)) == {
+        "match": "client_id=a.*,client_source_address=10\\..*",
+        "interval.ms": "1000",
+    }
 
 
 def test_groups_have_settings_before_they_exist(world: World) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.groups.settings import GroupCoordinatorSettings
+from penstock.groups.settings import GATHERING_MS, GroupCoordinatorSettings
 from penstock.settings.group_config import GroupConfig
 from penstock.settings.node import NodeSettings
 
@@ -46,7 +46,7 @@ def test_properties() -> None:
         }
     )
     settings = GroupCoordinatorSettings.of(node)
-    assert settings.initial_rebalance_delay_ms == 0
+    assert settings.initial_rebalance_delay_ms == GATHERING_MS
     assert settings.offsets_retention_ms == 120_000
     assert settings.consumer_assignors == ("range",)
     assert settings.assignment_interval_ms == 7

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.broker.fetch_sessions import INITIAL_EPOCH, NO_SESSION
 from penstock.broker.replica import Replica
+from penstock.broker.sparing_log import SparingLog
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.fetch import (
     FetchPartition,
@@ -143,6 +144,7 @@ class Fetcher:
         self._peer: Peer | None = None
         self._timer: asyncio.Handle | None = None
         self._registration = self._leader_registration()
+        self._failures_log = SparingLog(logger, node.loop.time)
 
     # -- what is followed -------------------------------------------------------------------------------------------
 
@@ -390,7 +392,13 @@ class Fetcher:
             self._out_of_range[followed.key] = followed
             return
         if code != ErrorCode.NONE:
-            logger.info("%s cannot be fetched from broker %d: %s", replica.topic_partition, self._leader_id, code.name)
+            self._failures_log.log(
+                logging.INFO,
+                "%s cannot be fetched from broker %d: %s",
+                replica.topic_partition,
+                self._leader_id,
+                code.name,
+            )
             self._failed(followed, code)
             return
         try:
@@ -406,7 +414,8 @@ class Fetcher:
             if replica.log.log_start_offset != log_start:
                 self._changed[followed.key] = followed
         except KafkaError as error:
-            logger.warning(
+            self._failures_log.log(
+                logging.WARNING,
                 "%s: what broker %d sent cannot be appended: %s",
                 replica.topic_partition,
                 self._leader_id,
@@ -487,7 +496,12 @@ class Fetcher:
             try:
                 replica.move_into(starts[key], ends[key])
             except KafkaError as error:
-                logger.error("%s cannot be moved to its leader's range: %s", replica.topic_partition, error.message)
+                self._failures_log.log(
+                    logging.ERROR,
+                    "%s cannot be moved to its leader's range: %s",
+                    replica.topic_partition,
+                    error.message,
+                )
                 self._failed(followed, error.code)
                 continue
             followed.failures += 1

@@ -28,6 +28,7 @@ from penstock.broker.metadata_recovery import control_records
 from penstock.broker.metadata_store import MetadataStore, disk_is_full
 from penstock.broker.peers import PeerFailed, Peers
 from penstock.broker.raft_wire import answer_from_wire, request_to_wire
+from penstock.broker.sparing_log import SparingLog
 from penstock.log.log import NoRoom
 from penstock.metadata.image import MetadataImage
 from penstock.metadata.snapshot import QuorumConfiguration
@@ -107,6 +108,7 @@ class RaftDriver:
         self._listener = listener
         self._peers = peers
         self._loop = loop
+        self._failures_log = SparingLog(logger, loop.time)
         self._now_ms = now_ms
         self._events = events
         self._must_sync = must_sync
@@ -286,11 +288,11 @@ class RaftDriver:
         try:
             self._store.log.append_as_follower(records, self._now_ms())
         except CorruptBatch as error:
-            logger.error("what the leader sent of the metadata log cannot be used: %s", error)
+            self._failures_log.log(logging.ERROR, "what the leader sent of the metadata log cannot be used: %s", error)
         except KafkaError as error:
             if not disk_is_full(error):
                 raise
-            logger.error("the metadata log cannot be continued: %s", error.message)
+            self._failures_log.log(logging.ERROR, "the metadata log cannot be continued: %s", error.message)
         if self._store.end_offset == end:
             return []
         return [(offset, record) for offset, record in control_records(records) if offset < self._store.end_offset]
@@ -337,7 +339,7 @@ class RaftDriver:
             try:
                 answer = answer_from_wire(outcome, self._listener)
             except (KafkaError, ValueError) as error:
-                logger.error("%s does not answer as a node of the quorum: %s", peer, error)
+                self._failures_log.log(logging.ERROR, "%s does not answer as a node of the quorum: %s", peer, error)
             if answer is None:
                 self._input(lambda now: self.raft.request_failed(now, send.request_id))
             else:

@@ -151,8 +151,9 @@ class Repairs:
             headers = list(iterate_headers(some))
             if not headers:
                 return None
-            fetched += some
-            offset = headers[-1][1].next_offset
+            position, last = headers[-1]
+            fetched += some[: position + last.size]  # the answer may end in the middle of another one
+            offset = last.next_offset
         if offset < damage.next_offset:
             return None
         data = replacement(damage, fetched)

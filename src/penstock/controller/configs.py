@@ -1,4 +1,5 @@
-"""Configurations of topics, brokers and groups: single settings set, deleted, appended to; or all of one replaced.
+"""Configurations of topics, brokers, groups and client metrics: single settings set, deleted, appended to; or all of
+one replaced.
 
 What results is validated as a whole, not only what changed. Each resource of a request stands alone.
 """
@@ -21,9 +22,10 @@ from penstock.protocol.declaration import Message
 from penstock.protocol.messages import alter_configs as legacy
 from penstock.protocol.messages import incremental_alter_configs as incremental
 from penstock.protocol.messages.metadata_records import ConfigRecord
-from penstock.settings.definition import Scope, Setting, Type, nearest
+from penstock.settings.client_metrics import check_client_metrics
+from penstock.settings.definition import Scope, Setting, Type
 from penstock.settings.group_config import GROUP_SETTINGS, GroupConfig
-from penstock.settings.known import known_to_kafka
+from penstock.settings.known import UNUSED_DYNAMIC, known_to_kafka, missing_protection
 from penstock.settings.node import BROKER_SETTINGS, NodeSettings, check_groups
 from penstock.settings.topic import TOPIC_SETTINGS, TopicSettings
 
@@ -162,11 +164,12 @@ class ConfigHandlers:
             # It need not exist: who sets up a group may do so before its members come.
             if not resource.name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
-        elif resource.type in ResourceType._value2member_map_ and resource.type != ResourceType.UNKNOWN:
-            kind = ResourceType(resource.type).name
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Configurations of type {kind} cannot be altered here.")
+        elif resource.type == ResourceType.CLIENT_METRICS:
+            if not resource.name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
         else:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Unknown resource type {resource.type}.")
+            # Levels of loggers are none of a controller's business: each node sees to its own.
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.type}")
 
     def _altered(self, resource: ConfigResource, changes: Changes) -> list[Message]:
         current = self._image.config(*resource)
@@ -194,6 +197,8 @@ class ConfigHandlers:
             TopicSettings.from_overrides(result, self._topic_defaults)
         elif resource.type == ResourceType.GROUP:
             GroupConfig.check(result, self._static)
+        elif resource.type == ResourceType.CLIENT_METRICS:
+            check_client_metrics(result)
         else:
             try:
                 self._check_broker_configs(resource.name, result)
@@ -206,8 +211,8 @@ class ConfigHandlers:
         for name, value in configs.items():
             definition = BROKER_SETTINGS.get(name)
             if definition is None:
-                why = "is not used here" if known_to_kafka(name) else f"is unknown{nearest(name, BROKER_SETTINGS)}"
-                raise KafkaError(ErrorCode.INVALID_CONFIG, f"Broker config {name} {why}")
+                _check_unused(name, value)
+                continue
             if definition.scope is Scope.READ_ONLY:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"Cannot update these configs dynamically: [{name}]")
             if definition.scope is Scope.PER_BROKER and not broker:
@@ -223,9 +228,25 @@ class ConfigHandlers:
             check_groups(self._static.with_dynamic(configs, {}))
 
 
+def _check_unused(name: str, value: str) -> None:
+    """What Kafka takes for a running broker is stored, even if nothing follows from it; likewise names nobody knows,
+    which may be some plug-in's."""
+    if name in UNUSED_DYNAMIC:
+        UNUSED_DYNAMIC[name].parse(value)
+    elif (asked := missing_protection(name, value)) is not None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} asks for {asked}, which is not available")
+    elif known_to_kafka(name):
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Cannot update these configs dynamically: [{name}]")
+
+
 def _definitions(resource: ConfigResource) -> Mapping[str, Setting]:
-    kinds = {ResourceType.TOPIC: TOPIC_SETTINGS, ResourceType.GROUP: GROUP_SETTINGS}
-    return kinds.get(ResourceType(resource.type), BROKER_SETTINGS)
+    kinds: dict[int, Mapping[str, Setting]] = {
+        ResourceType.TOPIC: TOPIC_SETTINGS,
+        ResourceType.GROUP: GROUP_SETTINGS,
+        # None of them can be appended to, though two are lists.
+        ResourceType.CLIENT_METRICS: {},
+    }
+    return kinds.get(resource.type, BROKER_SETTINGS)
 
 
 def _combined(before: str, value: str, *, add: bool) -> str:

@@ -28,8 +28,11 @@ from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupRes
 from penstock.protocol.messages.leave_group import MemberIdentity, MemberResponse
 from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-# The version of subscriptions from which on they tell the generation they are of.
+# The version of subscriptions from which on they tell the generation they are of, and what stands there for none.
 GENERATION_SINCE = 2
+NO_GENERATION = -1
+# A client with this assignor tells its generation from its second join on, and keeps partitions while it joins.
+COOPERATIVE = "cooperative-sticky"
 
 
 class ClassicMembers:
@@ -77,8 +80,7 @@ class ClassicMembers:
             classic=ClassicFacet(request.session_timeout_ms, protocols_of(request)),
         )
         owned: list[TopicPartitions] | None = self._owned(subscription)
-        tells_generation = version_of(bytes(request.protocols[0].metadata)) >= GENERATION_SINCE
-        if replaced is None and tells_generation and subscription.generation_id != member.epoch:
+        if replaced is None and _is_of_another_generation(request, subscription, member.epoch):
             # It may have been given more since it wrote this. It joins again, and then it knows.
             owned = None
         moved = self._membership.update(draft, member, wished, owned, now_ms)
@@ -236,3 +238,18 @@ class ClassicMembers:
         if member is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return member
+
+
+def _is_of_another_generation(
+    request: JoinGroupRequest, subscription: ConsumerProtocolSubscription, epoch: int
+) -> bool:
+    """Whether the member may own something else than it says here.
+
+    librdkafka's eager assignors (range, roundrobin) never tell a generation: such a member has given up everything
+    before it joins, and would never get another chance to say so. A cooperative one that tells none has not heard of
+    its first assignment yet, or the request is an old one.
+    """
+    protocol = request.protocols[0]
+    if version_of(bytes(protocol.metadata)) < GENERATION_SINCE or subscription.generation_id == epoch:
+        return False
+    return subscription.generation_id != NO_GENERATION or protocol.name == COOPERATIVE

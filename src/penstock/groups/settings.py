@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 from penstock.settings.group_config import GroupConfig
 from penstock.settings.groups import GroupSettings
+
+# Members of a service that start together join a few milliseconds apart. Even without an initial delay they belong into
+# one generation: a member that had everything for a moment would have to give it up again, and a client learns that
+# only by its next heartbeat. (Kafka completes the first rebalance by a timer, which takes about as long.)
+GATHERING_MS: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +62,7 @@ class GroupCoordinatorSettings:
     @classmethod
     def of(cls, node: GroupSettings) -> GroupCoordinatorSettings:
         return cls(
-            initial_rebalance_delay_ms=node.group_initial_rebalance_delay_ms,
+            initial_rebalance_delay_ms=max(node.group_initial_rebalance_delay_ms, GATHERING_MS),
             min_session_timeout_ms=node.group_min_session_timeout_ms,
             max_session_timeout_ms=node.group_max_session_timeout_ms,
             max_size=node.group_max_size,

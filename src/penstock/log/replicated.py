@@ -2,6 +2,9 @@
 
 The leader has validated the batches and given them offsets and epochs; on the way they may still have been damaged, and
 a confused leader may send what does not follow. All of a response is checked before any of it is written.
+
+A response may end in the middle of a batch: Apache Kafka's leaders cut where `max_bytes` ends, and only make sure that
+the first batch is whole. What is cut off is fetched next, and then comes first.
 """
 
 from __future__ import annotations
@@ -14,9 +17,8 @@ from penstock.records.control import read_transaction_marker
 def replicated_batches(
     view: memoryview, next_offset: int, topic_partition: TopicPartition
 ) -> list[tuple[int, BatchHeader]]:
-    """The batches in `view` and where they are. They must be whole, good and in order, from `next_offset` on; gaps are
-    allowed."""
-    end = 0
+    """The whole batches in `view` and where they are; there must be one. They must be good and in order, from
+    `next_offset` on; gaps are allowed."""
     batches: list[tuple[int, BatchHeader]] = []
     for position, header in iterate_headers(view):
         check_crc(view, position, header)
@@ -25,10 +27,9 @@ def replicated_batches(
         if header.attributes & CONTROL:
             aborts_transaction(view, position, header)  # to see that it can be read
         next_offset = header.next_offset
-        end = position + header.size
         batches.append((position, header))
-    if end != len(view):
-        raise CorruptBatch(f"{topic_partition}: {len(view) - end} bytes after the last whole batch")
+    if not batches:
+        raise CorruptBatch(f"{topic_partition}: not one whole batch in {len(view)} bytes")
     return batches
 
 

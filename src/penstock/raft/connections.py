@@ -75,6 +75,12 @@ class Connections:
         """`pause_ms`: for longer than usual."""
         self._backing_off_until[to.node_id] = now + (pause_ms or self._retry_backoff_ms)
 
+    def back_off_everywhere(self, to: Destination, now: int, pause_ms: int) -> None:
+        """Also from bootstrap servers at the same address: they are the same node, whose id was not known."""
+        for server in (to, *self._bootstrap):
+            if (server.host, server.port) == (to.host, to.port):
+                self.back_off(server, now, pause_ms)
+
     def find_server(self, voters: Sequence[Destination], now: int) -> Destination | None:
         """A random bootstrap server, or voter that is none, if no request is on its way: there is never more than one
         fetch."""

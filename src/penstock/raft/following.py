@@ -34,7 +34,7 @@ class Following:
 
     # -- answers: whether the next request may follow at once ------------------------------------------------------
 
-    def fetch_answered(self, answer: FetchAnswer) -> bool:
+    def fetch_answered(self, answer: FetchAnswer, by: Destination) -> bool:
         quorum = self._quorum
         role = quorum.role
         if answer.error is not ErrorCode.NONE or not isinstance(role, Follower):
@@ -54,7 +54,7 @@ class Following:
             if answer.records is None:
                 self._advance(role)
             else:
-                role.appending_from = quorum.log.end_offset
+                role.appending_from, role.appending_of = quorum.log.end_offset, by
                 quorum.ready.log.append(AppendFetched(answer.records))
         self._heard_leader(role)
         return True
@@ -73,13 +73,23 @@ class Following:
 
     def appended(self, role: Follower) -> None:
         """What was fetched is in the log; or nothing is, if it was damaged on the way."""
-        quorum = self._quorum
-        if role.appending_from == quorum.log.end_offset:
-            leader = quorum.destination(role.leader_id, role.leader_endpoints)
-            if leader is not None:
-                quorum.connections.back_off(leader, quorum.now)
-        role.appending_from = None
+        if role.appending_from == self._quorum.log.end_offset:
+            self._back_off(role)
+        elif role.appending_from is not None:
+            role.unusable_answers = 0
+        role.appending_from = role.appending_of = None
         self._advance(role)
+
+    def _back_off(self, role: Follower) -> None:
+        """The leader sends what cannot be used. It is left alone under each of its names, longer each time."""
+        quorum = self._quorum
+        pause_ms = min(
+            quorum.settings.retry_backoff_ms << min(role.unusable_answers, 10), quorum.settings.silence_backoff_ms
+        )
+        role.unusable_answers += 1
+        for server in (role.appending_of, quorum.destination(role.leader_id, role.leader_endpoints)):
+            if server is not None:
+                quorum.connections.back_off_everywhere(server, quorum.now, pause_ms)
 
     def _advance(self, role: Follower) -> None:
         offset = min(role.leader_high_watermark, self._quorum.log.end_offset)

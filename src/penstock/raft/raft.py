@@ -371,7 +371,7 @@ class Raft:
             case EndQuorumEpochAnswer():
                 self._voting.end_epoch_answered(sent.to)
             case FetchAnswer():
-                return self._following.fetch_answered(answer)
+                return self._following.fetch_answered(answer, sent.to)
             case FetchSnapshotAnswer():
                 return self._following.snapshot_answered(answer)
             case VoterChangeAnswer():

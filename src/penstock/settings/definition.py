@@ -24,6 +24,7 @@ from penstock.model.errors import ErrorCode, KafkaError
 class Type(IntEnum):
     """A setting's type, numbered as DescribeConfigs numbers them."""
 
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3
@@ -86,7 +87,7 @@ class Setting:
 
     @property
     def sensitive(self) -> bool:
-        return self.type is Type.PASSWORD
+        return self.type in (Type.PASSWORD, Type.UNKNOWN)
 
     @property
     def required(self) -> bool:

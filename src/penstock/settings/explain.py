@@ -12,8 +12,10 @@ from enum import IntEnum
 from itertools import dropwhile
 from typing import NamedTuple
 
+from penstock.settings.client_metrics import CLIENT_METRICS_SETTINGS
 from penstock.settings.definition import Scope, Setting, Type
 from penstock.settings.group_config import GROUP_SETTINGS
+from penstock.settings.known import UNUSED_DYNAMIC, unknown_setting
 from penstock.settings.node import BROKER_SETTINGS, topic_defaults
 from penstock.settings.topic import TOPIC_SETTINGS
 
@@ -26,6 +28,8 @@ class Source(IntEnum):
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    CLIENT_METRICS_CONFIG = 7
     GROUP_CONFIG = 8
 
 
@@ -95,6 +99,19 @@ def explain_group(
     return entries
 
 
+def explain_client_metrics(overrides: Mapping[str, str], names: Collection[str] | None = None) -> list[Explained]:
+    """Every setting of a subscription (or those named), by name; whether there is one does not matter."""
+    entries = []
+    for name, definition in sorted(CLIENT_METRICS_SETTINGS.items()):
+        if names is not None and name not in names:
+            continue
+        set_to = overrides.get(name)
+        synonyms = [] if set_to is None else [Synonym(name, set_to, Source.CLIENT_METRICS_CONFIG)]
+        value = definition.format(definition.default) if set_to is None else set_to
+        entries.append(_entry(definition, value, synonyms, read_only=False))
+    return entries
+
+
 def explain_broker(layers: BrokerLayers, names: Collection[str] | None = None) -> list[Explained]:
     """Every setting of one broker (or those named)."""
     effective = layers.effective
@@ -105,6 +122,17 @@ def explain_broker(layers: BrokerLayers, names: Collection[str] | None = None) -
         value = effective.get(name, definition.format(definition.default))
         synonyms = _chain(name, layers)
         entries.append(_entry(definition, value, synonyms, read_only=definition.scope is Scope.READ_ONLY))
+    for name in sorted({*layers.cluster, *layers.broker} - BROKER_SETTINGS.keys()):
+        if names is None or name in names:
+            synonyms = [
+                Synonym(name, values[name], source)
+                for source, values in (
+                    (Source.DYNAMIC_BROKER_CONFIG, layers.broker),
+                    (Source.DYNAMIC_DEFAULT_BROKER_CONFIG, layers.cluster),
+                )
+                if name in values
+            ]
+            entries.append(_unused(name, synonyms))
     return entries
 
 
@@ -115,7 +143,18 @@ def explain_broker_defaults(cluster: Mapping[str, str], names: Collection[str] |
         if names is None or name in names:
             synonym = Synonym(name, value, Source.DYNAMIC_DEFAULT_BROKER_CONFIG)
             entries.append(_entry(BROKER_SETTINGS[name], value, [synonym], read_only=False))
+    entries += [
+        _unused(name, [Synonym(name, cluster[name], Source.DYNAMIC_DEFAULT_BROKER_CONFIG)])
+        for name in sorted(cluster.keys() - BROKER_SETTINGS.keys())
+        if names is None or name in names
+    ]
     return entries
+
+
+def _unused(name: str, synonyms: list[Synonym]) -> Explained:
+    """A setting that is stored, and nothing else."""
+    definition = UNUSED_DYNAMIC.get(name) or unknown_setting(name)
+    return _entry(definition, synonyms[0].value, synonyms, read_only=definition.type is Type.UNKNOWN)
 
 
 def _dynamic(values: Mapping[str, str]) -> dict[str, str]:

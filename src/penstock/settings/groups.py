@@ -46,7 +46,7 @@ class GroupSettings:
         Type.INT,
         3000,
         at_least(0),
-        "How long an empty classic group waits for members before its first rebalance.",
+        "How long an empty classic group waits for members before its first rebalance; at least 10 ms.",
     )
     group_max_size: int = setting(Type.INT, INT_MAX, at_least(1), "The most members of a classic group.")
     group_coordinator_rebalance_protocols: tuple[str, ...] = setting(

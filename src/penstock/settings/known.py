@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from penstock.settings.definition import Scope, Setting, Type
+
 _NAMES: Final = """
 alter.config.policy.class.name
 alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
@@ -92,3 +94,33 @@ def missing_protection(name: str, value: str) -> str | None:
     if not value or (name, value) in _ASKS_FOR_NOTHING:
         return None
     return next((asked for prefix, asked in _PROTECTIONS.items() if name.startswith(prefix)), None)
+
+
+_INT_NAMES: Final = """
+background.threads group.coordinator.cached.buffer.max.bytes group.share.assignment.interval.ms
+group.streams.assignment.interval.ms max.connection.creation.rate num.io.threads num.network.threads
+num.recovery.threads.per.data.dir num.replica.fetchers remote.fetch.max.wait.ms
+remote.log.manager.copier.thread.pool.size remote.log.manager.expiration.thread.pool.size
+remote.log.manager.follower.thread.pool.size remote.log.reader.threads share.coordinator.cached.buffer.max.bytes
+"""
+_LONG_NAMES: Final = """
+remote.list.offsets.request.timeout.ms remote.log.index.file.cache.total.size.bytes
+remote.log.manager.copy.max.bytes.per.second remote.log.manager.fetch.max.bytes.per.second
+"""
+
+# Settings that a running Kafka broker takes. Here they are stored and told, and change nothing.
+UNUSED_DYNAMIC: Final = {
+    name: Setting(name, kind, None, "A setting of Kafka's that is not used here.", scope=Scope.CLUSTER_WIDE)
+    for kind, names in (
+        (Type.INT, _INT_NAMES),
+        (Type.LONG, _LONG_NAMES),
+        (Type.BOOLEAN, "follower.fetch.last.tiered.offset.enable"),
+        (Type.LIST, "metric.reporters"),
+    )
+    for name in names.split()
+}
+
+
+def unknown_setting(name: str) -> Setting:
+    """A name that nobody knows. As it may be a password's, its value is told to nobody."""
+    return Setting(name, Type.UNKNOWN, None, "A setting that is not known here.", scope=Scope.CLUSTER_WIDE)

@@ -1,4 +1,5 @@
-"""DescribeConfigs: every setting of topics, brokers and groups, its value, and where that value comes from.
+"""DescribeConfigs: every setting of topics, brokers, groups, client metrics and loggers, its value, and where that
+value comes from.
 
 Versions 1-4: 3 adds types and documentation.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
+from penstock.broker import loggers
 from penstock.broker.apis.config_resources import refusal_of
 from penstock.broker.request import Request
 from penstock.controller.names import check_topic_name
@@ -23,7 +25,14 @@ from penstock.protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 from penstock.security.authorizer import Operation
-from penstock.settings.explain import Explained, explain_broker, explain_broker_defaults, explain_group, explain_topic
+from penstock.settings.explain import (
+    Explained,
+    explain_broker,
+    explain_broker_defaults,
+    explain_client_metrics,
+    explain_group,
+    explain_topic,
+)
 
 if TYPE_CHECKING:
     from penstock.broker.node import Node
@@ -69,6 +78,13 @@ def _explain(node: Node, request: Request, resource: DescribeConfigsResource) ->
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         return explain_group(node.image.config(kind, name), node.setting_layers, keys)
+    if kind == ResourceType.CLIENT_METRICS:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+        return explain_client_metrics(node.image.config(kind, name), keys)
+    if kind == ResourceType.BROKER_LOGGER:
+        loggers.check_node(node.settings.node_id, name)
+        return loggers.explain(keys)
     if kind == ResourceType.BROKER:
         if not name:
             return explain_broker_defaults(node.setting_layers.cluster, keys)

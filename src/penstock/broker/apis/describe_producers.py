@@ -1,4 +1,8 @@
-"""DescribeProducers: the idempotent and transactional producers a partition remembers. Version 0."""
+"""DescribeProducers: the idempotent and transactional producers a partition remembers. Version 0.
+
+Every replica answers for itself, the leader's as well as a follower's: who looks for hanging transactions on one broker
+(`kafka-transactions find-hanging --broker-id`) asks it about all the partitions it has.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +48,8 @@ def handle(node: Node, request: Request, message: DescribeProducersRequest) -> D
 def _producers(node: Node, topic: str, index: int) -> list[ProducerState]:
     replica = node.replicas.get(topic, index)
     if replica is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    replica.leader_of(-1)
+        is_elsewhere = node.image.topics.partition(topic, index) is not None
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER if is_elsewhere else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return [
         ProducerState(
             producer_id=producer.producer_id,

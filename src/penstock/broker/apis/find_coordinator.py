@@ -35,7 +35,8 @@ def handle(node: Node, request: Request, message: FindCoordinatorRequest) -> Fin
     found = _find(node, request, message.key_type, message.key)
     return FindCoordinatorResponse(
         error_code=found.error_code,
-        error_message=found.error_message,
+        # Here, other than from version 4 on, Kafka has a message for success, too.
+        error_message=found.error_message if found.error_code else ErrorCode.NONE.name,
         node_id=found.node_id,
         host=found.host,
         port=found.port,

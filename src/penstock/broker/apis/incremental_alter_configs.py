@@ -1,14 +1,20 @@
-"""IncrementalAlterConfigs: single settings set, deleted, appended to or subtracted from. Versions 0-1."""
+"""IncrementalAlterConfigs: single settings set, deleted, appended to or subtracted from. Versions 0-1.
+
+The levels of loggers are this node's own, and are altered here; everything else is the controller's. Clients do not ask
+for both in one request.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.broker import loggers
 from penstock.broker.apis.config_resources import refusal_of
 from penstock.broker.forwarding import forward
 from penstock.broker.request import Request
 from penstock.controller.controller import Controller
 from penstock.controller.result import Result
+from penstock.metadata.image import ResourceType
 from penstock.model.errors import KafkaError
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.incremental_alter_configs import (
@@ -37,6 +43,19 @@ def handle(
             resource_name=resource.resource_name,
         )
 
+    if message.resources and all(each.resource_type == ResourceType.BROKER_LOGGER for each in message.resources):
+        response = IncrementalAlterConfigsResponse()
+        for resource in message.resources:
+            try:
+                _alter_loggers(node, request, resource, validate_only=message.validate_only)
+                answer = AlterConfigsResourceResponse(
+                    error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
+                )
+            except KafkaError as error:
+                answer = refused(resource, error)
+            response.responses.append(answer)
+        return response
+
     def alter(controller: Controller) -> Result[IncrementalAlterConfigsResponse]:
         allowed, forbidden = [], []
         for resource in message.resources:
@@ -56,3 +75,11 @@ def handle(
 
     forward(node, request, alter, refusal)
     return None
+
+
+def _alter_loggers(node: Node, request: Request, resource: AlterConfigsResource, *, validate_only: bool) -> None:
+    error = refusal_of(request, Operation.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
+    if error is not None:
+        raise error
+    loggers.check_node(node.settings.node_id, resource.resource_name)
+    loggers.alter(resource.configs, validate_only=validate_only)

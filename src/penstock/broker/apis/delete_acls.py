@@ -1,0 +1,26 @@
+"""DeleteAcls: refused, each filter by itself, as there is no authorizer that has any. Versions 1-3."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.apis.acl_refusals import refusal_of
+from penstock.broker.request import Request
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
+from penstock.security.authorizer import Operation
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.DELETE_ACLS
+VERSIONS = (1, 3)
+
+
+def handle(node: Node, request: Request, message: DeleteAclsRequest) -> DeleteAclsResponse:
+    refusal = refusal_of(request, Operation.ALTER)
+    return DeleteAclsResponse(
+        filter_results=[
+            DeleteAclsFilterResult(error_code=refusal.code, error_message=refusal.message) for _ in message.filters
+        ]
+    )

@@ -1,0 +1,22 @@
+"""DescribeAcls: there is no authorizer to have any, which is what Kafka's own tools expect to be told. Versions 1-3."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.apis.acl_refusals import refusal_of
+from penstock.broker.request import Request
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from penstock.security.authorizer import Operation
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+API_KEY = ApiKey.DESCRIBE_ACLS
+VERSIONS = (1, 3)
+
+
+def handle(node: Node, request: Request, message: DescribeAclsRequest) -> DescribeAclsResponse:
+    refusal = refusal_of(request, Operation.DESCRIBE)
+    return DescribeAclsResponse(error_code=refusal.code, error_message=refusal.message)

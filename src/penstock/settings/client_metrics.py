@@ -1,0 +1,66 @@
+"""Subscriptions to the metrics of clients (KIP-714): which metrics, how often, of which clients.
+
+They are stored and told. Clients are not asked for their metrics yet, so that nothing follows from them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.settings.definition import Scope, Setting, Type
+
+INTERVAL_MS_MIN: Final = 100
+INTERVAL_MS_MAX: Final = 3_600_000
+
+# What a client may be chosen by.
+_SELECTORS: Final = frozenset(
+    {
+        "client_instance_id",
+        "client_id",
+        "client_software_name",
+        "client_software_version",
+        "client_source_address",
+        "client_source_port",
+    }
+)
+
+CLIENT_METRICS_SETTINGS: Final = {
+    definition.name: definition
+    for definition in (
+        Setting("interval.ms", Type.INT, 300_000, "How often clients send metrics.", scope=Scope.CLUSTER_WIDE),
+        Setting("match", Type.LIST, (), "Which clients: selector=pattern, all of them.", scope=Scope.CLUSTER_WIDE),
+        Setting("metrics", Type.LIST, (), "Which metrics, by prefixes of their names.", scope=Scope.CLUSTER_WIDE),
+    )
+}
+
+
+def check_client_metrics(configs: Mapping[str, str]) -> None:
+    """KafkaError, as Kafka has it, for what cannot be a subscription."""
+    for name, text in configs.items():
+        if name not in CLIENT_METRICS_SETTINGS:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {name}")
+        value = CLIENT_METRICS_SETTINGS[name].parse(text)
+        if isinstance(value, int) and not INTERVAL_MS_MIN <= value <= INTERVAL_MS_MAX:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Invalid value {value} for interval.ms, interval must be between {INTERVAL_MS_MIN} and "
+                f"{INTERVAL_MS_MAX} (1 hour)",
+            )
+        if name == "match" and isinstance(value, tuple):
+            for pattern in value:
+                _check_pattern(pattern)
+
+
+def _check_pattern(pattern: str) -> None:
+    selector, _, expression = pattern.partition("=")
+    try:
+        # It is looked at here and matched by nobody, so that it cannot take long.
+        re.compile(expression)
+        is_good = selector.strip() in _SELECTORS and bool(expression.strip())
+    except re.error:
+        is_good = False
+    if not is_good:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Illegal client matching pattern: {pattern}")
