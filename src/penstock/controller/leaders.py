@@ -81,7 +81,7 @@ def _emptied(view: ClusterView, broker_id: int, directories: Sequence[Uuid]) -> 
             if broker_id not in partition.replicas or not _is_lost(partition.directory_of(broker_id), directories):
                 continue
             wanted = Wanted(
-                view.election(topic, partition),
+                view.election(topic, partition, gone=broker_id),
                 isr=tuple(member for member in partition.isr if member != broker_id),
                 emptied=(broker_id,),
                 directories={broker_id: default_directory(directories)},

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.controller.elections import RECOVERING, Wanted
+from penstock.controller.elections import RECOVERING, Election, Wanted
 from penstock.controller.result import MAX_RECORDS_PER_REQUEST, Result
 from penstock.controller.topics import check_assignment
 from penstock.controller.view import ClusterView
@@ -191,7 +191,7 @@ def _cancel(view: ClusterView, topic: Topic, partition_id: int, partition: Parti
         topic,
         partition_id,
         Wanted(
-            view.election(topic, partition),
+            Election.UNCLEAN if unclean_allowed else Election.ONLINE,
             isr=isr,
             replicas=replicas,
             adding=(),

@@ -88,6 +88,7 @@ class ClusterStory:
             brokers=self.chance.choice((3, 3, 4, 5)),
             properties=dict(self.properties),
             events=self.events,
+            one_machine=random.Random(f"{seed}/machines").random() < 0.5,
         )
         self.flushes = self.chance.random() < 0.4
         self.promises = [Promises(index) for index in range(2)]

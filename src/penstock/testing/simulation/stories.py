@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.testing import raft_cluster
 from penstock.testing.simulation import (
+    alarm_story,
     cluster_story,
     controller_story,
     coordinator_story,
@@ -27,6 +28,7 @@ STORIES = {
             coordinator_story.EVENTS,
             coordinator_story.play,
         ),
+        Story("alarms", "brokers that live, and a network that says otherwise", alarm_story.EVENTS, alarm_story.play),
         Story("cluster", "a replicated topic, real broker code", cluster_story.EVENTS, cluster_story.play),
     )
 }
