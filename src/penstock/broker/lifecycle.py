@@ -145,10 +145,14 @@ class BrokerLifecycle:
 
     # -- heartbeats -------------------------------------------------------------------------------------------------
 
+    def _lease_time(self) -> float:
+        """The controller's clock goes on while this machine is suspended, so the lease must not stand still."""
+        return self._node.clock.boottime_ms() / 1000
+
     @property
     def is_surely_alive(self) -> bool:
         """Whether no controller can have taken this broker for dead: what it leads here, it leads."""
-        return self._loop.time() < self._alive_until
+        return self._lease_time() < self._alive_until
 
     @property
     def may_be_replaced(self) -> bool:
@@ -178,7 +182,7 @@ class BrokerLifecycle:
             current_metadata_offset=node.image.offset,
             want_shut_down=self._wants_to_go,
         )
-        self._beaten_at = self._loop.time()
+        self._beaten_at = self._lease_time()
         timeout = node.settings.broker_session_timeout_ms / 2000
         self._channel.send(request, self._answered, timeout=timeout)
 

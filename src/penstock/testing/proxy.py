@@ -39,7 +39,7 @@ class Link:
         self._changed: asyncio.Event = asyncio.Event()
         self._connections: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
-        self._server: asyncio.Server | None = None
+        self._listening: socket.socket | None = None
         self.delay_s = 0.0
 
     @property
@@ -47,14 +47,17 @@ class Link:
         return f"{self.host}:{self.port}"
 
     async def open(self) -> None:
-        self._server = await asyncio.start_server(self._accept, self.host, self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._listening = listening = socket.create_server((self.host, self.port))
+        listening.setblocking(False)
+        self.port = listening.getsockname()[1]
+        asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
     async def refuse(self) -> None:
         """Until it is opened again."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._listening is not None:
+            asyncio.get_running_loop().remove_reader(self._listening)
+            self._listening.close()
+            self._listening = None
         await self.reset()
 
     async def reset(self) -> None:
@@ -73,24 +76,27 @@ class Link:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._server is None:  # closed, or refusing, since the kernel took the connection
-            writer.transport.abort()
-            return
+    def _accept(self, listening: socket.socket) -> None:
+        """At once, and not by a task that could be cancelled with a connection at hand."""
+        try:
+            connection, _ = listening.accept()
+        except OSError:
+            return  # whoever it was has given up
+        task = asyncio.get_running_loop().create_task(self._serve(connection))
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+        task.add_done_callback(lambda _: connection.close())  # of one that was cancelled before it began
 
-        def over(task: asyncio.Task[None]) -> None:
-            self._connections.discard(task)
+    async def _serve(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        reader, writer = await asyncio.open_connection(sock=connection)
+        self._writers.add(writer)
+        try:
+            with contextlib.suppress(OSError):  # an end of a connection
+                await self._carry(reader, writer)
+        finally:
             self._writers.discard(writer)
             writer.transport.abort()
-
-        self._writers.add(writer)
-        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
-        self._connections.add(task)
-        task.add_done_callback(over)  # also of one that is cancelled before it begins
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):  # an end of a connection
-            await self._carry(reader, writer)
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         owner = owner_of_connection(writer.get_extra_info("peername")[1], self.port)

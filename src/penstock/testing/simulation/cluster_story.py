@@ -256,6 +256,9 @@ class ClusterStory:
     async def jump(self, machine: Machine) -> None:
         self.faults.jump()
 
+    async def suspend(self, machine: Machine) -> None:
+        self.faults.suspend()
+
     async def slow_disk(self, machine: Machine) -> None:
         self.faults.slow_disk()
 

@@ -11,6 +11,7 @@ from penstock.testing.simulation import (
     metadata_story,
     node_story,
     replication_story,
+    suspend_story,
 )
 from penstock.testing.simulation.story import Story
 
@@ -29,6 +30,7 @@ STORIES = {
             coordinator_story.play,
         ),
         Story("alarms", "brokers that live, and a network that says otherwise", alarm_story.EVENTS, alarm_story.play),
+        Story("suspends", "transactions on a machine that sleeps", suspend_story.EVENTS, suspend_story.play),
         Story("cluster", "a replicated topic, real broker code", cluster_story.EVENTS, cluster_story.play),
     )
 }
