@@ -26,6 +26,9 @@ class SteadyClock:
         self._read_at_ms = clock.boottime_ms()
         self._slewed_until_ms = self._read_at_ms
 
+    def boottime_ms(self) -> int:
+        return self._clock.boottime_ms()
+
     def now_ms(self) -> int:
         elapsed = self._clock.boottime_ms()
         self._time_ms += elapsed - self._read_at_ms
