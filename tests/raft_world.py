@@ -35,7 +35,7 @@ SETTINGS = RaftSettings(
     retry_backoff_ms=10,
     fetch_max_wait_ms=50,
     fetch_snapshot_max_bytes=32,
-    refused_grace_ms=20,
+    death_grace_ms=20,
     silence_backoff_ms=100,
 )
 AnyRole = TypeVar("AnyRole", bound=Role)

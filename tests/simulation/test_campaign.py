@@ -20,6 +20,8 @@ SLICES = {
     "raft": (25, 2),
     "node": (2, 2),
     "metadata": (3, 2),
+    "alarms": (2, 2),
+    "suspends": (2, 1),
     "cluster": (3, 2),
     "coordinators": (2, 2),
 }

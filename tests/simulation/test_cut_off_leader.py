@@ -7,7 +7,12 @@ import asyncio
 import pytest
 
 from penstock.model.errors import ErrorCode
-from penstock.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from penstock.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 from penstock.testing.simulated_loop import SimulatedLoop, simulate
 from penstock.testing.simulation.client import Client, Lost
 from penstock.testing.simulation.cluster_world import ClusterWorld
@@ -93,5 +98,55 @@ def test_a_leader_that_may_be_replaced_does_not_call_an_offset_out_of_range() ->
             another = 1 if leader == "broker-1" else 0
             await world.until(lambda: leader_of(world, seen_by=another) != leader, "another leader")
             assert (await client.fetch(TOPIC, 7)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    simulate(story, 0)
+
+
+def test_a_leader_that_has_a_follower_keeps_its_clients_while_no_controller_answers() -> None:
+    """One follower is gone, and cannot be taken out of the in-sync replicas; the other one follows."""
+
+    async def story(loop: SimulatedLoop) -> None:
+        world = ClusterWorld(loop, 0, controllers=1, brokers=3, properties=PROPERTIES)
+        await world.start_all()
+        async with world.client("broker-1") as client:
+            await create(client, replicas=3)
+        leader = leader_of(world)
+        async with world.client(leader, patience=60) as client:
+            world.machines["controller-1"].crash()
+            next(each for each in world.brokers if each.name != leader).crash()
+            new = batch("new", timestamp=world.machines[leader].clock.now_ms())
+            assert (await client.produce(TOPIC, new, acks=1)).error_code == ErrorCode.NONE
+            await asyncio.sleep(60)
+            assert list(await client.topics()) == [TOPIC]
+
+    simulate(story, 0)
+
+
+def test_followers_of_other_partitions_stay_connected() -> None:
+    """What hears of nobody is one partition; its clients are sent away, and not who follows another."""
+
+    async def story(loop: SimulatedLoop) -> None:
+        world = ClusterWorld(loop, 0, controllers=1, brokers=3, properties=PROPERTIES)
+        await world.start_all()
+        async with world.client("broker-1") as client:
+            for name, replicas in ((TOPIC, [1, 2]), ("other", [1, 3])):
+                assignment = CreatableReplicaAssignment(partition_index=0, broker_ids=replicas)
+                topic = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=[assignment])
+                (result,) = (await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))).topics
+                assert result.error_code == ErrorCode.NONE
+        await world.settled()
+        node = world.machines["broker-1"].node
+        assert node is not None
+        async with world.client("broker-1", patience=60) as client:
+            new = batch("new", timestamp=node.clock.now_ms())
+            assert (await client.produce(TOPIC, new, acks=-1)).error_code == ErrorCode.NONE
+            assert (await client.produce("other", new, acks=-1)).error_code == ErrorCode.NONE
+            world.machines["controller-1"].crash()
+            world.machines["broker-2"].crash()
+            assert (await client.produce(TOPIC, new, acks=1)).error_code == ErrorCode.NONE
+            followers = [each for listener in node.listeners.of_brokers for each in listener.connections]
+            followers = [each for each in followers if each.is_of_follower]
+            await hung_up(client)
+        assert followers and any(not each.is_closed for each in followers)
 
     simulate(story, 0)

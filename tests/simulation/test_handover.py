@@ -9,8 +9,19 @@ from typing import Any
 import pytest
 
 from penstock.model.errors import ErrorCode
-from penstock.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from penstock.protocol.messages.produce import PartitionProduceResponse
+from penstock.protocol.codec import decode
+from penstock.protocol.frames import encode_request
+from penstock.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+)
+from penstock.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+)
 from penstock.testing import requests
 from penstock.testing.simulated_loop import SimulatedLoop, simulate
 from penstock.testing.simulation.client import Client, Lost
@@ -148,3 +159,50 @@ def test_without_a_controller_it_is_served_as_before_after_a_while() -> None:
         await stopping
 
     tell(story, 1)
+
+
+async def ask_at_once(client: Client, *questions: ProduceRequest) -> list[Any]:
+    """One after the other on one connection, without waiting for answers; those come in the same order."""
+    for number, question in enumerate(questions):
+        client._writer.write(encode_request(question, 12, 1000 + number, "simulated"))
+    frames = [await client.receive_frame() for _ in questions]
+    return [decode(ProduceResponse, frame, 12, 5) for frame in frames]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_acknowledged_of_a_producer_without_idempotence_is_in_order(seed: int) -> None:
+    """A request for one partition is held, and the next, for two, cannot be: it must not pass the first."""
+
+    async def story(loop: SimulatedLoop) -> None:
+        world = ClusterWorld(loop, seed, controllers=1, brokers=3)
+        await world.start_all()
+        assignments = [CreatableReplicaAssignment(partition_index=index, broker_ids=[1, 2, 3]) for index in range(2)]
+        topic = CreatableTopic(name=TOPIC, num_partitions=-1, replication_factor=-1, assignments=assignments)
+        async with world.client("broker-2") as client:
+            await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
+        await world.settled()
+        leaving = world.machines["broker-1"]
+
+        def batch(value: str) -> bytes:
+            return bytes(requests.batch(value, timestamp=leaving.clock.now_ms()))
+
+        acknowledged: list[bytes] = []
+        async with world.client(leaving.name) as client:
+            stopping = asyncio.ensure_future(leaving.stop())
+            assert leaving.node is not None
+            handover = leaving.node.handover
+            while not handover.is_on:  # noqa: ASYNC110 - nothing else says so
+                await asyncio.sleep(0)  # the leaderships move some milliseconds later
+            both = requests.produce_request(TOPIC, batch("second"), acks=1)
+            both.topic_data[0].partition_data.append(PartitionProduceData(index=1, records=batch("elsewhere")))
+            first, second = await ask_at_once(client, requests.produce_request(TOPIC, batch("first"), acks=1), both)
+            for value, answer in ((b"first", first), (b"second", second)):
+                if answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE:
+                    acknowledged.append(value)
+        await stopping
+        assert b"first" in acknowledged
+        async with world.client("broker-2") as client:
+            values = [record.value for record in await client.read_all(TOPIC)]
+        assert [value for value in values if value in acknowledged] == acknowledged
+
+    tell(story, seed)

@@ -78,6 +78,8 @@ class Clock:
     def now_ms(self) -> int:
         return int(self._loop.time() * 1000)
 
+    boottime_ms = now_ms
+
 
 class World:
     """A replica that leads, with one follower unless it is `alone`, and the coordinator on it."""

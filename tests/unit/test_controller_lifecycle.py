@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from penstock.controller.heartbeats import BrokerSession
 from penstock.controller.lifecycle import State, next_state
 from penstock.metadata.partition import NO_LEADER
 from penstock.model.errors import ErrorCode, KafkaError
@@ -97,7 +98,10 @@ def test_a_session_keeps_others_from_registering() -> None:
     with pytest.raises(KafkaError) as caught:
         world.controller.register_broker(request, session_alive=heartbeats.session_alive(1, 10))
     assert caught.value.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
-    heartbeats.contact_lost(1, world.epoch(1), 20)
+    session = BrokerSession(1, world.epoch(1))
+    heartbeats.contact_lost(*session)
+    assert heartbeats.session_alive(1, 20)  # a connection that ended: the broker may live
+    heartbeats.process_gone(session, 20)
     world.do(world.controller.register_broker(request, session_alive=heartbeats.session_alive(1, 20)))
     assert world.image.brokers[1].incarnation_id == request.incarnation_id
     assert heartbeats.next_deadline_ms is None  # the session of the one before is over

@@ -14,6 +14,7 @@ from penstock.broker.coordinators.partition import Marker, Producer
 from penstock.broker.coordinators.steady_clock import SteadyClock
 from penstock.model.decision import Decision
 from penstock.model.errors import ErrorCode
+from penstock.testing.simulated_clock import SimulatedClock
 
 
 def test_it_serves_once_it_is_loaded() -> None:
@@ -315,7 +316,7 @@ def test_a_zombie_cannot_commit_offsets_in_a_transaction() -> None:
 
 def test_a_clock_that_is_set_is_followed_slowly() -> None:
     wall, elapsed = SimpleNamespace(time=1_000_000), SimpleNamespace(time=0)
-    clock = SteadyClock(cast(Any, SimpleNamespace(now_ms=lambda: wall.time)), lambda: elapsed.time)
+    clock = SteadyClock(cast(Any, SimpleNamespace(now_ms=lambda: wall.time, boottime_ms=lambda: elapsed.time)))
 
     def pass_time(ms: int) -> int:
         wall.time += ms
@@ -334,6 +335,17 @@ def test_a_clock_that_is_set_is_followed_slowly() -> None:
     assert clock.now_ms() == wall.time
     wall.time += 10 * 86_400_000
     assert clock.now_ms() == wall.time
+
+
+def test_a_clock_that_was_suspended_is_right_at_once() -> None:
+    """Otherwise what it stamps looks hours old to the next coordinator."""
+    elapsed = SimpleNamespace(time=1000.0)
+    machine = SimulatedClock(elapsed=lambda: elapsed.time)
+    clock = SteadyClock(machine)
+    machine.suspend(5 * 3_600_000)
+    assert clock.now_ms() == machine.now_ms()
+    elapsed.time += 1.0
+    assert clock.now_ms() == machine.now_ms()
 
 
 @pytest.mark.parametrize(

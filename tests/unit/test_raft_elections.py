@@ -297,7 +297,7 @@ def test_the_most_caught_up_follows_a_leader_that_resigns() -> None:
         EndQuorumEpoch(cluster_id=CLUSTER_ID, leader=led_by(1, 1), preferred_successors=(key(3), key(2)))
     ] * 2
     table.answer(sends[0], EndQuorumEpochAnswer(leader=led_by(1, 1)))
-    table.node.failed(sends[1].request_id, refused=False)
+    table.node.failed(sends[1].request_id, is_dead=False)
     table.wait(SETTINGS.retry_backoff_ms)
     # Only the one that has not heard is told again.
     assert [send.to for send in table.take(EndQuorumEpoch)] == [sends[1].to]
@@ -323,10 +323,10 @@ def test_successors_stand_one_after_the_other(successors: tuple[int, ...], wait:
     table.role(Prospective)
 
 
-def test_nobody_listening_where_the_leader_was_is_reason_to_ask() -> None:
+def test_a_dead_leader_is_reason_to_ask_and_one_that_does_not_answer_is_not() -> None:
     table = Table(1, 2, 3)
     fetch = table.follow(2, epoch=4)
-    table.node.failed(fetch.request_id, refused=False)
+    table.node.failed(fetch.request_id, is_dead=False)
     table.role(Follower)
     # In the meantime another may know of a new leader.
     (elsewhere,) = table.take(Fetch)
@@ -335,7 +335,7 @@ def test_nobody_listening_where_the_leader_was_is_reason_to_ask() -> None:
     table.answer(elsewhere, FetchAnswer(error=ErrorCode.NOT_LEADER_OR_FOLLOWER, leader=led_by(2, 4)))
     (again,) = table.take(Fetch)
     assert again.to == fetch.to
-    table.node.failed(again.request_id, refused=True)
+    table.node.failed(again.request_id, is_dead=True)
     table.role(Prospective)
     # The others still hear the leader.
     for send in table.take(Vote):
@@ -345,12 +345,12 @@ def test_nobody_listening_where_the_leader_was_is_reason_to_ask() -> None:
 
 def test_who_finds_the_leader_gone_does_not_hold_others_up() -> None:
     table = Table(1, 2, 3)
-    table.chance = SETTINGS.refused_grace_ms - 1
+    table.chance = SETTINGS.death_grace_ms - 1
     fetch = table.follow(2, epoch=4)
     table.answer(fetch, FetchAnswer(leader=led_by(2, 4), high_watermark=0))
     (fetch,) = table.take(Fetch)
     assert table.ask(vote(3, 4, pre_vote=True)) == VoteAnswer(leader=led_by(2, 4), granted=False)
-    table.node.failed(fetch.request_id, refused=True)
+    table.node.failed(fetch.request_id, is_dead=True)
     table.role(Follower)
     assert table.ask(vote(3, 4, pre_vote=True)) == VoteAnswer(leader=led_by(2, 4), granted=True)
 

@@ -422,7 +422,7 @@ def test_late_answers_are_ignored() -> None:
     table.ask(begin_epoch(3, 2))
     table.answer(fetch, FetchAnswer(leader=led_by(2, 1), high_watermark=0, records=table.records(1, "late")))
     assert table.end == (0, 0) and table.role(Follower).leader_id == 3
-    table.node.failed(fetch.request_id, refused=True)
+    table.node.failed(fetch.request_id, is_dead=True)
     assert table.role(Follower).leader_id == 3
 
 

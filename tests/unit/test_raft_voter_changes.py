@@ -142,7 +142,7 @@ def test_a_voter_that_does_not_speak_the_language_stays_out(
     table.ask(add(7))
     send, _ = table.take_one(KRaftVersions)
     if answer is None:
-        table.node.failed(send.request_id, refused=True)
+        table.node.failed(send.request_id, is_dead=True)
     else:
         table.answer(send, answer)
     given = table.given[-1][1]

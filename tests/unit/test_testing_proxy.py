@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -35,7 +37,7 @@ def echo() -> Iterator[int]:
             threading.Thread(target=copy, args=(connection,), daemon=True).start()
 
     def copy(connection: socket.socket) -> None:
-        with connection:
+        with connection, contextlib.suppress(ConnectionResetError):
             while data := connection.recv(4096):
                 connection.sendall(data)
 
@@ -108,3 +110,58 @@ def test_connections_have_owners() -> None:
                 assert owner_of_connection(port, other_target) == process.pid, "of the two that share a port"
                 process.communicate(b"\n")
             assert owner_of_connection(port, other_target) is None
+
+
+def test_a_reset_breaks_connections_and_the_next_is_carried(network: Network, echo: int) -> None:
+    link = network.link(echo)
+    with socket.create_connection(("127.0.0.1", link.port), timeout=10) as connection:
+        connection.sendall(b"one")
+        assert connection.recv(10) == b"one"
+        network.reset(link)
+        with pytest.raises(ConnectionResetError):
+            connection.recv(10)
+    with socket.create_connection(("127.0.0.1", link.port), timeout=10) as connection:
+        connection.sendall(b"two")
+        assert connection.recv(10) == b"two"
+
+
+def test_a_link_that_refuses_does_so_until_it_accepts_again(network: Network, echo: int) -> None:
+    link = network.link(echo)
+    with socket.create_connection(("127.0.0.1", link.port), timeout=10) as connection:
+        connection.sendall(b"one")
+        assert connection.recv(10) == b"one"
+        network.refuse(link)
+        with pytest.raises(ConnectionResetError):
+            connection.recv(10)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", link.port), timeout=10)
+    network.accept(link)
+    with socket.create_connection(("127.0.0.1", link.port), timeout=10) as connection:
+        connection.sendall(b"two")
+        assert connection.recv(10) == b"two"
+
+
+def test_a_slow_link_carries_everything_in_order_and_later(network: Network, echo: int) -> None:
+    link = network.link(echo)
+    network.delay(link, 0.05)
+    with socket.create_connection(("127.0.0.1", link.port), timeout=10) as connection:
+        begun = time.monotonic()
+        sent = b"".join(number.to_bytes(4, "big") for number in range(20_000))
+        threading.Thread(target=connection.sendall, args=(sent,)).start()
+        received = b""
+        while len(received) < len(sent):
+            received += connection.recv(65_536)
+        assert received == sent
+        assert time.monotonic() - begun >= 0.1
+
+
+def test_resets_leave_nothing_behind(network: Network, echo: int) -> None:
+    """Whatever a connection was about to do: a socket that is not closed fails the test."""
+    link = network.link(echo)
+    for _ in range(50):
+        connections = [socket.create_connection(("127.0.0.1", link.port), timeout=10) for _ in range(3)]
+        network.reset(link)
+        for connection in connections:
+            connection.close()
+    network.refuse(link)
+    gc.collect()

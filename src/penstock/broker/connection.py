@@ -84,6 +84,7 @@ class Connection(asyncio.BufferedProtocol):
         # answers it, or parks it, takes this away with him.
         self.since = 0
         self.latency: Latency | None = None
+        self.is_of_follower = False
         self._handle = listener.handle
         self._handle_run = listener.handle_run
         self._frame_max = listener.request_bytes_max

@@ -31,7 +31,7 @@ RETRY_S: Final = 1.0
 class ControllerPresence:
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._incarnation_id = node.randomness.bytes(16)
+        self.incarnation_id = node.randomness.bytes(16)
         self._is_asking = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -39,13 +39,13 @@ class ControllerPresence:
         """A controller is active, or the metadata moved: is this one known?"""
         node = self._node
         known = node.image.controllers.get(node.settings.node_id)
-        is_known = known is not None and known.incarnation_id == self._incarnation_id
+        is_known = known is not None and known.incarnation_id == self.incarnation_id
         if is_known or self._is_asking or node.quorum.controller_id < 0 or node.image.metadata_version == 0:
             return
         self._is_asking = True
         request = ControllerRegistrationRequest(
             controller_id=node.settings.node_id,
-            incarnation_id=self._incarnation_id,
+            incarnation_id=self.incarnation_id,
             listeners=node.listeners.registered_by_controller(),
             features=[
                 Feature(name=name, min_supported_version=levels.minimum, max_supported_version=levels.maximum)

@@ -3,27 +3,22 @@
 All of it stops when another node takes over, which begins anew with what the metadata says: every broker that is not
 fenced has a whole session to be heard of.
 
-A broker whose heartbeat connection ends is not waited for that long: it has `penstock.broker.reconnect.grace.ms` to be
-back. Nor is one that died together with the controller before, as a node of both roles does: whoever is not heard of
-soon after a take-over is called on, and where nobody listens, the connection is as good as lost. And if this process
-itself could do nothing for a while (it was stopped, the machine slept), nobody could be heard of, so that all sessions
-begin again.
+A broker that is found dead is not waited for that long (`suspects`): one whose heartbeat connection ended, or that died
+together with the controller before, as a node of both roles does. In-sync replicas then take over what it led; an
+unclean election waits for the end of the session, as the broker may be back. And if this process itself could do
+nothing for a while (it was stopped), nobody could be heard of, so that all sessions begin again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from penstock import __version__
-from penstock.broker.peers import Peer, PeerFailed
+from penstock.broker.suspects import Suspects
 from penstock.controller.controller import Controller
-from penstock.controller.heartbeats import BrokerSession
 from penstock.controller.result import Result
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.protocol.messages.metadata_records import NoOpRecord
 
 if TYPE_CHECKING:
@@ -36,8 +31,6 @@ logger = logging.getLogger("penstock.controller")
 ASLEEP_MS: Final = 1000
 # Brokers that live turn to a new controller within this time, mostly long before.
 CALL_AFTER_S: Final = 1.0
-CALL_TIMEOUT_S: Final = 2.0
-CHANNEL: Final = "call"
 
 
 class ControllerUpkeep:
@@ -50,6 +43,7 @@ class ControllerUpkeep:
         # The connection each broker was last heard of on.
         self._contacts: dict[int, tuple[Connection, int]] = {}
         self._offset = -1
+        self._suspects = Suspects(node, self._watch_sessions)
 
     def now_ms(self) -> int:
         return int(self._loop.time() * 1000)
@@ -69,12 +63,12 @@ class ControllerUpkeep:
             timer.cancel()
         self._timers.clear()
         self._contacts.clear()
+        self._suspects.close()
 
     def _begin(self) -> None:
         node = self._node
-        node.quorum.controller.heartbeats.activate(node.quorum.controller.image.brokers, self.now_ms())
         self._watch_sessions()
-        self._later("call", CALL_AFTER_S, self._call_on_unheard)
+        self._suspects.look(CALL_AFTER_S)
         settings = node.settings
         if settings.auto_leader_rebalance_enable:
             self._later("balance", settings.leader_imbalance_check_interval_seconds, self._balance)
@@ -114,8 +108,8 @@ class ControllerUpkeep:
                 del self._contacts[broker_id]
                 if self._is_active:
                     heartbeats = self._node.quorum.controller.heartbeats
-                    heartbeats.contact_lost(broker_id, broker_epoch, self.now_ms())
-                    self._watch_sessions()
+                    heartbeats.contact_lost(broker_id, broker_epoch)
+                    self._suspects.look()
 
     def _watch_sessions(self) -> None:
         """A later deadline need not be known: it is looked at when the timer fires."""
@@ -135,30 +129,13 @@ class ControllerUpkeep:
         if now_ms - expected_ms > ASLEEP_MS:
             logger.warning("this node did nothing for %d ms: brokers get a new session", now_ms - expected_ms)
             heartbeats.activate(self._node.quorum.controller.image.brokers, now_ms)
+            self._suspects.look(CALL_AFTER_S)
         for session in heartbeats.overdue(now_ms):
             logger.warning("broker %d is not heard of any more and is fenced", session.broker_id)
             self._fence(session.broker_id, session.broker_epoch)
+        if heartbeats.give_up_awaited(now_ms):
+            self._elect_unclean()
         self._watch_sessions()
-
-    def _call_on_unheard(self) -> None:
-        node = self._node
-        controller = node.quorum.controller
-        for session in controller.heartbeats.unheard:
-            # Where other brokers reach it, this node does; what it tells clients may be true for them alone.
-            broker = controller.image.brokers[session.broker_id]
-            endpoint = broker.endpoints.get(node.settings.inter_broker_listener)
-            if endpoint is not None and session.broker_id != node.settings.node_id:
-                peer = node.peers.at(endpoint.host, endpoint.port, CHANNEL)
-                request = ApiVersionsRequest(client_software_name="penstock", client_software_version=__version__)
-                peer.send(request, partial(self._called_on, session, peer), timeout=CALL_TIMEOUT_S)
-
-    def _called_on(self, session: BrokerSession, peer: Peer, outcome: ApiVersionsResponse | PeerFailed) -> None:
-        peer.close()
-        heartbeats = self._node.quorum.controller.heartbeats
-        refused = isinstance(outcome, PeerFailed) and outcome.refused
-        if self._is_active and refused and session in heartbeats.unheard:
-            heartbeats.contact_lost(session.broker_id, session.broker_epoch, self.now_ms())
-            self._watch_sessions()
 
     def _fence(self, broker_id: int, broker_epoch: int) -> None:
         def fenced(outcome: KafkaError | None) -> None:

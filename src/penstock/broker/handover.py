@@ -16,6 +16,10 @@ whole second before it connects to it. Most are calm again soon after their requ
 
 Only requests for a single partition are held: those of librdkafka always are. What names several is served as before,
 and refused, with hints, once one of them has moved.
+
+Order is kept: a request that cannot be held is refused where others of its partition are, as it would be appended
+before them; and when one is refused, so are those that its connection sent after it. Producers without sequence numbers
+have nothing else that would show it.
 """
 
 from __future__ import annotations
@@ -123,6 +127,10 @@ class Handover:
         self._go_on(partition)
         return True
 
+    def holds(self, topic: str, partition: int) -> bool:
+        """Whether something of this partition waits, which what comes later must not pass."""
+        return bool(self._held) and TopicPartition(topic, partition) in self._held
+
     def committed(self) -> None:
         """The metadata changed."""
         for partition in list(self._held):
@@ -175,6 +183,13 @@ class Handover:
         self._again(partition)
 
     def _refuse(self, partition: TopicPartition, held: Held, code: ErrorCode) -> None:
+        """The first that waits, and with it those that its connection sent later."""
+        connection = held.request.connection
+        self._refuse_one(partition, held, code)
+        for later in [each for each in self._held.get(partition, ()) if each.request.connection is connection]:
+            self._refuse_one(partition, later, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _refuse_one(self, partition: TopicPartition, held: Held, code: ErrorCode) -> None:
         error = KafkaError(code)
         answer = PartitionProduceResponse(
             index=partition.partition, base_offset=-1, error_code=code, error_message=error.message
@@ -183,7 +198,7 @@ class Handover:
 
     def _answer(self, partition: TopicPartition, held: Held, answer: PartitionProduceResponse) -> None:
         waiting = self._held[partition]
-        waiting.popleft()
+        waiting.remove(held)
         if not waiting:
             del self._held[partition]
         self._held_bytes -= held.size

@@ -105,7 +105,9 @@ class InSyncProposals:
         try:
             if not isinstance(answer, AlterPartitionResponse):
                 logger.warning("the controller did not answer about in-sync replicas: %s", answer)
-                if any(proposal.removed for _, proposal in proposals.values()):
+                # Who hears neither of the controller nor of a follower may have been replaced. That one of several
+                # followers is gone is no such sign: the others would not follow an old leader.
+                if any(proposal.removed and len(proposal.isr) == 1 for _, proposal in proposals.values()):
                     self._node.listeners.hang_up()
             elif answer.error_code:
                 logger.warning("the controller refused new in-sync replicas: %s", ErrorCode(answer.error_code).name)

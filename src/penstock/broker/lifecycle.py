@@ -58,7 +58,7 @@ class BrokerLifecycle:
         self._loop = node.loop
         self._channel = ControllerChannel(node, CHANNEL)
         self._channel.on_connection_lost = self._beat_now
-        self._incarnation_id = node.randomness.bytes(16)
+        self.incarnation_id = node.randomness.bytes(16)
         self._listeners: list[Listener] = []
         self._previous_broker_epoch = -1
         self._unfenced: asyncio.Future[None] = self._loop.create_future()
@@ -98,7 +98,7 @@ class BrokerLifecycle:
         request = BrokerRegistrationRequest(
             broker_id=node.settings.node_id,
             cluster_id=node.cluster_id,
-            incarnation_id=self._incarnation_id,
+            incarnation_id=self.incarnation_id,
             listeners=self._listeners,
             features=[
                 Feature(name=name, min_supported_version=levels.minimum, max_supported_version=levels.maximum)
@@ -145,10 +145,14 @@ class BrokerLifecycle:
 
     # -- heartbeats -------------------------------------------------------------------------------------------------
 
+    def _lease_time(self) -> float:
+        """The controller's clock goes on while this machine is suspended, so the lease must not stand still."""
+        return self._node.clock.boottime_ms() / 1000
+
     @property
     def is_surely_alive(self) -> bool:
         """Whether no controller can have taken this broker for dead: what it leads here, it leads."""
-        return self._loop.time() < self._alive_until
+        return self._lease_time() < self._alive_until
 
     @property
     def may_be_replaced(self) -> bool:
@@ -178,7 +182,7 @@ class BrokerLifecycle:
             current_metadata_offset=node.image.offset,
             want_shut_down=self._wants_to_go,
         )
-        self._beaten_at = self._loop.time()
+        self._beaten_at = self._lease_time()
         timeout = node.settings.broker_session_timeout_ms / 2000
         self._channel.send(request, self._answered, timeout=timeout)
 
@@ -202,7 +206,9 @@ class BrokerLifecycle:
 
     def _heard(self, answer: BrokerHeartbeatResponse) -> None:
         if not answer.is_fenced:
-            self._alive_until = self._beaten_at + self._node.settings.broker_session_timeout_ms / 1000
+            settings = self._node.settings
+            lease_ms = min(settings.broker_session_timeout_ms, settings.penstock_broker_refused_ms)
+            self._alive_until = self._beaten_at + lease_ms / 1000
         if self._wants_to_go and answer.should_shut_down:
             _resolve(self._may_go)
             self._beat_in(self._interval_s)

@@ -36,10 +36,11 @@ class Listeners:
         return [*self.of_brokers, *self.of_controllers]
 
     def hang_up(self) -> None:
-        """On everybody who is connected to the broker; they may come back."""
+        """On every client of the broker; they may come back. Followers know by themselves whom to follow."""
         for listener in self.of_brokers:
             for connection in list(listener.connections):
-                connection.close()
+                if not connection.is_of_follower:
+                    connection.close()
 
     async def open_brokers(self) -> None:
         router = self._node.router

@@ -29,6 +29,7 @@ from penstock.broker.lifecycle import BrokerLifecycle
 from penstock.broker.listeners import Listeners
 from penstock.broker.metrics.counters import Counters
 from penstock.broker.metrics.endpoint import MetricsEndpoint
+from penstock.broker.neighbourhood import Neighbourhood
 from penstock.broker.peers import PeerFailed, Peers
 from penstock.broker.producer_ids import ProducerIds
 from penstock.broker.quorum import MetadataQuorum
@@ -41,6 +42,7 @@ from penstock.broker.server import ConnectionLimits
 from penstock.broker.storage import Storage
 from penstock.io.clock import Clock, Randomness
 from penstock.io.files import FileSystem
+from penstock.io.neighbours import Neighbours, NoNeighbours
 from penstock.io.processes import Processes
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import MetadataImage, ResourceType
@@ -74,6 +76,7 @@ class Node:
         clock: Clock,
         randomness: Randomness,
         processes: Processes,
+        neighbours: Neighbours | None = None,
         authorizer: Authorizer | None = None,
     ) -> None:
         self.static_settings = settings
@@ -84,6 +87,9 @@ class Node:
         self.randomness = randomness
         self.processes = processes
         self.authorizer: Authorizer = authorizer or AllowAll()
+        self.neighbourhood = Neighbourhood(
+            neighbours or NoNeighbours(), is_watched=settings.penstock_local_death_detection
+        )
         self.failure: asyncio.Future[str] = loop.create_future()
         self.peers = Peers(loop, f"penstock-{settings.node_id}")
         self.limits = ConnectionLimits(
@@ -214,6 +220,7 @@ class Node:
         if cluster_id is None and needs_cluster_id(self.files, self.settings):
             cluster_id = await self._ask_cluster_id()
         self.identity = format_or_load(self.files, self.settings, self._new_id, self.clock.now_ms(), cluster_id)
+        self._announce()
         await self.listeners.open_controllers()
         self.quorum = MetadataQuorum(
             files=self.files,
@@ -228,8 +235,10 @@ class Node:
             on_fatal=lambda error: self.fail(f"the metadata log failed: {error}"),
             on_leader=self._controller_changed,
             controller_endpoints=self.listeners.quorum_endpoints(),
+            is_dead=self._is_dead_controller,
         )
         self.quorum.open()
+        self.neighbourhood.look_around(self.image)
         self._controller_changed()
         self._apply_dynamic_settings()
         await self.listeners.serve(self.listeners.of_controllers)
@@ -237,6 +246,17 @@ class Node:
         if self.settings.is_broker:
             await self._start_broker()
         self._upkeep = self.loop.create_task(self._keep_up())
+
+    def _announce(self) -> None:
+        """To the other nodes of this machine, before the cluster hears of it."""
+        if self.settings.is_broker:
+            self.neighbourhood.announce(self.lifecycle.incarnation_id)
+        if self.settings.is_controller:
+            self.neighbourhood.announce(self._presence.incarnation_id)
+
+    def _is_dead_controller(self, node_id: int, host: str, refused: bool) -> bool:
+        known = self.image.controllers.get(node_id)
+        return self.neighbourhood.is_dead(None if known is None else known.incarnation_id, host, refused=refused)
 
     async def _ask_cluster_id(self) -> str:
         """A new node belongs to the cluster whose quorum its settings name."""
@@ -282,6 +302,7 @@ class Node:
     # -- the metadata changed ---------------------------------------------------------------------------------------
 
     def _committed(self, delta: MetadataDelta) -> None:
+        self.neighbourhood.look_around(self.image)
         if any(resource.type == ResourceType.BROKER for resource in delta.changed_configs):
             self._apply_dynamic_settings()
         if self.settings.is_broker:
@@ -360,6 +381,7 @@ class Node:
         await self.metrics_endpoint.close()
         await self.quorum.close()
         self.peers.close()
+        self.neighbourhood.close()
 
     async def _leave_quorum(self) -> None:
         """An active controller lets another take over before it goes, so that nobody has to find out."""
@@ -383,3 +405,4 @@ class Node:
         self.lifecycle.close()
         self.controller_upkeep.close()
         self.peers.close()
+        self.neighbourhood.close()

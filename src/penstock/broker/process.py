@@ -21,6 +21,7 @@ from penstock.io import threads
 from penstock.io.clock import RealClock, RealRandomness
 from penstock.io.files import FileSystem, RealFileSystem
 from penstock.io.locks import DirectoryLock
+from penstock.io.neighbours import RealNeighbours
 from penstock.io.processes import RealProcesses
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.settings.node import NodeSettings
@@ -62,6 +63,7 @@ async def _serve(settings: NodeSettings, files: FileSystem) -> str | None:
         clock=RealClock(),
         randomness=RealRandomness(),
         processes=RealProcesses(),
+        neighbours=RealNeighbours(),
     )
     asked_to_stop: asyncio.Future[None] = loop.create_future()
 

@@ -32,7 +32,7 @@ from penstock.broker.metadata_recovery import MetadataLost
 from penstock.broker.metadata_snapshots import MetadataSnapshots
 from penstock.broker.metadata_store import MetadataStore, disk_is_full
 from penstock.broker.peers import Peers
-from penstock.broker.raft_driver import RaftDriver
+from penstock.broker.raft_driver import IsDead, RaftDriver
 from penstock.controller.controller import Controller
 from penstock.controller.result import Result, Unfinished
 from penstock.io.clock import Clock, Randomness
@@ -116,9 +116,11 @@ class MetadataQuorum:
         on_leader: Callable[[], None] = lambda: None,
         controller_endpoints: tuple[VoterEndpoint, ...] = (),
         executor: Executor | None = None,
+        is_dead: IsDead = lambda node_id, host, refused: False,
     ) -> None:
         """`on_commit` gets every committed change, in order; `on_leader` is called when another node leads, or this one
-        begins or ceases to be the active controller; `on_fatal` is called once, after which nothing is."""
+        begins or ceases to be the active controller; `on_fatal` is called once, after which nothing is. `is_dead` says
+        whether a controller that does not answer is dead for certain."""
         self.controller = Controller(settings, identity.cluster_id, new_id)
         self.image = EMPTY_IMAGE
         self._clock = clock
@@ -129,6 +131,7 @@ class MetadataQuorum:
         self._on_commit = on_commit
         self._on_fatal = on_fatal
         self._on_leader = on_leader
+        self._is_dead = is_dead
         self._peers = peers
         self._cluster_id = identity.cluster_id
         self._local = Voter(
@@ -202,6 +205,7 @@ class MetadataQuorum:
             events=self,
             must_sync=settings.is_controller,
             executor=self._executor,
+            is_dead=self._is_dead,
         )
         self._driver.open()
         self._is_opening = False
@@ -438,6 +442,8 @@ class MetadataQuorum:
         self.controller.reset(self.image)
         self.controller.kraft_version = self._raft.kraft_version
         self._claimed_epoch = leader.epoch
+        # Before anything is decided: whom to wait for is part of it.
+        self.controller.heartbeats.activate(self.image.brokers, int(self._loop.time() * 1000))
         bootstrap = [] if self._bootstrap is None else self._bootstrap.records
         if self.image.metadata_version == 0 and not bootstrap:
             raise MetadataLost(f"{self._store.directory} has neither records nor a checkpoint to begin with")

@@ -60,6 +60,7 @@ from penstock.records.control import build_quorum_batch
 logger = logging.getLogger("penstock.quorum")
 
 Input = Callable[[int], Ready]
+IsDead = Callable[[int, str, bool], bool]  # by the id of a node and its host; whether a connection was refused
 RETRY_SYNC_S = 0.5
 
 # Fetches are held by their leader, and nothing should have to wait behind them.
@@ -100,8 +101,10 @@ class RaftDriver:
         events: QuorumEvents,
         must_sync: bool,
         executor: Executor | None = None,
+        is_dead: IsDead = lambda node_id, host, refused: False,
     ) -> None:
-        """`now_ms`: the time of day, for batches. `must_sync`: false for an observer, which nobody counts on."""
+        """`now_ms`: the time of day, for batches. `must_sync`: false for an observer, which nobody counts on.
+        `is_dead`: whether the process of a node that does not answer is gone for certain."""
         self.raft = raft
         self.is_failed = False
         self._store = store
@@ -113,6 +116,7 @@ class RaftDriver:
         self._events = events
         self._must_sync = must_sync
         self._executor = executor
+        self._is_dead = is_dead
         self._request_timeout_ms = settings.request_timeout_ms
         self._timeout_s = (settings.request_timeout_ms + settings.fetch_max_wait_ms) / 1000
         self._inputs: deque[Input] = deque()
@@ -332,8 +336,8 @@ class RaftDriver:
 
         def done(outcome: Message | PeerFailed) -> None:
             if isinstance(outcome, PeerFailed):
-                refused = outcome.refused
-                self._input(lambda now: self.raft.request_failed(now, send.request_id, refused=refused))
+                is_dead = self._is_dead(send.to.node_id, send.to.host, outcome.refused)
+                self._input(lambda now: self.raft.request_failed(now, send.request_id, is_dead=is_dead))
                 return
             answer: Answer | None = None
             try:

@@ -91,7 +91,7 @@ def _alter(
         why = ineligible(view.image, partition, member)
         if why is not None:
             raise KafkaError(ErrorCode.INELIGIBLE_REPLICA, f"Broker {member.broker_id} is {why}.")
-    wanted = Wanted(view.rules(topic).election, isr=members, leader_recovery_state=asked.leader_recovery_state)
+    wanted = Wanted(view.election(topic, partition), isr=members, leader_recovery_state=asked.leader_recovery_state)
     change = view.change(topic, asked.partition_index, wanted)
     return change, partition if change is None else partition.merge(change)
 

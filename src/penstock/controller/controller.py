@@ -85,7 +85,7 @@ class Controller:
         self._effective_for: object = None
         # Always that of the image.
         self.index = PartitionIndex.of(image.topics)
-        self.heartbeats = Heartbeats(settings.broker_session_timeout_ms, settings.penstock_broker_reconnect_grace_ms)
+        self.heartbeats = Heartbeats(settings.broker_session_timeout_ms, settings.penstock_broker_refused_ms)
         # Offsets at which brokers have replayed their registration, for those registered since the last reset.
         self._registered_at: dict[int, int] = {}
         self._reset_at = image.offset
@@ -260,4 +260,4 @@ class Controller:
         return BrokerHandlers(self._view(), self._cluster_id, self.kraft_version)
 
     def _view(self) -> ClusterView:
-        return ClusterView(self.image, self.index, self.settings.topic_defaults)
+        return ClusterView(self.image, self.index, self.settings.topic_defaults, self.heartbeats.awaited)

@@ -72,7 +72,7 @@ def _assign(
     # A replica that leaves a directory the broker no longer has begins again from nothing.
     began_anew = not broker.has_online(partition.directory_of(broker_id)) and broker_id not in isr
     wanted = Wanted(
-        view.rules(topic).election,
+        view.election(topic, partition),
         isr=isr,
         directories={broker_id: directory},
         emptied=(broker_id,) if began_anew else (),

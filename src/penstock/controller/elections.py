@@ -61,10 +61,6 @@ class Rules(NamedTuple):
     # Whether eligible leader replicas are kept.
     elr: bool
 
-    @property
-    def election(self) -> Election:
-        return Election.UNCLEAN if self.unclean else Election.ONLINE
-
 
 @dataclass(frozen=True, slots=True)
 class Wanted:

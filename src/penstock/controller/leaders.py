@@ -37,7 +37,7 @@ def when_gone(view: ClusterView, broker_id: int, keys: Collection[PartitionKey] 
         if not view.elr and len(partition.isr) == 1 and partition.leader != broker_id:
             continue  # the last in-sync replica stays one, and nobody leads already
         isr = tuple(member for member in partition.isr if member != broker_id)
-        wanted = Wanted(view.rules(topic).election, isr=isr)
+        wanted = Wanted(view.election(topic, partition), isr=isr)
         change = view.change(topic, partition_id, wanted, usable)
         if change is not None:
             yield change
@@ -58,7 +58,7 @@ def when_replaced(view: ClusterView, broker_id: int, *, clean: bool, directories
         if _is_lost(partition.directory_of(broker_id), directories):
             continue
         wanted = Wanted(
-            view.rules(topic).election,
+            view.election(topic, partition),
             isr=tuple(member for member in partition.isr if member != broker_id),
             crashed=() if clean else (broker_id,),
         )
@@ -81,7 +81,7 @@ def _emptied(view: ClusterView, broker_id: int, directories: Sequence[Uuid]) -> 
             if broker_id not in partition.replicas or not _is_lost(partition.directory_of(broker_id), directories):
                 continue
             wanted = Wanted(
-                view.rules(topic).election,
+                view.election(topic, partition, gone=broker_id),
                 isr=tuple(member for member in partition.isr if member != broker_id),
                 emptied=(broker_id,),
                 directories={broker_id: default_directory(directories)},
@@ -96,8 +96,9 @@ def when_unregistered(view: ClusterView, broker_id: int) -> Changes:
     usable = view.usable_but(broker_id)
     for topic_id, partition_id in chain(view.index.in_sync(broker_id), view.index.eligible(broker_id)):
         topic = view.image.topics.ids[topic_id]
-        isr = tuple(member for member in topic.partitions[partition_id].isr if member != broker_id)
-        wanted = Wanted(view.rules(topic).election, isr=isr, crashed=(broker_id,))
+        partition = topic.partitions[partition_id]
+        isr = tuple(member for member in partition.isr if member != broker_id)
+        wanted = Wanted(view.election(topic, partition, gone=broker_id), isr=isr, crashed=(broker_id,))
         change = view.change(topic, partition_id, wanted, usable)
         if change is not None:
             yield change
@@ -115,7 +116,7 @@ def when_back(view: ClusterView, broker_id: int) -> Changes:
     for key in view.index.leaderless:
         topic, partition = view.find(key)
         if broker_id in partition.replicas:
-            change = view.change(topic, key[1], Wanted(view.rules(topic).election), usable)
+            change = view.change(topic, key[1], Wanted(view.election(topic, partition)), usable)
             if change is not None:
                 yield change
 
@@ -123,8 +124,8 @@ def when_back(view: ClusterView, broker_id: int) -> Changes:
 def online(view: ClusterView) -> Changes:
     """Whatever could have a leader and has none: what a controller before left undone."""
     for key in view.index.leaderless:
-        topic = view.image.topics.ids[key[0]]
-        change = view.change(topic, key[1], Wanted(view.rules(topic).election))
+        topic, partition = view.find(key)
+        change = view.change(topic, key[1], Wanted(view.election(topic, partition)))
         if change is not None:
             yield change
 
@@ -145,8 +146,8 @@ def unclean(view: ClusterView) -> Changes:
     """Partitions without a leader get any that can be had, where the topic allows it."""
     wanted = Wanted(Election.UNCLEAN)
     for key in view.index.leaderless:
-        topic = view.image.topics.ids[key[0]]
-        if view.rules(topic).unclean:
+        topic, partition = view.find(key)
+        if view.election(topic, partition) is Election.UNCLEAN:
             change = view.change(topic, key[1], wanted)
             if change is not None:
                 yield change

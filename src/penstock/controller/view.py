@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.controller.elections import Rules, Usable, Wanted, change_of
+from collections.abc import Collection
+
+from penstock.controller.elections import Election, Rules, Usable, Wanted, change_of
 from penstock.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from penstock.metadata.image import MetadataImage
 from penstock.metadata.index import PartitionIndex, PartitionKey
@@ -18,13 +20,21 @@ UNCLEAN_LEADER_ELECTION_ENABLE = "unclean.leader.election.enable"
 
 
 class ClusterView:
-    """`topic_defaults` are what topics have that do not say otherwise."""
+    """`topic_defaults` are what topics have that do not say otherwise; `awaited` the brokers that may be back in a
+    moment, which no unclean election is to replace."""
 
-    def __init__(self, image: MetadataImage, index: PartitionIndex, topic_defaults: TopicSettings) -> None:
+    def __init__(
+        self,
+        image: MetadataImage,
+        index: PartitionIndex,
+        topic_defaults: TopicSettings,
+        awaited: Collection[int] = (),
+    ) -> None:
         self.image = image
         self.index = index
         self.elr = image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) >= 1
         self._defaults = topic_defaults
+        self._awaited = awaited
         self._rules: dict[Uuid, Rules] = {}
 
     def rules(self, topic: Topic) -> Rules:
@@ -42,6 +52,15 @@ class ClusterView:
                 required = min(required, len(first.replicas))
             rules = self._rules[topic.topic_id] = Rules(required, unclean, self.elr)
         return rules
+
+    def election(self, topic: Topic, partition: Partition, *, gone: int | None = None) -> Election:
+        """How far to go for a leader if nobody asked for one: unclean elections are for topics that allow them, when
+        there is nobody left to wait for who knows how things ended. `gone`: a broker that will not come back."""
+        if not self.rules(topic).unclean:
+            return Election.ONLINE
+        knowing = (*partition.isr, *partition.elr, *partition.last_known_elr)
+        awaited = any(replica in self._awaited and replica != gone for replica in knowing)
+        return Election.ONLINE if awaited else Election.UNCLEAN
 
     def find(self, key: PartitionKey) -> tuple[Topic, Partition]:
         """A partition that is known to exist."""

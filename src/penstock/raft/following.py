@@ -108,16 +108,16 @@ class Following:
         self._heard_leader(role)
         return True
 
-    def refused(self, to: Destination) -> None:
-        """Nobody listens where the leader did. The pre-vote tells whether the others think so too; and whoever asks
-        this node, before it asks itself, is not told that there is a leader."""
+    def process_gone(self, to: Destination) -> None:
+        """The leader's process is dead. The pre-vote tells whether the others think so too; and whoever asks this node,
+        before it asks itself, is not told that there is a leader."""
         quorum, role = self._quorum, self._quorum.role
-        if not isinstance(role, Follower) or not quorum.settings.refused_grace_ms:
+        if not isinstance(role, Follower):
             return
         leader = quorum.destination(role.leader_id, role.leader_endpoints)
         if leader is not None and (leader.host, leader.port) == (to.host, to.port):
             role.has_fetched = False
-            grace = quorum.random_below(quorum.settings.refused_grace_ms)
+            grace = quorum.random_below(quorum.settings.death_grace_ms)
             role.fetch_deadline = min(role.fetch_deadline, quorum.now + grace)
 
     # -- snapshots -------------------------------------------------------------------------------------------------

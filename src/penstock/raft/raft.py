@@ -41,7 +41,7 @@ saw it, and the first batch of an epoch has to be its LeaderChange. Then:
 - a request of another node: `requested(now, token, request)`. The reply comes with this Ready or a later one, under the
   token; tokens are never looked into.
 - an answer: `answered(now, request_id, answer)`; no answer, as the connection broke or could not be made:
-  `request_failed(now, request_id, refused=...)`. Time-outs are counted here, late answers ignored.
+  `request_failed(now, request_id, is_dead=...)`. Time-outs are counted here, late answers ignored.
 - a batch of the controller: only if `leading_epoch` is not None, and only between steps; append it to the log under
   that epoch, then `appended(now)`. It is committed when the high watermark is above it. If `leading_epoch` changes
   before, it may be lost.
@@ -213,9 +213,10 @@ class Raft:
     def answered(self, now: int, request_id: int, answer: Answer) -> Ready:
         return self._step(now, lambda: self._answered(request_id, answer))
 
-    def request_failed(self, now: int, request_id: int, *, refused: bool = False) -> Ready:
-        """`refused`: there was nobody to connect to, which says more than silence."""
-        return self._step(now, lambda: self._failed(request_id, refused))
+    def request_failed(self, now: int, request_id: int, *, is_dead: bool = False) -> Ready:
+        """`is_dead`: the process that was asked is known to be gone, which says more than silence, or a connection that
+        is refused."""
+        return self._step(now, lambda: self._failed(request_id, is_dead))
 
     def appended(self, now: int, control: Sequence[tuple[int, ControlRecord]] = ()) -> Ready:
         """The log has changed, by a batch of the controller or by the effects of a Ready. `control`: the control
@@ -418,12 +419,12 @@ class Raft:
                 return quorum.role is not role
         return None
 
-    def _failed(self, request_id: int, refused: bool) -> None:
+    def _failed(self, request_id: int, is_dead: bool) -> None:
         sent = self._quorum.connections.take(request_id)
         if sent is not None:
             self._gave_up(sent)
-            if refused:
-                self._following.refused(sent.to)
+            if is_dead:
+                self._following.process_gone(sent.to)
 
     def _gave_up(self, sent: InFlight, pause_ms: int | None = None) -> None:
         self._quorum.connections.back_off(sent.to, self._quorum.now, pause_ms)

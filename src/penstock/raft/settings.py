@@ -30,9 +30,9 @@ class RaftSettings:
     auto_join: bool = False
     # How long a leader holds a fetch that has nothing to bring. As long as Kafka's, which has no setting for it.
     fetch_max_wait_ms: int = 500
-    # A leader whose host refuses connections is gone: followers wait a random time up to this before they stand for
-    # election, and not for the fetch timeout. The pre-vote keeps one that is mistaken from doing harm.
-    refused_grace_ms: int = 150
+    # When the leader's process is known to be dead, followers wait a random time up to this before they stand for
+    # election, so that one is first, and not for the fetch timeout.
+    death_grace_ms: int = 150
     # Who did not answer a fetch in time is left alone for this long. The others are asked meanwhile who leads, again
     # and again: they may be about to elect another, and a fetch from one that is silent costs another time-out.
     silence_backoff_ms: int = 1000

@@ -97,11 +97,19 @@ class QuorumSettings:
     broker_session_timeout_ms: int = setting(
         Type.INT, 9000, at_least(1), "A broker that was not heard of for this long is fenced."
     )
-    penstock_broker_reconnect_grace_ms: int = setting(
+    penstock_broker_refused_ms: int = setting(
         Type.INT,
-        200,
-        at_least(0),
-        "A broker whose connection to the controller was reset is fenced if it is not back within this time.",
+        3000,
+        at_least(1),
+        "A broker on another machine that has lost its connection to the controller, and whose listener refuses "
+        "connections for this long, is taken for dead before its session ends.",
+    )
+    penstock_local_death_detection: bool = setting(
+        Type.BOOLEAN,
+        True,
+        None,
+        "Whether nodes of the same machine are taken for dead as soon as their processes are gone; otherwise they are "
+        "treated like nodes of other machines.",
     )
     penstock_cluster_id: str = setting(
         Type.STRING,

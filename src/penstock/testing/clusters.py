@@ -133,6 +133,12 @@ class RunningCluster:
         assert self._wires is not None
         self._wires.join(node)
 
+    @property
+    def wires(self) -> Wires:
+        """To do other things to the network between nodes."""
+        assert self._wires is not None, "start the cluster with proxied=True"
+        return self._wires
+
 
 class Wires:
     """The links between nodes: one to the replication listener of each broker, one to each controller.
@@ -161,6 +167,22 @@ class Wires:
             }
         for node in cluster.nodes:
             node.properties["controller.quorum.voters"] = voters
+
+    def delay(self, seconds: float) -> None:
+        """Everything between nodes, each way."""
+        for link in self._links.values():
+            self._network.delay(link, seconds)
+
+    def reset(self, node: RunningNode) -> None:
+        """Break the connections of others to a node."""
+        self._network.reset(self._links[node.node_id])
+
+    def refuse(self, node: RunningNode) -> None:
+        """And let them make no new ones, until it is to `accept`."""
+        self._network.refuse(self._links[node.node_id])
+
+    def accept(self, node: RunningNode) -> None:
+        self._network.accept(self._links[node.node_id])
 
     def cut(self, node: RunningNode) -> None:
         self._cut_pids[node.node_id] = node.pid

@@ -4,6 +4,9 @@ A `Link` leads from a port of its own to a node. A link that is `cut` carries no
 connections wait, as they would in a network that has lost its cable, and arrive when it is joined again. A cut may be
 for everybody or for the connections of one process alone, which is how one node is parted from the others while they
 still reach each other: whose a connection is can be read from /proc, on loopback.
+
+A link may also be slow (`delay`), and treat connections as a firewall does that is loaded anew: `reset` breaks those
+there are, and a link that is to `refuse` takes no new ones either.
 """
 
 from __future__ import annotations
@@ -11,7 +14,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
+import struct
 import threading
+from collections import deque
 from collections.abc import Coroutine, Iterator
 from typing import Any, TypeVar
 
@@ -19,6 +25,7 @@ Result = TypeVar("Result")
 
 _CHUNK_BYTES = 256 * 1024
 EVERYBODY = -1
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class Link:
@@ -31,38 +38,64 @@ class Link:
         self._cut_for: set[int] = set()
         self._changed: asyncio.Event = asyncio.Event()
         self._connections: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._listening: socket.socket | None = None
+        self.delay_s = 0.0
 
     @property
     def address(self) -> str:
         return f"{self.host}:{self.port}"
 
     async def open(self) -> None:
-        self._server = await asyncio.start_server(self._accept, self.host, 0)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._listening = listening = socket.create_server((self.host, self.port))
+        listening.setblocking(False)
+        self.port = listening.getsockname()[1]
+        asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
-    async def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
+    async def refuse(self) -> None:
+        """Until it is opened again."""
+        if self._listening is not None:
+            asyncio.get_running_loop().remove_reader(self._listening)
+            self._listening.close()
+            self._listening = None
+        await self.reset()
+
+    async def reset(self) -> None:
+        """Both ends of every connection see it broken."""
+        for writer in self._writers:
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         for connection in list(self._connections):
             connection.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
+
+    async def close(self) -> None:
+        await self.refuse()
 
     def set_cut(self, pid: int, cut: bool) -> None:
         (self._cut_for.add if cut else self._cut_for.discard)(pid)
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections.add(task)
+    def _accept(self, listening: socket.socket) -> None:
+        """At once, and not by a task that could be cancelled with a connection at hand."""
         try:
-            await self._carry(reader, writer)
-        except (OSError, asyncio.CancelledError):
-            pass  # an end of a connection, or ours
+            connection, _ = listening.accept()
+        except OSError:
+            return  # whoever it was has given up
+        task = asyncio.get_running_loop().create_task(self._serve(connection))
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+        task.add_done_callback(lambda _: connection.close())  # of one that was cancelled before it began
+
+    async def _serve(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        reader, writer = await asyncio.open_connection(sock=connection)
+        self._writers.add(writer)
+        try:
+            with contextlib.suppress(OSError):  # an end of a connection
+                await self._carry(reader, writer)
         finally:
-            self._connections.discard(task)
+            self._writers.discard(writer)
             writer.transport.abort()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -71,6 +104,7 @@ class Link:
             return  # whoever it was has given up, or tries again
         await self._joined(owner)
         to_reader, to_writer = await asyncio.open_connection(self.host, self._target)
+        self._writers.add(to_writer)
         pumps = [
             asyncio.ensure_future(self._pump(owner, reader, to_writer)),
             asyncio.ensure_future(self._pump(owner, to_reader, writer)),
@@ -81,13 +115,30 @@ class Link:
             for pump in pumps:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
+            self._writers.discard(to_writer)
             to_writer.transport.abort()
 
     async def _pump(self, owner: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(_CHUNK_BYTES):
-            await self._joined(owner)
-            writer.write(data)
-            await writer.drain()
+        loop = asyncio.get_running_loop()
+        under_way: deque[tuple[float, bytes]] = deque()  # when each arrives
+        reading = asyncio.ensure_future(reader.read(_CHUNK_BYTES))
+        try:
+            while not (reading.done() and not reading.result() and not under_way):
+                if reading.done() and (data := reading.result()):
+                    under_way.append((loop.time() + self.delay_s, data))
+                    reading = asyncio.ensure_future(reader.read(_CHUNK_BYTES))
+                if under_way and under_way[0][0] <= loop.time():
+                    await self._joined(owner)
+                    writer.write(under_way.popleft()[1])
+                    await writer.drain()
+                    continue
+                wait_s = under_way[0][0] - loop.time() if under_way else None
+                if reading.done():
+                    await asyncio.sleep(wait_s or 0.0)
+                else:
+                    await asyncio.wait([reading], timeout=wait_s)
+        finally:
+            reading.cancel()
         await self._joined(owner)  # the end of a connection does not pass a cut either
 
     async def _joined(self, owner: int) -> None:
@@ -121,6 +172,20 @@ class Network:
 
     def join(self, link: Link, pid: int = EVERYBODY) -> None:
         self._loop.call_soon_threadsafe(link.set_cut, pid, False)
+
+    def delay(self, link: Link, seconds: float) -> None:
+        """Of everything, each way."""
+        self._loop.call_soon_threadsafe(setattr, link, "delay_s", seconds)
+
+    def reset(self, link: Link) -> None:
+        self._run(link.reset())
+
+    def refuse(self, link: Link) -> None:
+        self._run(link.refuse())
+
+    def accept(self, link: Link) -> None:
+        """After `refuse`."""
+        self._run(link.open())
 
     def _run(self, step: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(step, self._loop).result(30)

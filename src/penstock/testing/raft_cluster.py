@@ -100,7 +100,7 @@ class RaftCluster:
         retry_backoff_ms=20,
         fetch_snapshot_max_bytes=64,
         fetch_max_wait_ms=100,
-        refused_grace_ms=50,
+        death_grace_ms=50,
         silence_backoff_ms=150,
     )
 
@@ -246,7 +246,7 @@ class RaftCluster:
             self.note("deliver", waiting.target, type(waiting.request).__name__, waiting.source, waiting.request_id)
             target.receive(waiting, waiting.request)
         elif self.random.random() < 0.7:
-            self._back(waiting, lambda source: source.failed(waiting.request_id, refused=True))
+            self._back(waiting, lambda source: source.failed(waiting.request_id, is_dead=True))
 
     def give(self, node: SimulatedNode, token: object, answer: Answer) -> None:
         if isinstance(token, ClientRequest):

@@ -267,8 +267,8 @@ class SimulatedNode:
     def answered(self, request_id: int, answer: Answer) -> None:
         self.step(lambda raft: raft.answered(self.world.clock(self), request_id, answer))
 
-    def failed(self, request_id: int, *, refused: bool) -> None:
-        self.step(lambda raft: raft.request_failed(self.world.clock(self), request_id, refused=refused))
+    def failed(self, request_id: int, *, is_dead: bool) -> None:
+        self.step(lambda raft: raft.request_failed(self.world.clock(self), request_id, is_dead=is_dead))
 
     def tick(self) -> None:
         self.step(lambda raft: raft.tick(self.world.clock(self)))

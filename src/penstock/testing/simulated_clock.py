@@ -17,6 +17,7 @@ class SimulatedClock:
 
     def __init__(self, start_ms: int = DEFAULT_START_MS, *, elapsed: Callable[[], float] | None = None) -> None:
         self._offset_ms = start_ms
+        self.suspended_ms = 0
         self._elapsed = elapsed
         if elapsed is not None:
             self._offset_ms -= int(elapsed() * 1000)
@@ -26,9 +27,18 @@ class SimulatedClock:
             return self._offset_ms
         return self._offset_ms + int(self._elapsed() * 1000)
 
+    def boottime_ms(self) -> int:
+        """Of a clock that stands still until told: only what it was suspended."""
+        return self.suspended_ms + (0 if self._elapsed is None else int(self._elapsed() * 1000))
+
     def jump(self, milliseconds: int) -> None:
         """Forwards, or backwards if negative, as when an operator or ntpd sets the clock."""
         self._offset_ms += milliseconds
+
+    def suspend(self, milliseconds: int) -> None:
+        """The machine was asleep: it is later than before by all clocks but the event loop's."""
+        self._offset_ms += milliseconds
+        self.suspended_ms += milliseconds
 
 
 class SimulatedRandomness:

@@ -224,6 +224,11 @@ class SimulatedLoop(base_events.BaseEventLoop):
     # Hosts and processes
 
     @property
+    def process(self) -> Process | None:
+        """The one the calling code belongs to."""
+        return _process.get()
+
+    @property
     def host(self) -> str:
         """Where the calling code runs."""
         process = _process.get()

@@ -273,6 +273,7 @@ class Network:
         self._loopback_only: set[Address] = set()
         self._cut: set[tuple[str, str]] = set()
         self._off: set[str] = set()
+        self._refusing: set[str] = set()
         self._connections: dict[int, _Connection] = {}
         self._attempts: dict[asyncio.Future[Endpoint], str] = {}
         self._count = 0
@@ -310,6 +311,18 @@ class Network:
             if {end.host for end in connection.ends} == {one, other}:
                 for end in connection.ends:
                     end.fail(errno.ECONNRESET)
+
+    def refuse(self, host: str) -> None:
+        """Its connections with others break, and no new ones can be made, as while a firewall is loaded anew; the
+        process lives on, and knows nothing of it."""
+        self._refusing.add(host)
+        for other in list(self._hosts):
+            if other != host:
+                self.reset(host, other)
+
+    def accept(self, host: str) -> None:
+        """After `refuse`."""
+        self._refusing.discard(host)
 
     def kill(self, host: str) -> None:
         """The process is gone: the kernel closes its sockets, and peers notice when the packets arrive."""
@@ -448,6 +461,8 @@ class Network:
     def _listener(self, source: str, target: str, port: int) -> Accepts | None:
         address = (target, port)
         if address in self._loopback_only and source != target:
+            return None
+        if target in self._refusing and source != target:
             return None
         return self._listeners.get(address)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.broker.coordinators.asking import caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.request import Request
-from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from penstock.security.authorizer import Operation, transactional_id_resource
@@ -25,20 +25,13 @@ def handle(node: Node, request: Request, message: EndTxnRequest) -> EndTxnRespon
 
     if not request.may(Operation.WRITE, transactional_id_resource(message.transactional_id)):
         return refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    waiting = Waiting(request.park(), refusal)
     caller = caller_of(request)
-
-    def ids_at_hand(error: KafkaError | None) -> None:
-        if error is not None:
-            waiting.refuse(error.code)
-            return
-        node.coordinators.transactions.submit(
-            message.transactional_id,
-            lambda shard, token, now_ms: shard.end_txn(message, token, caller, now_ms),
-            waiting,
-            writes=True,
-        )
-
-    # A producer whose epochs are used up goes on with another id.
-    node.producer_ids.when_any(ids_at_hand)
+    # A producer whose epochs are used up goes on with another id, and tries again if none is at hand. Nobody else needs
+    # one: while no controller answers, transactions can be ended all the same.
+    node.coordinators.transactions.submit(
+        message.transactional_id,
+        lambda shard, token, now_ms: shard.end_txn(message, token, caller, now_ms),
+        Waiting(request.park(), refusal),
+        writes=True,
+    )
     return None

@@ -64,9 +64,10 @@ def handle(node: Node, request: Request, message: FetchRequest) -> FetchResponse
     broker_id, broker_epoch = follower_fetch.follower_of(request, message)
     if broker_id >= 0:
         request.connection.latency = node.metrics.requests.follower_fetch
+        request.connection.is_of_follower = True
         return follower_fetch.handle(node, request, message, broker_id, broker_epoch)
     try:
-        context = node.fetch_sessions.open(message, request.version, node.clock.now_ms())
+        context = node.fetch_sessions.open(message, request.version, node.elapsed_ms())
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
     return Fetch(node, request, message, context).start()

@@ -161,6 +161,8 @@ class Produce:
         replica = self._node.replicas.get(topic, partition.index)
         if replica is None:
             raise not_here(self._node, topic, partition.index)
+        if self._node.handover.holds(topic, partition.index):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         batch = partition.records
         if not batch:
             raise KafkaError(ErrorCode.INVALID_RECORD, "a partition takes exactly one record batch a request, not none")

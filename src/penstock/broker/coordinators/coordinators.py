@@ -35,7 +35,7 @@ class Coordinators:
         settings = node.settings
         self._topics = ImageTopics(node)
         self._group_settings = ImageGroupSettings(node)
-        clock = SteadyClock(node.clock, node.elapsed_ms)
+        clock = SteadyClock(node.clock)
         loads = Slices(node.loop)
         self.groups: Coordinator[GroupShard] = Coordinator(
             node,

@@ -15,6 +15,7 @@ from penstock.testing.simulation.replica_content import Place
 
 OFFSET_AT = range(8)
 LEADER_EPOCH_AT = range(12, 16)
+SUSPENDED_MS = (60_000, 3_600_000, 8 * 3_600_000)
 CLOCK_JUMPS_MS = (-600_000, -5_000, -500, 500, 5_000, 600_000)
 
 
@@ -130,6 +131,13 @@ class Faults:
         machine = self._chance.choice(list(self._world.machines.values()))
         self._events["clock jumps"] += 1
         machine.clock.jump(self._chance.choice(CLOCK_JUMPS_MS))
+
+    def suspend(self) -> None:
+        """All machines are one, and that is asleep for hours."""
+        self._events["suspends"] += 1
+        milliseconds = self._chance.choice(SUSPENDED_MS)
+        for machine in self._world.machines.values():
+            machine.clock.suspend(milliseconds)
 
     def slow_disk(self) -> None:
         """Whatever is done by a thread: syncs, most of all."""

@@ -118,6 +118,7 @@ class ClusterStory:
             brokers=self.chance.choice((3, 3, 4, 5)),
             properties=dict(self.properties),
             events=self.events,
+            one_machine=random.Random(f"{seed}/machines").random() < 0.5,
         )
         self.moments = self.world.moments = Moments(self.critical_moments)
         self.flushes = self.chance.random() < 0.4
@@ -323,6 +324,9 @@ class ClusterStory:
 
     async def jump(self, machine: Machine) -> None:
         self.faults.jump()
+
+    async def suspend(self, machine: Machine) -> None:
+        self.faults.suspend()
 
     async def slow_disk(self, machine: Machine) -> None:
         self.faults.slow_disk()

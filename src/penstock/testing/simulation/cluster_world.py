@@ -24,12 +24,14 @@ from typing import Any
 from penstock.broker.formatting import format_quorum
 from penstock.broker.metadata_store import METADATA_PARTITION
 from penstock.broker.node import Node
+from penstock.io.neighbours import Neighbours, NoNeighbours
 from penstock.metadata.image import MetadataImage
 from penstock.settings.node import NodeSettings
 from penstock.testing.simulated_clock import SimulatedClock, SimulatedRandomness
 from penstock.testing.simulated_disk import Event, SimulatedDisk
 from penstock.testing.simulated_loop import SimulatedLoop
 from penstock.testing.simulated_mount import DoomedMount, Mount
+from penstock.testing.simulated_neighbours import SimulatedNeighbours
 from penstock.testing.simulated_processes import SimulatedProcesses
 from penstock.testing.simulation.client import Client, connected
 from penstock.testing.simulation.moments import Moments
@@ -121,6 +123,7 @@ class Machine:
             clock=self.clock,
             randomness=SimulatedRandomness(seed),
             processes=SimulatedProcesses(self.disk, random.Random(seed)),
+            neighbours=world.neighbours,
         )
         starting: asyncio.Future[Any] = asyncio.ensure_future(node.start())
         stop: asyncio.Future[Any] = asyncio.ensure_future(stopping.wait())
@@ -204,8 +207,11 @@ class ClusterWorld:
         properties: dict[str, str] | None = None,
         dynamic: bool = False,
         events: Counter[str] | None = None,
+        one_machine: bool = False,
     ) -> None:
-        """`dynamic`: the voters are in the log (kraft.version 1), and not in the properties."""
+        """`dynamic`: the voters are in the log (kraft.version 1), and not in the properties. `one_machine`: processes
+        find each other directly, so that they know when one has died."""
+        self.neighbours: Neighbours = SimulatedNeighbours(loop) if one_machine else NoNeighbours()
         self.events: Counter[str] = Counter() if events is None else events
         self.loop = loop
         self.seed = seed

@@ -116,6 +116,8 @@ def balance(story: ControllerStory) -> None:
 
 
 def elect_unclean(story: ControllerStory) -> None:
+    """When there is nobody left to wait for."""
+    story.controller.heartbeats.give_up_awaited(story.controller.settings.broker_session_timeout_ms)
     story.do(story.controller.elect_unclean_leaders())
 
 

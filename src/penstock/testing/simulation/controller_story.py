@@ -207,7 +207,9 @@ class ControllerStory(World):
             topic = self.image.topics.ids[key[0]]
             partition = topic.partitions[key[1]]
             candidates = partition.isr or partition.elr or (partition.last_known_elr if self.elr else ())
-            if self.unclean_allowed and not partition.reassigning:
+            knowing = {*partition.isr, *partition.elr, *partition.last_known_elr}
+            is_awaited = not knowing.isdisjoint(self.controller.heartbeats.awaited)
+            if self.unclean_allowed and not partition.reassigning and not is_awaited:
                 candidates = partition.replicas
             for replica in candidates:
                 broker = self.image.brokers.get(replica)

@@ -10,6 +10,7 @@ abort while a batch is still on its way, or being rewritten by its broker.
 - `OffsetsWithTransaction`: and it is where its group is; before that, nobody sees the offset.
 - `ExactlyOnce`: in order, and no transaction twice.
 - `FencedProducer`: who has been succeeded is refused, whatever it tries.
+- `FreshTransactionsLive`: no transaction is taken away from its producer before its time-out, unless a clock was wrong.
 """
 
 from __future__ import annotations
@@ -91,12 +92,19 @@ class TransactionalWriter:
         while not clients.over:
             number += 1
             self.outcomes[number] = False
+            began, suspends = clients.time, clients.events["suspends"]
             try:
                 if self._producer == NOBODY:
                     self._producer = await self._initialize()
+                    began, suspends = clients.time, clients.events["suspends"]
                 await self._write(number)
-            except Over:
+            except Over as over:
                 clients.events["transactions given up"] += 1
+                is_fresh = clients.time - began < TIMEOUT_MS / 1000 and clients.events["suspends"] == suspends
+                if is_fresh and not clients.events["clock jumps"]:
+                    age = clients.time - began
+                    text = f"{self.name} in {number}: {over} after {age:.1f} s"
+                    raise Violation("FreshTransactionsLive", text) from None
                 self._producer = NOBODY
             await clients.rest()
         await asyncio.gather(*self._zombies)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from penstock.testing import raft_cluster
 from penstock.testing.simulation import (
+    alarm_story,
     cluster_story,
     controller_story,
     coordinator_story,
     metadata_story,
     node_story,
     replication_story,
+    suspend_story,
 )
 from penstock.testing.simulation.story import Story
 
@@ -55,5 +57,7 @@ STORIES = {
             cluster_story.play,
             cluster_story.CRITICAL,
         ),
+        Story("alarms", "brokers that live, and a network that says otherwise", alarm_story.EVENTS, alarm_story.play),
+        Story("suspends", "transactions on a machine that sleeps", suspend_story.EVENTS, suspend_story.play),
     )
 }
