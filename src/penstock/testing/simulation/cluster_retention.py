@@ -59,11 +59,11 @@ class Deletions(Law):
     def replica_changed(self, machine: Machine, promises: Promises, seen: Seen, before: State) -> None:
         state, log = seen.state, seen.replica.log
         where = f"partition {promises.index}: the log of {machine.name}"
+        if state.log_start < before.log_start and state.log_end > state.log_start:
+            raise Violation("LogStartStays", f"{where} began at {before.log_start}, and now at {state.log_start}")
         if state.log_start < self._deleted.get((machine.name, promises.index), 0) and state.log_end > state.log_start:
             deleted = self._deleted[machine.name, promises.index]
             raise Violation("DeletedStays", f"{where} begins at {state.log_start}, deleted was up to {deleted}")
-        if state.log_start < before.log_start and state.log_end > state.log_start:
-            raise Violation("LogStartStays", f"{where} began at {before.log_start}, and now at {state.log_start}")
         if state.log_start > state.high_watermark:
             raise Violation(
                 "OnlyCommittedGoes", f"{where} begins at {state.log_start}, committed is {state.high_watermark}"

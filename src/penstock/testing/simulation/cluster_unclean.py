@@ -30,8 +30,9 @@ from penstock.records.batch import check_crc, iterate_headers
 from penstock.records.record import iterate_records
 from penstock.testing import requests
 from penstock.testing.simulation.client import FETCH_VERSION, Client, Lost
-from penstock.testing.simulation.cluster_checkers import Law, Promises
+from penstock.testing.simulation.cluster_checkers import NOT_LEADING, Law, Promises, Seen, State
 from penstock.testing.simulation.cluster_clients import DAMAGED, FINISH_S, RETRIABLE, Clients
+from penstock.testing.simulation.cluster_world import Machine
 from penstock.testing.simulation.replica_content import Batch, ReplicaContent
 from penstock.testing.simulation.story import Violation
 
@@ -83,13 +84,23 @@ class UncleanPromises(Promises):
 
 
 class UncleanElections(Law):
-    """Notices them: the record that names such a leader says that it has to recover."""
+    """Notices them: the record that names such a leader says that it has to recover. And it has to lead with all it
+    has: nobody else may have that."""
 
     def partition_changed(self, promises: Promises, new: Partition, old: Partition) -> None:
         is_elected = new.leader >= 0 and new.leader != old.leader and new.leader not in (*old.isr, *old.elr)
         if is_elected and new.leader_recovery_state == RECOVERING:
             assert isinstance(promises, UncleanPromises)
             promises.elected_uncleanly(new.leader_epoch)
+
+    def replica_changed(self, machine: Machine, promises: Promises, seen: Seen, before: State) -> None:
+        begins = seen.state.leader_epoch != before.leader_epoch and seen.state.leader_epoch != NOT_LEADING
+        if begins and seen.state.log_end < before.log_end:
+            raise Violation(
+                "Durability",
+                f"partition {promises.index}: {machine.name} had {before.log_end} records, and leads with "
+                f"{seen.state.log_end}",
+            )
 
 
 class Read(NamedTuple):
