@@ -8,6 +8,7 @@ Each world is what brings the fault out: its circumstances, and what happens in 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
@@ -21,6 +22,7 @@ from penstock.controller.topics import TopicHandlers
 from penstock.controller.view import ClusterView
 from penstock.log import stored
 from penstock.log.log import Appended, Log
+from penstock.log.retention import deletable
 from penstock.log.stored import StoredLog
 from penstock.metadata.cluster import BrokerRegistration
 from penstock.metadata.partition import Partition
@@ -30,6 +32,7 @@ from penstock.protocol.messages.offset_for_leader_epoch import EpochEndOffset, O
 from penstock.records.batch import BatchHeader, iterate_headers
 from penstock.replication.follower import FollowerState
 from penstock.replication.partition import LeaderState
+from penstock.settings.topic import TopicSettings
 from penstock.testing.simulation.cluster_circumstances import Circumstances
 from penstock.testing.simulation.cluster_story import ROUNDS, ClusterStory
 from penstock.testing.simulation.program import play_on_loop
@@ -110,9 +113,10 @@ def skip_a_batch(patch: Patch) -> None:
     def read_partition(self: Fetch, wanted: SessionPartition, *arguments: Any, **options: Any) -> PartitionData | None:
         data = original(self, wanted, *arguments, **options)
         if data is not None and data.records and self._replica(wanted).leader is None:
-            begins = [position for position, _ in iterate_headers(data.records)]
+            records = bytes(memoryview(data.records))  # type: ignore[arg-type]
+            begins = [position for position, _ in iterate_headers(records)]
             if len(begins) > 1:
-                data.records = bytes(data.records)[begins[1] :]
+                data.records = records[begins[1] :]
         return data
 
     patch.setattr(Fetch, "_read_partition", read_partition)
@@ -151,21 +155,11 @@ def delete_what_is_not_committed(patch: Patch) -> None:
 
 
 def retain_less(patch: Patch) -> None:
-    original = stored.deletable
 
-    def deletable(segments: Sequence[Any], settings: Any, **options: Any) -> tuple[int, str]:
-        return original(segments, LessRoom(settings), **options)
+    def less(segments: Sequence[Any], settings: TopicSettings, **options: Any) -> tuple[int, str]:
+        return deletable(segments, replace(settings, retention_bytes=0), **options)
 
-    patch.setattr(stored, "deletable", deletable)
-
-
-class LessRoom:
-    """A topic's settings, but that it keeps next to nothing."""
-
-    def __init__(self, settings: Any) -> None:
-        self.cleanup_policy = settings.cleanup_policy
-        self.retention_ms = settings.retention_ms
-        self.retention_bytes = 0 if settings.retention_bytes >= 0 else -1
+    patch.setattr(stored, "deletable", less)
 
 
 # -- producers ------------------------------------------------------------------------------------------------------
