@@ -139,6 +139,8 @@ class Fetcher:
         self._session_id = NO_SESSION
         self._session_epoch = INITIAL_EPOCH
         self._is_busy = False  # a request is under way, or a flush before the next
+        self._starts_moved: dict[Key, Followed] = {}  # to be named again once it is on the disk where they begin
+        self._is_storing_starts = False
         self._is_closed = False
         self._failures = 0
         self._peer: Peer | None = None
@@ -157,8 +159,11 @@ class Fetcher:
 
     def _fetch(self, followed: Followed) -> None:
         """With the next request; but first see if the log lacks its beginning, if it may: it would pass for in sync."""
-        due = self._out_of_range if followed.replica.log.may_lack_beginning else self._changed
+        log = followed.replica.log
+        due = self._out_of_range if log.may_lack_beginning else self._changed
         due[followed.key] = followed
+        if log.durable_log_start < log.log_start_offset:
+            self._start_moved(followed)
 
     def remove(self, replica: Replica) -> None:
         key = (replica.topic_id, replica.topic_partition.partition)
@@ -270,6 +275,31 @@ class Fetcher:
         flushes = [self._node.flusher.flush(replica) for replica in replicas]
         asyncio.gather(*flushes, return_exceptions=True).add_done_callback(self._flushed)
 
+    def _start_moved(self, followed: Followed) -> None:
+        """Where a log begins is an acknowledgement, too, for those who had records deleted. But nothing else waits for
+        it: what is fetched meanwhile names the beginning that is on the disk."""
+        self._starts_moved[followed.key] = followed
+        if not self._is_storing_starts:
+            self._is_storing_starts = True
+            task = self._loop.create_task(self._store_starts())
+            task.add_done_callback(self._starts_stored)
+
+    async def _store_starts(self) -> list[Followed]:
+        moved, self._starts_moved = self._starts_moved, {}
+        await self._node.storage.write_checkpoints()
+        return list(moved.values())
+
+    def _starts_stored(self, task: asyncio.Task[list[Followed]]) -> None:
+        self._is_storing_starts = False
+        if self._is_closed or task.cancelled():
+            return
+        for followed in task.result():
+            if self.partitions.get(followed.key) is followed and followed.named_offset is not None:
+                self._changed[followed.key] = followed
+        for followed in list(self._starts_moved.values()):
+            self._start_moved(followed)
+        self._go_on()
+
     def _flushed(self, future: asyncio.Future[Any]) -> None:
         self._is_busy = False
         if not future.cancelled():
@@ -310,7 +340,7 @@ class Fetcher:
                     current_leader_epoch=followed.epoch,
                     fetch_offset=log.log_end_offset,
                     last_fetched_epoch=log.epochs.latest,
-                    log_start_offset=log.log_start_offset,
+                    log_start_offset=log.durable_log_start,
                     partition_max_bytes=settings.replica_fetch_max_bytes,
                 )
             )
@@ -412,7 +442,7 @@ class Fetcher:
                 self._changed[followed.key] = followed
             replica.learned(data.high_watermark, data.log_start_offset)
             if replica.log.log_start_offset != log_start:
-                self._changed[followed.key] = followed
+                self._start_moved(followed)
         except KafkaError as error:
             self._failures_log.log(
                 logging.WARNING,

@@ -538,8 +538,14 @@ class Replica:
 
     @property
     def low_watermark(self) -> int:
-        """The smallest offset that a replica still has; beyond all where this one does not lead."""
-        return 1 << 63 if self.leader is None else self.leader.low_watermark(self.log.log_start_offset)
+        """The smallest offset that a replica has, or would have again after a power loss; beyond all where this one
+        does not lead."""
+        return 1 << 63 if self.leader is None else self.leader.low_watermark(self.log.durable_log_start)
+
+    def log_start_stored(self) -> None:
+        """Where the log begins is on the disk."""
+        if self.waiting_deletes:
+            self._tell_deletes()
 
     def log_start_moved(self) -> None:
         """Records were deleted at the front: readers may have to know, and followers must."""

@@ -11,15 +11,17 @@ from penstock.replication.partition import LeaderState
 def closest_replica(
     leader: LeaderState, offset: int, rack: str, brokers: Mapping[int, BrokerRegistration]
 ) -> int | None:
-    """A follower in the rack that has the offset, the one furthest ahead; None if it is best to stay with the leader,
-    who is in the rack itself or nobody else is."""
+    """An in-sync follower in the rack that has the offset, the one furthest ahead; None if it is best to stay with the
+    leader, which is in the rack itself or no such follower is. A follower that is not in sync may lag for ever, and
+    the consumers that read from it with it."""
     here = brokers.get(leader.broker_id)
     if here is not None and here.rack == rack:
         return None
     candidates = [
         (follower.log_end, -broker_id)
         for broker_id, follower in leader.followers.items()
-        if follower.log_start <= offset <= follower.log_end
+        if broker_id in leader.isr
+        and follower.log_start <= offset <= follower.log_end
         and (broker := brokers.get(broker_id)) is not None
         and broker.rack == rack
         and not broker.fenced

@@ -115,7 +115,7 @@ class Storage:
 
     def _checkpoint_log_starts(self) -> None:
         self._start_checkpoint_due = False
-        self._write_checkpoints()
+        self._loop.create_task(self.write_checkpoints()).add_done_callback(_log_failure)
 
     # -- upkeep -----------------------------------------------------------------------------------------------------
 
@@ -169,16 +169,10 @@ class Storage:
         for replica in list(self._node.replicas):
             if replica.log.needs_flush and not replica.is_offline:
                 await self._node.flusher.flush(replica)
-        try:
-            await self._loop.run_in_executor(None, self._checkpoint_job())
-        except OSError as error:  # values that are out of date cost time at the next start, never records
-            logger.error("the checkpoints cannot be written: %s", error)
+        await self.write_checkpoints()
 
-    def _write_checkpoints(self) -> None:
-        future = self._loop.run_in_executor(None, self._checkpoint_job())
-        future.add_done_callback(_log_failure)
-
-    def _checkpoint_job(self) -> Callable[[], None]:
+    async def write_checkpoints(self) -> None:
+        """As things are now. Deletions that waited for that are answered."""
         high_watermarks = {replica.topic_partition: replica.high_watermark for replica in self._node.replicas}
         taken = [(directory, directory.checkpoint(high_watermarks)) for directory in self.directories]
 
@@ -186,7 +180,15 @@ class Storage:
             for directory, checkpoint in taken:
                 directory.write_checkpoint(checkpoint)
 
-        return write
+        try:
+            await self._loop.run_in_executor(None, write)
+        except OSError as error:  # values that are out of date cost time at the next start, never records
+            logger.error("the checkpoints cannot be written: %s", error)
+            return
+        for directory, checkpoint in taken:
+            directory.checkpoint_written(checkpoint)
+        for replica in self._node.replicas:
+            replica.log_start_stored()
 
     async def _flush_by_time(self) -> None:
         """`flush.ms` of the topics that set it; few do, so they are looked for less often than they are looked at."""

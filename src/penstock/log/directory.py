@@ -51,6 +51,8 @@ _MAX_NAME = 255
 class Checkpoint(NamedTuple):
     """Offsets as of one moment, to be written on a worker thread."""
 
+    number: int
+    """Threads may come to write them in another order than they were taken in."""
     recovery_points: dict[TopicPartition, int]
     log_start_offsets: dict[TopicPartition, int]
     high_watermarks: dict[TopicPartition, int]
@@ -71,6 +73,8 @@ class LogDirectory:
         self._files = files
         self._handles = Handles(files) if open_files is None else Handles(files, open_files)
         self._checkpointing = SharedLock()
+        self._checkpoints_taken = 0
+        self._checkpoint_on_disk = 0
         self._producer_expiration_ms = producer_expiration_ms
         make_durable_directory(files, path)
         self.clean_shutdown, self.previous_broker_epoch = self._take_clean_shutdown_marker()
@@ -139,6 +143,7 @@ class LogDirectory:
             producer_expiration_ms=self._producer_expiration_ms,
             handles=self._handles,
         )
+        log.checkpointed_start = self._checkpointed_starts.get(topic_partition, 0)
         self.logs[topic_partition] = log
         log.before_cut = lambda offset: self._lower_recovery_point(topic_partition, offset)
         return log
@@ -208,15 +213,21 @@ class LogDirectory:
                 log_start_offsets[topic_partition] = log.log_start_offset
             else:
                 log_start_offsets.pop(topic_partition, None)
-        return Checkpoint(recovery_points, log_start_offsets, {**self.high_watermarks, **high_watermarks})
+        self._checkpoints_taken += 1
+        return Checkpoint(
+            self._checkpoints_taken, recovery_points, log_start_offsets, {**self.high_watermarks, **high_watermarks}
+        )
 
     def write_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """On any thread. Partitions that were set aside meanwhile are left out."""
+        """On any thread. Partitions that were set aside meanwhile are left out. Nothing is to be done where a later
+        checkpoint was faster: a log would seem to begin where it did before."""
         with self._checkpointing:
+            if checkpoint.number < self._checkpoint_on_disk:
+                return
             known = self.logs.keys() | self._recovery_points.keys() | self._log_start_offsets.keys()
             points, starts, high_watermarks = (
                 {partition: offset for partition, offset in offsets.items() if partition in known}
-                for offsets in checkpoint
+                for offsets in checkpoint[1:]
             )
             for partition, log in list(self.logs.items()):
                 if log.recovery_point < points.get(partition, 0):
@@ -225,7 +236,17 @@ class LogDirectory:
             self._checkpointed_points = points
             self._write(LOG_START_CHECKPOINT, starts)
             self._checkpointed_starts = starts
+            self._checkpoint_on_disk = checkpoint.number
             self._write(REPLICATION_CHECKPOINT, high_watermarks)
+
+    def checkpoint_written(self, checkpoint: Checkpoint) -> None:
+        """`write_checkpoint` returned: logs know where they begin now, whatever happens."""
+        if checkpoint.number < self._checkpoint_on_disk:
+            return
+        for topic_partition, log in self.logs.items():
+            start = checkpoint.log_start_offsets.get(topic_partition, 0)
+            if start <= log.log_start_offset:  # else it was begun anew meanwhile
+                log.checkpointed_start = start
 
     def _write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         write_offset_checkpoint(self._files, os.path.join(self.path, name), offsets)

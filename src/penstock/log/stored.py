@@ -83,6 +83,8 @@ class StoredLog(ReadableLog):
         self.may_lack_beginning = False
         """It begins above what was ever known to be synced: because of retention, or a power loss took the names of its
         first files. Who has a leader to compare with can tell."""
+        self.checkpointed_start = 0
+        """Where it begins as the directory's checkpoint has it."""
         self.repairs = 0
         self._settings = settings
         self._latest_epoch = -1
@@ -250,6 +252,14 @@ class StoredLog(ReadableLog):
             raise self._storage_error("cannot be closed", error) from error
 
     # -- removing
+
+    @property
+    def durable_log_start(self) -> int:
+        """Where the log would begin after a power loss."""
+        start = self.log_start_offset
+        if start <= self.checkpointed_start:
+            return start
+        return min(start, max(self.first_base_offset, self.checkpointed_start))
 
     def advance_log_start(self, offset: int) -> None:
         """Records below `offset` are gone for readers; their segments go with the next `delete_old_segments`."""

@@ -357,7 +357,7 @@ class SimulatedLoop(base_events.BaseEventLoop):
             timer._args[1]
             for _, _, timer in self._timers
             if not timer._cancelled
-            and timer._callback == self._run_in_thread  # type: ignore[attr-defined]
+            and timer._callback in (self._run_in_thread, self._begin_thread)  # type: ignore[attr-defined]
             and (process := timer._context.get(_process)) is not None  # type: ignore[attr-defined]
             and process.host == host
         ]

@@ -1,7 +1,8 @@
 """DeleteRecords: move a partition's start forward; what is before it is gone.
 
-Versions 0-2. Offset -1 means the high watermark. Answered once no replica that is up has the records any more, each
-partition with the low watermark that was reached; or when the time is over.
+Versions 0-2. Offset -1 means the high watermark. Answered once no replica that is up has the records any more, nor
+would have them again after a power loss; each partition with the low watermark that was reached. Or when the time is
+over.
 """
 
 from __future__ import annotations

@@ -53,6 +53,7 @@ class AlarmStory:
         self.world = ClusterWorld(
             loop, seed, brokers=3, properties={**PROPERTIES, **properties}, one_machine=self.one_machine
         )
+        self.moments = self.world.moments
         ordinary = loop.network.latency
         loop.network.latency = lambda source, target: (
             ordinary(source, target) + (0.0 if source == target else ONE_WAY_S)

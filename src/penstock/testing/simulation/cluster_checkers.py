@@ -12,13 +12,14 @@ is in the logs. Only what has changed is looked at again, and only nodes whose c
 - `CommittedIsOnDisks`: and, on topics that flush with every message, would survive if all of them lost their power.
 - `VotePersisted`: a node of the quorum that has acted on an election would still know of it after a power loss.
 - `Durability`: whoever leads has all that was promised, to producers by an acknowledgement, to consumers by reading.
+- `LastInSyncStays`: without eligible leader replicas, somebody is always in sync.
 - `MetadataImagesEqual`: nodes that have replayed the metadata up to the same offset have the same image.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from penstock.broker.metadata_store import METADATA_PARTITION
@@ -40,19 +41,29 @@ NOT_LEADING = -1
 class Promises:
     """What was said about one partition, and by whom it was sent."""
 
+    note: Callable[[int, int, bytes], None] | None = None
+    """Wants to know every record that is found in a log."""
+
     def __init__(self, index: int) -> None:
         self.index = index
         self.told: dict[int, bytes] = {}
         self.sent: set[bytes] = set()
+
+    def settle(self, epoch: int, content: ReplicaContent) -> None:
+        """Somebody leads in a new epoch, with this log."""
+
+    def is_given_up(self, batch: Batch) -> bool:
+        """Whether a batch belongs to a history that an unclean election has ended."""
+        return False
 
     def tell(self, offset: int, value: bytes) -> None:
         known = self.told.setdefault(offset, value)
         if known != value:
             raise Violation("Durability", f"partition {self.index}: {offset} was {known!r} and is {value!r}")
 
-    def check(self, content: dict[int, bytes], where: str) -> None:
+    def check(self, content: dict[int, bytes], where: str, log_start: int) -> None:
         for offset, value in self.told.items():
-            if content.get(offset) != value:
+            if content.get(offset) != value and offset >= log_start:
                 raise Violation(
                     "Durability",
                     f"partition {self.index}: {where} has {content.get(offset)!r} at {offset}, promised was {value!r}",
@@ -78,8 +89,34 @@ class Seen:
         self.committed = 0  # how many batches have been compared with what others know to be committed
 
 
+class Law:
+    """What must hold in some worlds, besides what holds in all."""
+
+    def look(self) -> None:
+        """Whenever everything that can happen at a moment has happened."""
+
+    def partition_changed(self, promises: Promises, new: Partition, old: Partition) -> None:
+        """In the newest metadata that anybody has."""
+
+    def replica_changed(self, machine: Machine, promises: Promises, seen: Seen, before: State) -> None: ...
+
+    def first_seen(self, machine: Machine, promises: Promises, seen: Seen, batch: Batch) -> None:
+        """Nobody had this batch before."""
+
+
+class LastInSyncStays(Law):
+    """Without eligible leader replicas there is always one in sync, dead or not: the only one that may lead next."""
+
+    def partition_changed(self, promises: Promises, new: Partition, old: Partition) -> None:
+        if not new.isr or new.elr:
+            raise Violation("LastInSyncStays", f"partition {promises.index}: {new}")
+
+
 class ClusterWatch:
     def __init__(self, world: ClusterWorld, topic: str, promises: Collection[Promises], events: Counter[str]) -> None:
+        self.laws: list[Law] = []
+        self.followers_begin_with_leader = True
+        """False where every replica deletes by itself what retention does not want."""
         self._world = world
         self._topic = topic
         self._promises = promises
@@ -129,6 +166,12 @@ class ClusterWatch:
             leaders, self._to_check = self._to_check, []
             for leader in leaders:
                 self._check_in_sync(*leader)
+        for law in self.laws:
+            law.look()
+
+    @property
+    def newest(self) -> MetadataImage | None:
+        return self._newest
 
     # -- metadata ---------------------------------------------------------------------------------------------------
 
@@ -174,6 +217,9 @@ class ClusterWatch:
             if new is not None and old is not None:
                 self._events["ISR changes"] += new.isr != old.isr
                 self._events["elections"] += new.leader != old.leader and new.leader >= 0
+                if new is not old:
+                    for law in self.laws:
+                        law.partition_changed(promises, new, old)
             if new is not None:
                 in_sync = {f"broker-{broker_id}" for broker_id in (*new.isr, *new.elr)}
                 self._doubtful -= {
@@ -190,6 +236,7 @@ class ClusterWatch:
         seen = self._seen.get(key)
         if seen is None or seen.replica is not replica:
             seen = self._seen[key] = Seen(machine, replica)
+            seen.content.note = promises.note
         leader, log = replica.leader, replica.log
         state = State(
             NOT_LEADING if leader is None else leader.leader_epoch,
@@ -204,14 +251,19 @@ class ClusterWatch:
         if state.log_end < before.log_end:
             self._events["truncations"] += 1
         seen.committed = min(seen.committed, seen.content.keep(state.log_start, state.log_end))
-        self._match(promises, seen)
+        self._match(machine, promises, seen)
+        for law in self.laws:
+            law.replica_changed(machine, promises, seen, before)
         self._compare_committed(machine, promises, seen)
         if state.leader_epoch != NOT_LEADING:
             self._check_leader(machine, promises, seen, before)
 
-    def _match(self, promises: Promises, seen: Seen) -> None:
+    def _match(self, machine: Machine, promises: Promises, seen: Seen) -> None:
         for previous, batch in seen.content.read_on():
             key = (promises.index, batch.base_offset, batch.epoch)
+            if self.laws and key not in self._batches:
+                for law in self.laws:
+                    law.first_seen(machine, promises, seen, batch)
             known, known_previous = self._batches.setdefault(key, (batch, previous))
             if known != batch or (previous is not None and known_previous not in (None, previous)):
                 raise Violation(
@@ -223,7 +275,13 @@ class ClusterWatch:
         batches = seen.content.batches
         while seen.committed < len(batches) and batches[seen.committed].next_offset <= seen.state.high_watermark:
             batch = batches[seen.committed]
-            known = self._committed.setdefault((promises.index, batch.base_offset), batch)
+            if promises.is_given_up(batch):
+                seen.committed += 1
+                continue
+            key = (promises.index, batch.base_offset)
+            known = self._committed.setdefault(key, batch)
+            if known != batch and promises.is_given_up(known):
+                self._committed[key] = known = batch
             if known != batch:
                 raise Violation(
                     "CommittedPrefix",
@@ -248,7 +306,9 @@ class ClusterWatch:
         if partition is None or partition.leader_epoch != state.leader_epoch:
             return  # it has been succeeded, and does not know
         if state.leader_epoch != before.leader_epoch and not seen.content.is_damaged:
-            promises.check(seen.content.values(), f"{machine.name}, the leader of epoch {state.leader_epoch},")
+            promises.settle(state.leader_epoch, seen.content)
+            where = f"{machine.name}, the leader of epoch {state.leader_epoch},"
+            promises.check(seen.content.values(), where, state.log_start)
         self._to_check.append((machine, promises, state.high_watermark, partition))
 
     def _check_in_sync(self, leader: Machine, promises: Promises, high_watermark: int, partition: Partition) -> None:
@@ -265,7 +325,8 @@ class ClusterWatch:
             what = f"partition {promises.index}: {leader.name} takes {high_watermark} for committed, {who}"
             if seen.state.log_end < high_watermark:
                 raise Violation("CommittedIsInSync", f"{what} ends at {seen.state.log_end}")
-            if seen.state.log_start > self._seen[leader.name, promises.index].state.log_start:
+            begins_later = seen.state.log_start > self._seen[leader.name, promises.index].state.log_start
+            if begins_later and self.followers_begin_with_leader:
                 raise Violation("CommittedIsInSync", f"{what} begins at {seen.state.log_start}")
             if replica.log.settings.flush_messages == 1 and not seen.content.is_on_disk(high_watermark):
                 raise Violation("CommittedIsOnDisks", f"{what} has not synced it")

@@ -6,13 +6,17 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable
+from typing import NamedTuple
 
 from penstock.model.errors import ErrorCode
+from penstock.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from penstock.protocol.messages.produce import PartitionProduceResponse
 from penstock.records.batch import CorruptBatch
 from penstock.testing import requests
 from penstock.testing.simulation.client import FETCH_VERSION, PRODUCE_VERSION, Client, Lost
 from penstock.testing.simulation.cluster_checkers import Promises
+from penstock.testing.simulation.cluster_stamps import check_no_time
 from penstock.testing.simulation.cluster_world import ClusterWorld
 from penstock.testing.simulation.replica_content import values_of
 from penstock.testing.simulation.story import Violation
@@ -27,8 +31,16 @@ RETRIABLE = frozenset(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     )
 )  # fmt: skip
+EARLIEST = -2
 REPAIR_S = 60.0
+FINISH_S = 60.0
+MANY_REFUSALS = 8
 DAMAGED = frozenset((ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR))
+
+
+class LeaderFound(NamedTuple):
+    name: str
+    epoch: int
 
 
 class Clients:
@@ -43,26 +55,36 @@ class Clients:
         self.events = events
         self.now_ms = now_ms
         self.over = False
+        self.check_answer: Callable[[Promises, PartitionProduceResponse], None] = check_no_time
+        self.may_lose_history = False
+        """Whether a leader may not know what a producer has sent before, and never will."""
+        self.beginning: Callable[[Promises], int] | None = None
+        """Where the logs of a topic begin whose records are deleted; None if that does not happen."""
 
-    async def leader_of(self, promises: Promises) -> str | None:
+    async def find_leader(self, promises: Promises) -> LeaderFound | None:
         """As one of the brokers says."""
         name = self.chance.choice([machine.name for machine in self.world.brokers])
         async with self.world.client(name, patience=3.0) as client:
-            answer = await client.ask(MetadataRequest(topics=[MetadataRequestTopic(name=self.topic)]))
-        for topic in answer.topics:
-            for found in topic.partitions:
-                if found.partition_index == promises.index and found.leader_id >= 0:
-                    return f"broker-{found.leader_id}"
-        return None
+            return (await self.leaders(client)).get(promises.index)
+
+    async def leaders(self, client: Client) -> dict[int, LeaderFound]:
+        """Of all partitions that have one."""
+        answer = await client.ask(MetadataRequest(topics=[MetadataRequestTopic(name=self.topic)]))
+        return {
+            found.partition_index: LeaderFound(f"broker-{found.leader_id}", found.leader_epoch)
+            for topic in answer.topics
+            for found in topic.partitions
+            if found.leader_id >= 0
+        }
 
     async def produce(self, promises: Promises, name: str) -> None:
         """Batch after batch, each repeated until it is answered for."""
         producer = Producer(self, promises, name)
         while not self.over or producer.pending:
             try:
-                leader = await self.leader_of(promises)
+                leader = await self.find_leader(promises)
                 if leader is not None:
-                    async with self.world.client(leader, patience=4.0) as client:
+                    async with self.world.client(leader.name, patience=4.0) as client:
                         is_served = True
                         while is_served and (not self.over or producer.pending):
                             is_served = await producer.send(client)
@@ -76,20 +98,21 @@ class Clients:
         position = 0
         while not self.over:
             try:
-                leader = await self.leader_of(promises)
+                leader = await self.find_leader(promises)
                 if leader is not None:
-                    async with self.world.client(leader, patience=4.0) as client:
+                    async with self.world.client(leader.name, patience=4.0) as client:
                         while not self.over and (offset := await self._read(client, promises, position)) is not None:
                             position = offset
             except Lost:
                 self.events["connections lost"] += 1
             await asyncio.sleep(0.1)
 
-    async def read_through(self, promises: Promises, name: str, end: int) -> None:
-        """Everything up to `end` from one broker, whether it leads or not, as often as it takes."""
-        offset = 0
+    async def read_through(self, promises: Promises, name: str, begin: Callable[[], int], end: int) -> None:
+        """Everything up to `end` from one broker, whether it leads or not, as often as it takes. Its log may come to
+        begin elsewhere meanwhile."""
+        offset = begin()
         deadline = self.world.loop.time() + REPAIR_S
-        while offset < end:
+        while (offset := max(offset, begin())) < end:
             if self.world.loop.time() > deadline:
                 raise Violation(
                     "Repair", f"partition {promises.index}: {offset} cannot be read from {name} after {REPAIR_S} s"
@@ -113,6 +136,8 @@ class Clients:
         if code in DAMAGED:
             self.events["damage told to consumers"] += 1
             return None
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE and self.beginning is not None:
+            return await self.begin_again(client, promises, offset)
         if code is not ErrorCode.NONE:
             if code not in RETRIABLE:
                 raise Violation("Durability", f"partition {promises.index}: fetch at {offset}: {code.name}")
@@ -130,6 +155,19 @@ class Clients:
                 offset = found + 1
         return offset
 
+    async def begin_again(self, client: Client, promises: Promises, offset: int) -> int | None:
+        """Where this broker's log begins, for a reader whose offset it does not have; None: ask elsewhere."""
+        wanted = ListOffsetsPartition(partition_index=promises.index, timestamp=EARLIEST)
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=self.topic, partitions=[wanted])])
+        ((answer,),) = (each.partitions for each in (await client.ask(request)).topics)
+        if answer.error_code or answer.offset <= offset:
+            return None
+        if self.beginning is None or answer.offset > self.beginning(promises):
+            raise Violation("Durability", f"partition {promises.index}: {offset} is gone, {answer.offset} is the first")
+        self.events["beginnings told to readers"] += 1
+        begin: int = answer.offset
+        return begin
+
 
 class Producer:
     """Idempotent, acks=all."""
@@ -140,6 +178,8 @@ class Producer:
         self._name = name
         self._producer_id: int | None = None
         self._sequence = 0
+        self._run = 0
+        self._refusals = 0
         self.pending: list[bytes] = []
 
     async def send(self, client: Client) -> bool:
@@ -151,7 +191,8 @@ class Producer:
             clients.events["repeated"] += 1
         else:
             numbers = range(self._sequence, self._sequence + clients.chance.randint(1, 3))
-            self.pending = [f"{self._name}:{number}:{'x' * 50}".encode() for number in numbers]
+            name = self._name + "'" * self._run
+            self.pending = [f"{name}:{number}:{'x' * 50}".encode() for number in numbers]
             self._promises.sent.update(self.pending)
         data = requests.batch(
             *self.pending,
@@ -169,10 +210,24 @@ class Producer:
             clients.events["refused"] += 1
             if code not in RETRIABLE | DAMAGED:
                 raise Violation("ExactlyOnce", f"partition {self._promises.index}: {code.name} to a producer")
+            if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and clients.may_lose_history:
+                self._refused_again()
             return False
+        clients.check_answer(self._promises, answer)
+        self._refusals = 0
         for offset, value in enumerate(self.pending, answer.base_offset):
             self._promises.tell(offset, value)
         clients.events["acknowledged"] += len(self.pending)
         self._sequence += len(self.pending)
         self.pending = []
         return True
+
+    def _refused_again(self) -> None:
+        """The log has lost what was sent before: after some patience, begin another run with another producer id."""
+        self._refusals += 1
+        if self._refusals >= MANY_REFUSALS:
+            self._clients.events["runs begun"] += 1
+            self._run += 1
+            self._sequence = self._refusals = 0
+            self._producer_id = None
+            self.pending = []

@@ -9,6 +9,11 @@ What must hold all along is in `cluster_checkers`. In the end everybody is back,
 byte for byte the same (`ReplicasAreEqual`), with everything that was promised in them (`Durability`), per producer in
 order and once (`ExactlyOnce`), and all nodes have the same metadata (`MetadataImagesEqual`).
 
+By its seed a world has more than that (`cluster_circumstances`): no eligible leader replicas, unclean elections
+(`cluster_unclean`), consumers that read from followers (`cluster_readers`), logs whose beginning is deleted
+(`cluster_retention`), the brokers' timestamps (`cluster_stamps`), producers without idempotence (`cluster_producers`),
+partitions that are added on the way; each has its laws.
+
 What may be expected of a power loss is the durability table of the design: on topics with `flush.messages=1`, which is
 what some seeds have, all machines may lose it at once; on others all but one replica of those in sync, and that one
 stays until the others have copied again what they lost.
@@ -20,7 +25,11 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 
+from penstock.controller.elections import Election
+from penstock.controller.features import UpgradeType
+from penstock.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from penstock.metadata.partition import Partition
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.alter_partition_reassignments import (
@@ -28,14 +37,22 @@ from penstock.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from penstock.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from penstock.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from penstock.protocol.messages.elect_leaders import ElectLeadersRequest
+from penstock.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from penstock.testing.simulated_loop import SimulatedLoop
 from penstock.testing.simulation import cluster_moments
 from penstock.testing.simulation.client import Lost
-from penstock.testing.simulation.cluster_checkers import ClusterWatch, Promises
+from penstock.testing.simulation.cluster_checkers import ClusterWatch, LastInSyncStays, Promises
+from penstock.testing.simulation.cluster_circumstances import RETAINED_BYTES, Circumstances, choose, rack_of
 from penstock.testing.simulation.cluster_clients import Clients
 from penstock.testing.simulation.cluster_faults import Faults
+from penstock.testing.simulation.cluster_producers import NAME, PlainProducer
+from penstock.testing.simulation.cluster_readers import LeadersView, RackReader
+from penstock.testing.simulation.cluster_retention import Deleter, Deletions
+from penstock.testing.simulation.cluster_stamps import AppendTimes
+from penstock.testing.simulation.cluster_unclean import EpochReader, UncleanElections, UncleanPromises
 from penstock.testing.simulation.cluster_world import ClusterWorld, Machine
 from penstock.testing.simulation.moments import Moments
 from penstock.testing.simulation.program import PAUSES, interleaves, play_on_loop
@@ -43,14 +60,21 @@ from penstock.testing.simulation.replica_content import ReplicaContent, values_o
 from penstock.testing.simulation.story import Outcome, Violation
 
 TOPIC = "t"
+PARTITIONS = 2
+PARTITIONS_MAX = 4
 REPLICAS = 3
+COMMAND_S = 60.0
 ROUNDS = 6
 EVENTS = (
     "acknowledged", "read", "repeated", "refused", "elections", "controller elections", "ISR changes", "truncations",
     "snapshot installs", "reassignments", "process crashes", "clean stops", "power losses", "power losses everywhere",
     "disks lost", "controllers lost", "symmetric partitions", "one-way partitions", "messages delayed",
     "connections broken", "clock jumps", "slow disks", "bits flipped",
-    "repairs", "in sync again", "ends within a step", "aimed faults", PAUSES,
+    "repairs", "in sync again", "worlds without ELR", "unclean elections", "promises given up",
+    "truncations told to readers", "runs begun", "sent to followers", "read from followers", "deletions",
+    "deleted by retention", "beginnings told to readers", "worlds with append times",
+    "acknowledged without idempotence", "several partitions a request", "lost with acks=1", "partitions added",
+    "ends within a step", "aimed faults", PAUSES,
 )  # fmt: skip
 
 # What may happen; twice if it is to happen more often.
@@ -99,17 +123,27 @@ PROPERTIES = {
 }
 
 
+Reader = EpochReader | RackReader
+
+
 class ClusterStory:
     properties: Mapping[str, str] = PROPERTIES
     topic_configs: Mapping[str, str] = {}
     critical_moments: Mapping[str, cluster_moments.Moment] = MOMENTS
 
     def __init__(
-        self, loop: SimulatedLoop, seed: int, *, rounds: int = ROUNDS, misfortunes: Sequence[str] = MISFORTUNES
+        self,
+        loop: SimulatedLoop,
+        seed: int,
+        *,
+        rounds: int = ROUNDS,
+        misfortunes: Sequence[str] | None = None,
+        circumstances: Circumstances | None = None,
     ) -> None:
         self.chance = random.Random(f"{seed}/cluster")
         self.rounds = rounds
-        self.misfortunes = misfortunes
+        self.circumstances = choose(seed) if circumstances is None else circumstances
+        self.misfortunes = self._misfortunes() if misfortunes is None else misfortunes
         self.events: Counter[str] = Counter()
         self.world = ClusterWorld(
             loop,
@@ -121,22 +155,61 @@ class ClusterStory:
             one_machine=random.Random(f"{seed}/machines").random() < 0.5,
         )
         self.moments = self.world.moments = Moments(self.critical_moments)
-        self.flushes = self.chance.random() < 0.4
-        self.promises = [Promises(index) for index in range(2)]
+        self.flushes = self.circumstances.flushes
+        self.circumstances.prepare(self.world)
+        self.promises = [self._new_promises(index) for index in range(PARTITIONS)]
         self.faults = Faults(self.world, self.chance, self.events)
         self.watch = ClusterWatch(self.world, TOPIC, self.promises, self.events)
         start_ms = self.world.brokers[0].clock.now_ms() - int(loop.time() * 1000)
         self.clients = Clients(self.world, TOPIC, self.chance, self.events, lambda: start_ms + int(loop.time() * 1000))
+        self.readers: list[tuple[Promises, Reader]] = []
+        self.plain: PlainProducer | None = None
+        self.deletions: Deletions | None = None
+        self.tasks: asyncio.TaskGroup | None = None
+        self._lay_down_laws()
+
+    def _misfortunes(self) -> Sequence[str]:
+        here = self.circumstances
+        if here.unclean:  # what rots is repaired from others, who may have given it up
+            return [*(each for each in MISFORTUNES if each != "rot"), *["strand"] * 5]
+        return [*MISFORTUNES, *["grow"] * 4 * here.grows, *["separate"] * 3 * here.racks]
+
+    def _new_promises(self, index: int) -> Promises:
+        return UncleanPromises(index, self.events) if self.circumstances.unclean else Promises(index)
+
+    def _lay_down_laws(self) -> None:
+        here, laws = self.circumstances, self.watch.laws
+        if not here.elr:
+            laws.append(LastInSyncStays())
+        if here.unclean:
+            laws.append(UncleanElections())
+            self.clients.may_lose_history = True
+        if here.loses_beginning:
+            retained = RETAINED_BYTES if here.retains else None
+            self.deletions = Deletions(self.world, TOPIC, self.events, retained)
+            laws.append(self.deletions)
+            self.clients.beginning = self.deletions.beginning
+            self.watch.followers_begin_with_leader = False
+        if here.stamps:
+            stamps = AppendTimes(self.world)
+            laws.append(stamps)
+            self.clients.check_answer = stamps.check_answer
+        self.view = LeadersView(self.world, TOPIC, self.promises)
+        if here.racks:
+            laws.append(self.view)
 
     async def run(self) -> None:
         self.world.loop.watcher = self.look
         await self.world.start_all()
+        if not self.circumstances.elr:
+            await self.do_without_elr()
         await self.create()
-        async with asyncio.TaskGroup() as tasks:
+        async with asyncio.TaskGroup() as self.tasks:
+            if self.circumstances.plain_acks:
+                self.plain = PlainProducer(self.clients, self.promises, self.circumstances.plain_acks)
+                self.tasks.create_task(self.plain.run())
             for promises in self.promises:
-                for number in range(2):
-                    tasks.create_task(self.clients.produce(promises, f"p{number}"))
-                tasks.create_task(self.clients.consume(promises))
+                self.start_clients(promises)
             for _ in range(self.rounds):
                 await self.pause()
                 await self.misfortune()
@@ -149,6 +222,35 @@ class ClusterStory:
         self.watch.look()
         self.moments.look(self.world.touched())
 
+    def start_clients(self, promises: Promises) -> None:
+        """Two that write, and one that reads."""
+        assert self.tasks is not None
+        here = self.circumstances
+        for number in range(1 if here.plain_acks else 2):
+            self.tasks.create_task(self.clients.produce(promises, f"p{number}"))
+        if here.deletes:
+            assert self.deletions is not None
+            self.tasks.create_task(Deleter(self.clients, promises, self.deletions).run())
+        reader: Reader
+        if here.unclean:
+            reader = EpochReader(self.clients, promises)
+        elif here.racks:
+            reader = RackReader(self.clients, promises, rack_of(self.chance.randrange(2)), self.view)
+        else:
+            self.tasks.create_task(self.clients.consume(promises))
+            return
+        self.readers.append((promises, reader))
+        self.tasks.create_task(reader.run())
+
+    async def do_without_elr(self) -> None:
+        update = FeatureUpdateKey(
+            feature=ELIGIBLE_LEADER_REPLICAS_VERSION, max_version_level=0, upgrade_type=UpgradeType.SAFE_DOWNGRADE
+        )
+        async with self.world.client("broker-1") as client:
+            answer = await client.ask(UpdateFeaturesRequest(feature_updates=[update]))
+        assert answer.error_code == ErrorCode.NONE, answer
+        self.events["worlds without ELR"] += 1
+
     async def pause(self) -> None:
         await asyncio.sleep(self.chance.choice((0.05, 0.5, 2.0)) * self.chance.random())
 
@@ -157,9 +259,10 @@ class ClusterStory:
             "min.insync.replicas": "2",
             "internal.segment.bytes": self.chance.choice(("3000", "20000", "1000000")),
             "message.timestamp.after.max.ms": str(10**12),
-            **({"flush.messages": "1"} if self.flushes else {}),
+            **self.circumstances._replace(flushes=self.flushes).topic_configs(),
             **self.topic_configs,
         }
+        self.events["worlds with append times"] += self.circumstances.stamps
         topic = CreatableTopic(
             name=TOPIC,
             num_partitions=len(self.promises),
@@ -243,6 +346,8 @@ class ClusterStory:
     async def lose_disk(self, machine: Machine) -> None:
         await self.everybody_back()
         self.watch.doubt(machine)
+        if self.deletions is not None:
+            self.deletions.forget(machine)
         self.faults.lose_disk(machine)
         if self.chance.random() < 0.5:
             await self.pause()
@@ -271,7 +376,7 @@ class ClusterStory:
         machine.disk.cold = lambda path, position, size: path.endswith(".log")
         if how != "runs":
             machine.start()
-        await self.clients.read_through(promises, machine.name, end)
+        await self.clients.read_through(promises, machine.name, lambda: self.log_start(machine, promises), end)
         machine.disk.cold = None
         assert machine.node is not None
         self.events["repairs"] += machine.node.repairs.repaired
@@ -354,6 +459,67 @@ class ClusterStory:
         except Lost:
             return
 
+    async def strand(self, machine: Machine) -> None:
+        """One replica falls behind, all others die, and it alone is back: it leads only by an unclean election."""
+        await self.everybody_back()
+        promises = self.chance.choice(self.promises)
+        partition = self.partition(promises)
+        numbers = list(partition.replicas)
+        self.chance.shuffle(numbers)
+        stale, *others = [self.world.machines[f"broker-{number}"] for number in numbers]
+        self.faults.crash(stale)
+        await self.world.until(lambda: stale.node_id not in self.partition(promises).isr, "it is out of sync")
+        await asyncio.sleep(self.chance.choice((0.5, 3.0)))
+        for other in others:
+            if self.chance.random() < 0.5:
+                self.faults.crash(other)
+            else:
+                await self.faults.stop(other)
+        stale.start()
+        if self.circumstances.unclean == "command":
+            await self.elect_uncleanly(promises, stale)
+        await self.world.until(lambda: self.partition(promises).leader == stale.node_id, "the stranded replica leads")
+        await self.pause()
+
+    async def elect_uncleanly(self, promises: Promises, machine: Machine) -> None:
+        """By an operator's command, repeated until it has come true."""
+        topics = [TopicPartitions(topic=TOPIC, partitions=[promises.index])]
+        request = ElectLeadersRequest(election_type=Election.UNCLEAN.value, topic_partitions=topics, timeout_ms=2000)
+        await self.world.until(lambda: machine.is_ready, "the stranded replica is up")
+        deadline = self.world.loop.time() + COMMAND_S
+        while self.partition(promises).leader != machine.node_id and self.world.loop.time() < deadline:
+            with suppress(Lost):
+                async with self.world.client(machine.name, patience=3.0) as client:
+                    await client.ask(request)
+            await asyncio.sleep(0.5)
+
+    async def grow(self, machine: Machine) -> None:
+        """One partition more; whether that came true the metadata tells, if the answer does not."""
+        count = len(self.promises) + 1
+        if count > PARTITIONS_MAX:
+            return
+        topic = CreatePartitionsTopic(name=TOPIC, count=count, assignments=None)
+        with suppress(Lost):
+            async with self.world.client(machine.name, patience=3.0) as client:
+                (result,) = (await client.ask(CreatePartitionsRequest(topics=[topic], timeout_ms=2000))).results
+            if result.error_code == ErrorCode.NONE and self.partition_count() < count:
+                raise Violation(
+                    "PartitionsStay", f"{count} partitions were promised, there are {self.partition_count()}"
+                )
+        self.adopt_partitions()
+
+    def adopt_partitions(self) -> None:
+        """Those that were added get their producers and readers."""
+        while len(self.promises) < self.partition_count():
+            self.events["partitions added"] += 1
+            self.promises.append(self._new_promises(len(self.promises)))
+            self.start_clients(self.promises[-1])
+
+    def partition_count(self) -> int:
+        image = self.watch.newest
+        topic = None if image is None else image.topics.by_name(TOPIC)
+        return 0 if topic is None else len(topic.partitions)
+
     # -- mending ----------------------------------------------------------------------------------------------------
 
     def heal(self) -> None:
@@ -364,6 +530,7 @@ class ClusterStory:
 
     async def everybody_back(self) -> None:
         self.heal()
+        self.adopt_partitions()
         await self.world.until(self.all_in_sync, "all replicas are in sync")
         self.watch.trust_all()
         self.events["in sync again"] += 1
@@ -379,6 +546,16 @@ class ClusterStory:
 
     def partitions(self, machine: Machine) -> list[Partition | None]:
         return [machine.image.topics.partition(TOPIC, promises.index) for promises in self.promises]
+
+    def partition(self, promises: Promises) -> Partition:
+        """As the newest metadata has it."""
+        partition = None if self.watch.newest is None else self.watch.newest.topics.partition(TOPIC, promises.index)
+        assert partition is not None
+        return partition
+
+    def log_start(self, machine: Machine, promises: Promises) -> int:
+        replica = None if machine.node is None else machine.node.replicas.get(TOPIC, promises.index)
+        return 0 if replica is None else replica.log.log_start_offset
 
     def holders_of_everything(self) -> list[Machine]:
         found = [set(each.replicas) for each in self.partitions(self.world.brokers[0]) if each is not None]
@@ -399,29 +576,43 @@ class ClusterStory:
         def agree() -> bool:
             """And there are no more than there should be: a broker that was moved away from has deleted its own."""
             return all(
-                len(contents) == REPLICAS and len({content.ends for content in contents.values()}) == 1
+                len(contents) == REPLICAS and len({self.compared(content) for content in contents.values()}) == 1
                 for contents in map(self.contents, self.promises)
             )
 
         await self.world.until(agree, "all replicas have the same")
         for promises in self.promises:
-            contents = {name: content.whole() for name, content in self.contents(promises).items()}
+            replicas = self.contents(promises)
+            log_start = max(content.ends[0] for content in replicas.values())
+            contents = {name: content.whole_from(log_start) for name, content in replicas.items()}
             if len(set(contents.values())) > 1:
                 sizes = {name: len(content) for name, content in contents.items()}
                 raise Violation("ReplicasAreEqual", f"partition {promises.index}: {sizes}")
-            for name, content in contents.items():
-                self.check_content(promises, name, content)
-                break
+            name, data = next(iter(contents.items()))
+            found = dict(values_of(data))
+            self.check_content(promises, name, found, log_start)
+            if self.plain is not None:
+                self.plain.check(promises, found, self.partition(promises).leader_epoch, log_start)
+            for read_from, reader in self.readers:
+                if read_from is promises:
+                    await reader.finish(found, replicas[name].ends[1])
+
+    def compared(self, content: ReplicaContent) -> tuple[int, ...]:
+        """Replicas that each delete what retention does not want need not begin at the same offset."""
+        return content.ends[1:] if self.circumstances.retains else content.ends
 
     @staticmethod
-    def check_content(promises: Promises, name: str, data: bytes) -> None:
-        found = dict(values_of(data))
-        promises.check(found, name)
+    def check_content(promises: Promises, name: str, found: dict[int, bytes], log_start: int) -> None:
+        promises.check(found, name, log_start)
         last: dict[bytes, int] = {}
         for offset, value in found.items():
             assert value in promises.sent, f"nobody sent {value!r}"
             producer, number, _ = value.split(b":", 2)
-            if int(number) != last.get(producer, -1) + 1:
+            if producer == NAME.encode():
+                continue  # it has a law of its own
+            expected = last.get(producer, -1) + 1
+            begins_later = producer not in last and (log_start or isinstance(promises, UncleanPromises))
+            if int(number) != expected and not begins_later:
                 raise Violation(
                     "ExactlyOnce",
                     f"partition {promises.index}: {value[:20]!r} at {offset} comes after {last.get(producer)}",
@@ -429,9 +620,5 @@ class ClusterStory:
             last[producer] = int(number)
 
 
-def play(seed: int, rounds: int = ROUNDS, misfortunes: Sequence[str] = MISFORTUNES) -> Outcome:
-    return play_on_loop(
-        seed,
-        lambda loop: ClusterStory(loop, seed, rounds=rounds, misfortunes=misfortunes),
-        interleaves=interleaves(seed),
-    )
+def play(seed: int) -> Outcome:
+    return play_on_loop(seed, lambda loop: ClusterStory(loop, seed), interleaves=interleaves(seed))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from penstock.log.log import Log
@@ -18,6 +18,7 @@ class Batch(NamedTuple):
     next_offset: int
     epoch: int
     crc: int
+    stamp: int  # the leader's clock when it was appended; -1 where records keep their producer's time
 
 
 class Place(NamedTuple):
@@ -40,6 +41,8 @@ class ReplicaContent:
         self.batches: list[Batch] = []
         self._places: list[_Place] = []
         self.is_damaged = False
+        self.note: Callable[[int, int, bytes], None] | None = None
+        """Told the leader epoch, offset and value of every record, where somebody wants to know."""
 
     def keep(self, log_start: int, log_end: int) -> int:
         """Forget what has been cut off at either end; how many batches are left."""
@@ -63,7 +66,11 @@ class ReplicaContent:
                     previous = self.batches[-1] if self.batches else None
                     if previous is not None and header.base_offset != previous.next_offset:
                         raise CorruptBatch(f"{header.base_offset} follows {previous.next_offset}")
-                    batch = Batch(header.base_offset, header.next_offset, header.leader_epoch, header.crc)
+                    stamp = header.max_timestamp if header.is_log_append_time else -1
+                    batch = Batch(header.base_offset, header.next_offset, header.leader_epoch, header.crc, stamp)
+                    if self.note is not None:
+                        for record in iterate_records(data, at, header, max_size=MAX_RECORDS_SIZE):
+                            self.note(header.leader_epoch, record.offset, record.value or b"")
                     self.batches.append(batch)
                     self._places.append(_Place(segment, position + at + header.size))
                     yield previous, batch
@@ -103,6 +110,16 @@ class ReplicaContent:
     def whole(self) -> bytes:
         """Every byte between the log's ends."""
         return b"".join(self._read(segment.path, segment.size, 0) for segment in self._log.segments)
+
+    def whole_from(self, offset: int) -> bytes:
+        """Every byte of the batches that have something at or above `offset`."""
+        data = self.whole()
+        begin = next((at for at, header in iterate_headers(data) if header.next_offset > offset), len(data))
+        return data[begin:]
+
+    @property
+    def size(self) -> int:
+        return sum(segment.size for segment in self._log.segments)
 
     def places(self) -> list[Place]:
         """Where the batches lie."""

@@ -48,7 +48,7 @@ EVENTS = (
     "appended", "committed", "acknowledged", "refused: not enough replicas", "unsafe", "elections", "elected again",
     "truncations", "fetched", "messages lost", "messages delayed", "messages reordered", "epoch fenced", "ISR joins",
     "ISR leaves", "ISR changes refused", "process crashes", "clean stops", "power losses", "disks lost",
-    "fenced for nothing",
+    "fenced for nothing", "stories without ELR",
 )  # fmt: skip
 
 
@@ -92,7 +92,9 @@ class PartitionStory:
         self.now_ms = 0
         self.events: Counter[str] = Counter()
         self.moments: Moments[Replica] = Moments(MOMENTS)
-        self.world = World(brokers=0, elr=True)
+        elr = random.Random(f"{seed}/elr").random() < 0.75
+        self.events["stories without ELR"] += not elr
+        self.world = World(brokers=0, elr=elr)
         self.replicas = {broker_id: replica_type(self, broker_id) for broker_id in range(1, self.count + 1)}
         self.news: list[News] = []
         self.under_way: list[Message] = []

@@ -57,7 +57,9 @@ STORIES = {
             cluster_story.play,
             cluster_story.CRITICAL,
         ),
-        Story("alarms", "brokers that live, and a network that says otherwise", alarm_story.EVENTS, alarm_story.play),
-        Story("suspends", "transactions on a machine that sleeps", suspend_story.EVENTS, suspend_story.play),
+        Story(
+            "alarms", "brokers that live, and a network that says otherwise", alarm_story.EVENTS, alarm_story.play, {}
+        ),
+        Story("suspends", "transactions on a machine that sleeps", suspend_story.EVENTS, suspend_story.play, {}),
     )
 }
