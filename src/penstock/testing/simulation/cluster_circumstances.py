@@ -71,9 +71,7 @@ def choose(seed: int) -> Circumstances:
     if chance.random() < ORDINARY:
         return Circumstances(flushes, elr)
     extras = {chance.choice(EXTRAS), chance.choice(EXTRAS)}
-    if (
-        "unclean" in extras
-    ):  # what is lost with the end of a log is not to be confused with what is lost with its beginning
+    if "unclean" in extras:  # what a log loses at its end is not to be confused with what it loses at its beginning
         return Circumstances(
             flushes,
             elr,

@@ -30,6 +30,7 @@ from penstock.protocol.messages.create_topics import CreatableTopic, CreatableTo
 from penstock.records.compression import Codec
 from penstock.testing.simulated_loop import SimulatedLoop
 from penstock.testing.simulation import cluster_moments, cluster_story
+from penstock.testing.simulation.cluster_circumstances import Circumstances, choose
 from penstock.testing.simulation.cluster_story import REPLICAS, TOPIC, ClusterStory
 from penstock.testing.simulation.cluster_world import Machine
 from penstock.testing.simulation.coordinator_checkers import CoordinatorWatch
@@ -117,7 +118,8 @@ class CoordinatorStory(ClusterStory):
         rounds: int = cluster_story.ROUNDS,
         misfortunes: Sequence[str] = MISFORTUNES,
     ) -> None:
-        super().__init__(loop, seed, rounds=rounds, misfortunes=misfortunes)
+        circumstances = Circumstances(flushes=choose(seed).flushes)
+        super().__init__(loop, seed, rounds=rounds, misfortunes=misfortunes, circumstances=circumstances)
         chance = random.Random(f"{seed}/coordinators")
         start_ms = self.world.brokers[0].clock.now_ms() - int(loop.time() * 1000)
         self.coordinator_watch = CoordinatorWatch(self.world, TOPIC, self.acknowledged, self.events)
@@ -145,11 +147,11 @@ class CoordinatorStory(ClusterStory):
             self.two_phase_writer,
         ]
         self.outcomes = {writer.name: writer.outcomes for writer in self.writers}
-        self.readers = [CommittedReader(asking, index, self.outcomes) for index in range(count)]
+        self.committed_readers = [CommittedReader(asking, index, self.outcomes) for index in range(count)]
 
     def everybody(self) -> list[Committer | Deleter | TransactionalWriter | CommittedReader | Member]:
         members = [member for group in self.groups for member in group.members]
-        return [self.committer, self.deleter, *self.writers, *self.readers, *members]
+        return [self.committer, self.deleter, *self.writers, *self.committed_readers, *members]
 
     def acknowledged(self) -> dict[tuple[str, int], int]:
         found = {(self.committer.group, 0): self.committer.acknowledged}
@@ -294,7 +296,7 @@ class CoordinatorStory(ClusterStory):
             await self.check_transactions()
             return
         by_partition = []
-        for index, reader in enumerate(self.readers):
+        for index, reader in enumerate(self.committed_readers):
             everything = await CommittedReader(self.asking, index, self.outcomes).read_all()
             if everything[: len(reader.found)] != reader.found:
                 raise Violation("NoAbortedRecord", f"partition {index}: {reader.found} was read, now {everything}")

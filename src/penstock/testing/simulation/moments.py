@@ -14,6 +14,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
+from penstock.io.threads import as_owner
+
 Subject = TypeVar("Subject")
 
 
@@ -31,11 +33,13 @@ class Moments(Generic[Subject]):
         self._awaited: tuple[Callable[[Subject], bool], asyncio.Future[Subject]] | None = None
 
     def strike(self, fault: str, *subjects: Subject) -> None:
-        """To be called before the fault changes anything."""
-        for moment, holds in self._declared.items():
-            pair = Pair(moment, fault)
-            if pair not in self.pairs and any(map(holds, subjects)):
-                self.pairs.add(pair)
+        """To be called before the fault changes anything, also where it is a thread's operation that fails: what looks
+        at the world then is not that thread."""
+        with as_owner():
+            for moment, holds in self._declared.items():
+                pair = Pair(moment, fault)
+                if pair not in self.pairs and any(map(holds, subjects)):
+                    self.pairs.add(pair)
 
     async def come(self, moment: str, patience_s: float) -> Subject | None:
         """What the moment has come for; None if it did not come in time."""
