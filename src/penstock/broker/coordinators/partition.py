@@ -46,6 +46,7 @@ RECORD_OVERHEAD: Final = 32
 RETRY_SECONDS: Final = 1.0
 RETRY_MAX_SECONDS: Final = 30.0
 TIMER_MIN_SECONDS: Final = 0.001
+TIMER_MAX_SECONDS: Final = 60.0
 
 _NOT_AVAILABLE = frozenset(
     (
@@ -437,18 +438,20 @@ class CoordinatorPartition(Generic[ShardT]):
     # -- time -------------------------------------------------------------------------------------------------------
 
     def _set_timer(self) -> None:
-        """One timer for all that the shard waits for; one that is too early looks again."""
+        """One timer for all that the shard waits for; one that is too early looks again. The event loop's time stands
+        still while the machine sleeps, so a timer that is overdue by the clock may still have hours to go."""
         assert self.shard is not None
         deadline = self.shard.deadline
         if deadline is None:
             return
+        now_ms = self._clock.now_ms()
         if self._timer is not None:
-            if self._timer_at <= deadline:
+            if now_ms < self._timer_at <= deadline:
                 return
             self._timer.cancel()
         self._timer_at = deadline
-        delay = (deadline - self._clock.now_ms()) / 1000
-        self._timer = self._loop.call_later(max(TIMER_MIN_SECONDS, delay), self._tick_soon)
+        delay = min(max(TIMER_MIN_SECONDS, (deadline - now_ms) / 1000), TIMER_MAX_SECONDS)
+        self._timer = self._loop.call_later(delay, self._tick_soon)
 
     def _tick_soon(self) -> None:
         self._coordinator.upkeep.once(self._tick)
