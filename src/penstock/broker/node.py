@@ -21,6 +21,7 @@ from penstock.broker.controller_presence import ControllerPresence
 from penstock.broker.controller_upkeep import ControllerUpkeep
 from penstock.broker.coordinators.coordinators import Coordinators
 from penstock.broker.departed import DepartedBrokers
+from penstock.broker.directory_assignments import DirectoryAssignments
 from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.flusher import Flusher
 from penstock.broker.formatting import NodeIdentity, format_or_load, needs_cluster_id
@@ -107,6 +108,7 @@ class Node:
         self.router = Router(self, apis.BROKER_APIS)
         self.replicas = Replicas()
         self.assignment = Assignment(self)
+        self.directory_assignments = DirectoryAssignments(self)
         self.repairs = Repairs(self)
         self.flusher = Flusher(loop, self.wakeups.run, self.fail)
         self.fetch_sessions = FetchSessions(
@@ -347,6 +349,7 @@ class Node:
         if self.settings.is_broker:
             self.coordinators.close()
             self.assignment.close()
+            self.directory_assignments.close()
             await self.storage.close(self.broker_epoch)
         await self._leave_quorum()
         self.controller_upkeep.close()
