@@ -35,7 +35,7 @@ def test_directories_are_recorded() -> None:
 
 
 def test_a_new_disk_is_where_replicas_are_once_the_broker_says_so() -> None:
-    """A directory that is missing may come back with all it had; one that the broker made a new replica in replaces it."""
+    """A directory that is missing may come back with all it had, unless the broker has made its replicas anew."""
     world = World(brokers=3)
     world.assign("orders", (1, 2))
     world.assign("others", (1, 3))

@@ -83,6 +83,10 @@ class DirectoryAssignments:
         """Whether some report about this directory is not acknowledged yet."""
         return any(report.directory_id == directory_id for report in self._reports.values())
 
+    @property
+    def has_pending(self) -> bool:
+        return bool(self._reports)
+
     async def all_acknowledged(self) -> None:
         """Returns when there is nothing left to report."""
         if self._reports:

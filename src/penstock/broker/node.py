@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Mapping
 
 from penstock.broker import apis, controller_apis
 from penstock.broker.assignment import Assignment
@@ -73,7 +74,10 @@ class Node:
         randomness: Randomness,
         processes: Processes,
         authorizer: Authorizer | None = None,
+        unusable_directories: Mapping[str, str] | None = None,
     ) -> None:
+        """`unusable_directories`: log directories that are known to be of no use, and why."""
+        self._unusable_directories = unusable_directories or {}
         self.static_settings = settings
         self.settings = settings
         self.loop = loop
@@ -110,7 +114,7 @@ class Node:
         self.assignment = Assignment(self)
         self.directory_assignments = DirectoryAssignments(self)
         self.repairs = Repairs(self)
-        self.flusher = Flusher(loop, self.wakeups.run, self.fail)
+        self.flusher = Flusher(loop, self.wakeups.run, lambda replica, why: self.storage.flush_failed(replica, why))
         self.fetch_sessions = FetchSessions(
             settings.max_incremental_fetch_session_cache_slots, self._new_fetch_session_id
         )
@@ -168,8 +172,13 @@ class Node:
         return self.settings.node_id
 
     def offline_replicas(self, partition: Partition) -> list[int]:
+        """Those of brokers that are not there, and those in directories that are not."""
         brokers = self.image.brokers
-        return [replica for replica in partition.replicas if replica not in brokers or brokers[replica].fenced]
+        return [
+            replica
+            for replica, directory in zip(partition.replicas, partition.directories, strict=True)
+            if replica not in brokers or brokers[replica].fenced or not brokers[replica].has_online(directory)
+        ]
 
     def auto_create_topics(self, request: CreateTopicsRequest) -> None:
         """Ask for topics that somebody wants to use; nobody waits for the answer."""
@@ -211,7 +220,9 @@ class Node:
         cluster_id = self.settings.penstock_cluster_id or None
         if cluster_id is None and needs_cluster_id(self.files, self.settings):
             cluster_id = await self._ask_cluster_id()
-        self.identity = format_or_load(self.files, self.settings, self._new_id, self.clock.now_ms(), cluster_id)
+        self.identity = format_or_load(
+            self.files, self.settings, self._new_id, self.clock.now_ms(), cluster_id, self._unusable_directories
+        )
         await self.listeners.open_controllers()
         self.quorum = MetadataQuorum(
             files=self.files,
@@ -253,7 +264,7 @@ class Node:
                     return answer.cluster_id
 
     async def _start_broker(self) -> None:
-        self.storage = Storage(self, self.settings.log_directories)
+        self.storage = Storage(self)
         await self.listeners.open_brokers()
         if not self.is_alone:
             await self._leader_known.wait()
@@ -282,6 +293,7 @@ class Node:
     def _committed(self, delta: MetadataDelta) -> None:
         if any(resource.type == ResourceType.BROKER for resource in delta.changed_configs):
             self._apply_dynamic_settings()
+            self.lifecycle.settings_changed()
         if self.settings.is_broker:
             self.departed.committed(delta, self.image)
             self.assignment.committed(delta)

@@ -145,7 +145,7 @@ class ReadableLog:
             self.on_corruption()
             raise
         except OSError as error:
-            raise self._storage_error("cannot be read", error) from error
+            raise self._described("cannot be read", error) from error
         except CorruptIndex as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
@@ -205,7 +205,7 @@ class ReadableLog:
         """For a reader of committed data that was given the batches in [start, end)."""
         return self._segments.aborted_transactions(start, end)
 
-    def _storage_error(self, what: str, error: OSError) -> KafkaError:
+    def _described(self, what: str, error: OSError) -> KafkaError:
         logger.error("%s %s: %s", self.directory, what, error)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} {what}: {error}")
 

@@ -20,6 +20,20 @@ class LogSettings:
     log_dirs: tuple[str, ...] = setting(
         Type.LIST, (), distinct(), "The directories logs are kept in, one per disk; log.dir if left out."
     )
+    cordoned_log_dirs: tuple[str, ...] = setting(
+        Type.LIST,
+        (),
+        distinct(),
+        "Directories of log.dirs or log.dir that get no new replicas; * for all of them. A broker with no other "
+        "directories is left out of new partitions. Needs metadata.version 4.3-IV0.",
+        scope=Scope.CLUSTER_WIDE,
+    )
+    log_dir_failure_timeout_ms: int = setting(
+        Type.LONG,
+        30_000,
+        at_least(1),
+        "A broker that cannot tell the controller for this long that one of its log directories has failed stops.",
+    )
     num_partitions: int = setting(
         Type.INT, 1, at_least(1), "Partitions of a topic that is created without saying how many."
     )
