@@ -21,10 +21,9 @@ from penstock.io.files import FileSystem
 from penstock.log.directory import LogDirectory
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import Uuid
+from penstock.settings.logs import ALL_DIRECTORIES
 
 logger = logging.getLogger("penstock.storage")
-
-ALL_DIRECTORIES: Final = "*"
 
 # Errors that say nothing about the disk, or only that it is full.
 _HARMLESS: Final = frozenset(

@@ -6,10 +6,32 @@ The defaults of topic settings (`log.retention.ms` and the like) are not repeate
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
-from penstock.settings.definition import Scope, Type, at_least, between, distinct, setting
+from penstock.settings.definition import Scope, Type, at_least, between, distinct, invalid, setting
+
+CORDONED_LOG_DIRS: Final = "cordoned.log.dirs"
+ALL_DIRECTORIES: Final = "*"
+
+
+def check_cordoned(cordoned: Sequence[str], directories: Collection[str]) -> None:
+    """KafkaError unless each names one of these directories, or `*` stands alone for all of them."""
+    shown = f"[{', '.join(cordoned)}]"
+    if ALL_DIRECTORIES in cordoned:
+        if len(cordoned) > 1:
+            raise invalid(CORDONED_LOG_DIRS, shown, "When it is set to *, it must not contain other values.")
+        return
+    unknown = [path for path in cordoned if path not in directories]
+    if unknown:
+        raise invalid(
+            CORDONED_LOG_DIRS,
+            shown,
+            f"Invalid entries in {CORDONED_LOG_DIRS}: [{', '.join(unknown)}]. "
+            "All cordoned log dirs must be entries of log.dirs or log.dir.",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
