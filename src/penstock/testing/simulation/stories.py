@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.testing import raft_cluster
 from penstock.testing.simulation import (
-    cluster_story,
+    cluster_disks,
     controller_story,
     coordinator_story,
     metadata_story,
@@ -27,6 +27,6 @@ STORIES = {
             coordinator_story.EVENTS,
             coordinator_story.play,
         ),
-        Story("cluster", "a replicated topic, real broker code", cluster_story.EVENTS, cluster_story.play),
+        Story("cluster", "a replicated topic, real broker code", cluster_disks.EVENTS, cluster_disks.play),
     )
 }
