@@ -87,6 +87,9 @@ class Flusher:
             del self._running[replica]
             # After a failed fsync nobody can say what is on the disk; the only safe state is the one found at a start.
             self._failed(replica, f"cannot flush {replica.topic_partition}: {error}")
+            if replica.is_offline:
+                _finish(flush.waiters + flush.waiters_of_next)
+                return
             for waiter in flush.waiters + flush.waiters_of_next:
                 if not waiter.done():
                     waiter.set_exception(error)

@@ -335,19 +335,28 @@ class Storage:
     # -- stop -------------------------------------------------------------------------------------------------------
 
     async def close(self, broker_epoch: int) -> None:
-        """Everything on disk, and marked so that the next start need check nothing; KafkaError where that fails."""
+        """Everything on disk, and marked so that the next start need check nothing; KafkaError where that fails. A
+        directory that fails now, and that the broker can do without, is not marked."""
         self._node.flusher.close()
         high_watermarks = {replica.topic_partition: replica.high_watermark for replica in self._node.replicas}
         unflushed = [replica for replica in self._node.replicas if replica.log.needs_flush]
         await asyncio.gather(*map(self._node.flusher.flush, unflushed))
-        logs = [log for directory in self.directories for log in directory.logs.values()]
-        try:
-            # Each close syncs files; together they take a tenth of the time.
-            await asyncio.gather(*(self._loop.run_in_executor(None, log.close) for log in logs))
-            for directory in self.directories:
-                directory.close(high_watermarks, clean=True, broker_epoch=broker_epoch)
-        except OSError as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"this is no clean stop: {error}") from error
+        for directory in list(self.directories):
+            try:
+                await self._close(directory, high_watermarks, broker_epoch)
+            except (OSError, KafkaError) as error:
+                cause = error if isinstance(error, OSError) else error.__cause__
+                if not isinstance(cause, OSError) or not self._io_error(directory, cause):
+                    raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"this is no clean stop: {error}") from error
+
+    async def _close(
+        self, directory: LogDirectory, high_watermarks: dict[TopicPartition, int], broker_epoch: int
+    ) -> None:
+        # Each close syncs files; together they take a tenth of the time.
+        logs = list(directory.logs.values())
+        await asyncio.gather(*(self._loop.run_in_executor(None, log.close) for log in logs))
+        if directory in self.directories:  # else it has failed meanwhile
+            directory.close(high_watermarks, clean=True, broker_epoch=broker_epoch)
 
 
 def _let_go(directory: LogDirectory) -> None:

@@ -103,7 +103,13 @@ class DiskStory(ClusterStory):
         best = max(others, key=lambda other: self.end_of(other, promises))
         for other in others:
             self.faults.crash(other)
-        await self.world.until(lambda: self.partition(promises).isr == (alone.node_id,), "one is alone in sync")
+        await self.world.until(
+            lambda: not {other.node_id for other in others} & {*self.partition(promises).isr},
+            "the others are out of sync",
+        )
+        if self.partition(promises).isr != (alone.node_id,):
+            await self.everybody_back()  # it fell behind, of all moments, just before
+            return
         self.watch.doubt(alone)
         self.faults.crash(alone)
         self.replace(alone, disk)
