@@ -61,7 +61,14 @@ def write(cluster: RunningCluster, topic: str, value: str) -> None:
 
 
 def values(cluster: RunningCluster, topic: str, count: int) -> list[str]:
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": "g",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
     consumer.assign([TopicPartition(topic, 0, 0)])
     found: list[str] = []
     while len(found) < count:
