@@ -313,6 +313,33 @@ def test_a_replaced_directory_is_filled_again() -> None:
     play(story)
 
 
+# -- reports -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_report_is_repeated_until_it_is_acknowledged_or_superseded() -> None:
+    async def story(topic: ReplicatedTopic) -> None:
+        machine = topic.followers[0]
+        node = machine.node
+        topic_id = topic.leader.image.topics.id_of(TOPIC)
+        assert node is not None and topic_id is not None
+        here, there = directory_id(machine, A), directory_id(machine, B)
+        topic.world.loop.network.partition([machine.name], ["controller-1"])
+        first = node.directory_assignments.assign(topic_id, 0, there)
+        second = node.directory_assignments.assign(topic_id, 0, here)
+        assert not await first and not second.done()
+        assert node.directory_assignments.is_pending(here) and not node.directory_assignments.is_pending(there)
+        topic.world.loop.network.heal()
+        assert await second
+        assert not node.directory_assignments.has_pending
+        assert topic.partition.directory_of(machine.node_id) == here
+        assert await node.directory_assignments.assign(topic_id, 0, there)
+        assert topic.partition.directory_of(machine.node_id) == there
+        assert not await node.directory_assignments.assign(b"no such topic at", 0, here)
+        assert not await node.directory_assignments.assign(topic_id, 77, here)
+
+    play(story)
+
+
 # -- where new replicas go ---------------------------------------------------------------------------------------------
 
 
