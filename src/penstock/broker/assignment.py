@@ -219,6 +219,10 @@ class Assignment:
             return None
         directory_id = storage.directory_id_of(replica)
         if directory_id != assigned:
+            if is_assigned:
+                logger.warning(
+                    "%s is in %s, and not where the metadata has it", place, storage.directory_of(replica.log).path
+                )
             self._node.directory_assignments.assign(topic.topic_id, index, directory_id)
         return replica
 
