@@ -15,11 +15,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from penstock.broker import quorum
+from penstock.broker.directory_assignments import DirectoryAssignments
 from penstock.broker.follower_fetch import FollowerFetch
 from penstock.broker.metadata_store import MetadataStore
 from penstock.broker.quorum import MetadataQuorum
 from penstock.broker.repair import Repairs
 from penstock.broker.replica import Replica
+from penstock.controller import directories, leaders
 from penstock.log.log import Appended, Log
 from penstock.log.segment import Segment
 from penstock.metadata.delta import MetadataDelta
@@ -33,6 +35,7 @@ from penstock.replication.partition import LeaderState, Proposal
 from penstock.replication.producers import ProducerStates
 from penstock.replication.progress import NO_BROKER_EPOCH, Follower
 from penstock.testing.simulated_loop import SimulatedLoop
+from penstock.testing.simulation.cluster_disks import DiskStory
 from penstock.testing.simulation.cluster_story import REPLICAS, ROUNDS, TOPIC, ClusterStory
 from penstock.testing.simulation.cluster_world import Machine
 from penstock.testing.simulation.program import play_on_loop
@@ -329,6 +332,26 @@ class LateProposal(ClusterStory):
         return replica is not None and replica.leader is not None and replica.leader.pending is not None
 
 
+def never_say_where_replicas_are(patch: Patch) -> None:
+    """As it was before brokers reported directories: the controller trusts whoever comes back, whatever it has."""
+
+    def assign(self: DirectoryAssignments, topic_id: bytes, partition: int, directory_id: bytes) -> None:
+        """Nobody is told."""
+
+    patch.setattr(DirectoryAssignments, "assign", assign)
+    patch.setattr(leaders, "is_reserved_directory", lambda directory: False)
+
+
+def trust_what_was_made_anew(patch: Patch) -> None:
+    """A replica that is reported on a replaced disk keeps what it was trusted with."""
+    original = directories.Wanted
+
+    def wanted(election: Any, *, isr: Any, directories: Any, emptied: Any) -> Any:
+        return original(election, directories=directories)
+
+    patch.setattr(directories, "Wanted", wanted)
+
+
 class Variant(NamedTuple):
     sabotage: Callable[[Patch], None]
     checker: str  # it has to speak
@@ -356,6 +379,8 @@ VARIANTS = [
     Variant(stamp_the_first_epoch, "LogMatching", only("isolate")),
     Variant(commit_what_diverges, "CommittedPrefix", only("isolate")),
     Variant(serve_what_has_rotted, "NeverServedDamaged", only("rot")),
+    Variant(never_say_where_replicas_are, "Durability", partial(DiskStory, rounds=2, misfortunes=["replace_alone"])),
+    Variant(trust_what_was_made_anew, "Durability", partial(DiskStory, rounds=2, misfortunes=["replace_alone"])),
     Variant(restamp_what_is_old, "ReplicasAreEqual", only("jump", rounds=2)),
 ]
 HEAVY = [

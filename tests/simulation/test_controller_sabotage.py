@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from penstock.controller import alter_partition, brokers, elections
-from penstock.controller.elections import RECOVERED, Completed, Replicas, Rules, Wanted
+from penstock.controller import alter_partition, brokers, directories, elections, leaders
+from penstock.controller.elections import RECOVERED, Completed, Replicas, Rules, Usable, Wanted
 from penstock.controller.view import ClusterView
 from penstock.metadata.index import PartitionIndex
 from penstock.metadata.partition import Partition
@@ -131,6 +131,36 @@ def changes_share_an_epoch(patch: Patch) -> None:
     patch.setattr(Partition, "merge", merge)
 
 
+def the_last_in_sync_stays_though_empty(patch: Patch) -> None:
+    """Without ELR somebody is always in sync, also one that has just made its replica anew."""
+    original = elections.change_of
+
+    def change_of(
+        topic_id: bytes, partition_id: int, partition: Partition, wanted: Wanted, usable: Usable, rules: Rules
+    ) -> PartitionChangeRecord | None:
+        forgetful = wanted if rules.elr else replace(wanted, emptied=())
+        return original(topic_id, partition_id, partition, forgetful, usable, rules)
+
+    patch.setattr("penstock.controller.view.change_of", change_of)
+
+
+def a_new_directory_is_as_good_as_the_old_one(patch: Patch) -> None:
+    """A replica that is reported in another directory is trusted as before, though the one it was in is gone."""
+    original = directories.Wanted
+
+    def wanted(election: Any, *, isr: Replicas, directories: Any, emptied: Any) -> Wanted:
+        return original(election, isr=isr, directories=directories, emptied=())
+
+    patch.setattr(directories, "Wanted", wanted)
+
+
+def unassigned_replicas_are_always_found(patch: Patch) -> None:
+    """What nobody reported is taken to be where it was, though a disk is missing."""
+    original = leaders.is_reserved_directory
+    assert original(bytes(16))
+    patch.setattr(leaders, "is_reserved_directory", lambda directory: False)
+
+
 def nobody_leaves(patch: Patch) -> None:
     """A reassignment ends, and those who should go stay."""
     original = elections.completed_reassignment
@@ -171,6 +201,9 @@ def lose_a_field(patch: Patch) -> None:
 VARIANTS: list[tuple[Callable[[Patch], None], str]] = [
     (elect_the_dead, "LeaderNotFenced"),
     (elect_without_the_directory, "LeaderHasItsDirectory"),
+    (the_last_in_sync_stays_though_empty, "NeverElectAnEmptyReplica"),
+    (a_new_directory_is_as_good_as_the_old_one, "NeverElectAnEmptyReplica"),
+    (unassigned_replicas_are_always_found, "NeverElectAnEmptyReplica"),
     (elect_anybody, "CleanUnlessAllowed"),
     (elect_outside_the_isr, "LeaderInIsr"),
     (crashed_brokers_stay_eligible, "NoStaleIncarnation"),

@@ -90,7 +90,7 @@ def tell(story: Callable[[SimulatedLoop], Coroutine[Any, Any, None]], seed: int)
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, 1, 3])  # in some others it leaves before anybody writes to it again
 def test_producers_see_no_error_and_hear_of_the_successor(seed: int, acks: int) -> None:
     async def story(loop: SimulatedLoop) -> None:
         world, leaving = await cluster(loop, seed, replicas=3)

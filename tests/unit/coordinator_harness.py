@@ -94,7 +94,7 @@ class World:
             clock=self.clock,
             elapsed_ms=self.clock.now_ms,
             wakeups=wakeups,
-            flusher=Flusher(loop, wakeups.run, lambda reason: None),
+            flusher=Flusher(loop, wakeups.run, lambda replica, reason: None),
             lag_max_ms=30_000,
             registered=lambda broker_id: broker_id,
             propose=lambda replica, proposal: None,

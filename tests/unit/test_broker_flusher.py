@@ -46,7 +46,7 @@ class World:
     def __init__(self, loop: SimulatedLoop) -> None:
         self.replica = FakeReplica()
         self.fatal: list[str] = []
-        self.flusher = Flusher(loop, lambda: None, self.fatal.append)
+        self.flusher = Flusher(loop, lambda: None, lambda replica, reason: self.fatal.append(reason))
 
     def append(self) -> None:
         self.replica.log.end += 1

@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 
 from penstock.controller.configs import ConfigOperation
+from penstock.metadata.features import METADATA_4_3_IV0
 from penstock.metadata.image import ResourceType
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages import alter_configs as legacy
 from penstock.protocol.messages import incremental_alter_configs as incremental
+from penstock.protocol.messages.metadata_records import FeatureLevelRecord
 from penstock.testing.simulation.controller_world import World
 
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation
@@ -231,3 +233,10 @@ def test_the_older_request_replaces_all(world: World) -> None:
     assert replace(world, TOPIC, {"segment.ms": "x"}) == ErrorCode.INVALID_CONFIG
     assert replace(world, TOPIC, {}) == 0
     assert world.image.configs == World(brokers=0).image.configs
+
+
+def test_log_directories_are_cordoned_from_4_3_on() -> None:
+    world = World(brokers=1)
+    assert world.set_broker_config("1", "cordoned.log.dirs", "/a") == ErrorCode.NONE
+    world.commit([FeatureLevelRecord(name="metadata.version", feature_level=METADATA_4_3_IV0 - 1)])
+    assert world.set_broker_config("1", "cordoned.log.dirs", "/b") == ErrorCode.INVALID_CONFIG

@@ -24,7 +24,8 @@ from penstock.broker.replica import Replica, Surroundings
 from penstock.broker.throttle import ReplicationThrottles
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import ResourceType
-from penstock.metadata.partition import Partition
+from penstock.metadata.partition import LOST_DIRECTORY, Partition, is_reserved_directory
+from penstock.metadata.topics import Topic
 from penstock.model.errors import KafkaError
 from penstock.model.ids import TopicPartition, Uuid
 from penstock.settings.topic import TopicSettings
@@ -177,21 +178,58 @@ class Assignment:
             if node.settings.node_id not in partition.replicas:
                 if replica is not None and self._is_registered:
                     self._let_go(replica)
+                node.storage.forget_offline(TopicPartition(name, index))
                 continue
             if replica is None:
+                if node.storage.is_offline(TopicPartition(name, index), topic.topic_id):
+                    continue
                 opened += 1
                 if opened > at_most:
                     continue
-                try:
-                    replica = node.storage.open_replica(TopicPartition(name, index), topic.topic_id, settings)
-                except KafkaError as error:
-                    if not self._is_loaded:
-                        raise
-                    self._try_again_later(name, error)
+                replica = self._open(topic, index, partition, settings)
+                if replica is None:
                     continue
             if self._is_registered:
                 self._take_part(replica, partition)
         return opened
+
+    def _open(self, topic: Topic, index: int, partition: Partition, settings: TopicSettings) -> Replica | None:
+        """None if it cannot be opened now, or not before the next start. Where the metadata does not know, or no longer
+        knows, in which directory the replica is, the controller is told."""
+        storage = self._node.storage
+        place = TopicPartition(topic.name, index)
+        assigned = partition.directory_of(self._node.settings.node_id)
+        # A partition without a directory is new, unless this is the start: then it may be older than the failure.
+        is_assigned = not is_reserved_directory(assigned)
+        if storage.may_be_offline(place, assigned) and (is_assigned or not self._is_loaded):
+            logger.error("%s is not in any directory that is online: it is offline", place)
+            storage.set_offline(place, topic.topic_id)
+            if not is_assigned and assigned != LOST_DIRECTORY:
+                self._node.directory_assignments.assign(topic.topic_id, index, LOST_DIRECTORY)
+            return None
+        try:
+            replica = storage.open_replica(place, topic.topic_id, settings, assigned)
+        except KafkaError as error:
+            if storage.is_offline(place, topic.topic_id):
+                logger.error("%s: it is offline", error.message)
+            elif self._is_loaded:
+                self._try_again_later(topic.name, error)
+            else:
+                raise
+            return None
+        directory_id = storage.directory_id_of(replica)
+        if directory_id != assigned:
+            if is_assigned:
+                logger.warning(
+                    "%s is in %s, and not where the metadata has it", place, storage.directory_of(replica.log).path
+                )
+            self._node.directory_assignments.assign(topic.topic_id, index, directory_id)
+        return replica
+
+    def failed(self, replica: Replica) -> None:
+        """Its log directory is offline."""
+        self.fetchers.forget(replica)
+        self._node.coordinators.replica_changed(replica)
 
     def _take_part(self, replica: Replica, partition: Partition) -> None:
         """Lead or follow, as the metadata says."""

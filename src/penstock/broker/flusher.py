@@ -3,7 +3,8 @@
 What is appended while a flush runs is covered by the next one, so the number of fdatasync calls adapts itself to the
 disk: the slower it is, the more acknowledgements one call pays for.
 
-A flush that fails ends the node, with one exception: a full disk, which is found before anything was entrusted to it.
+After a flush that fails nobody can say what is on the disk: the log directory goes offline, and the node ends if it
+cannot do without that one. A full disk is different: it is found before anything was entrusted to it.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ class _Flush:
 @owned_by_loop()
 class Flusher:
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, after: Callable[[], None], fatal: Callable[[str], None]
+        self, loop: asyncio.AbstractEventLoop, after: Callable[[], None], failed: Callable[[Replica, str], None]
     ) -> None:
-        """`after` runs when acknowledgements have been released; `fatal` if the disk cannot be trusted any more."""
+        """`after` runs when acknowledgements have been released; `failed` if a disk cannot be trusted any more."""
         self._loop = loop
         self._after = after
-        self._fatal = fatal
+        self._failed = failed
         self._running: dict[Replica, _Flush] = {}
         self._is_closing = False
 
@@ -87,7 +88,10 @@ class Flusher:
         elif error is not None:
             del self._running[replica]
             # After a failed fsync nobody can say what is on the disk; the only safe state is the one found at a start.
-            self._fatal(f"cannot flush {replica.topic_partition}: {error}")
+            self._failed(replica, f"cannot flush {replica.topic_partition}: {error}")
+            if replica.is_offline:
+                _finish(flush.waiters + flush.waiters_of_next)
+                return
             for waiter in flush.waiters + flush.waiters_of_next:
                 if not waiter.done():
                     waiter.set_exception(error)

@@ -9,13 +9,16 @@ formatted or will be.
 Directories that are added later are formatted on the next start. The other way round is refused: if the directory of
 the metadata log is empty and others are not, the cluster's metadata is lost, and an empty cluster in its place would
 take the others' logs for strays.
+
+A directory other than the metadata log's that cannot be read or formatted, or that belongs to another node or cluster,
+is left out: it is offline, and the node does without it.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.io.files import FileSystem, write_file_atomically
 from penstock.log.meta_properties import (
@@ -39,8 +42,10 @@ class NodeIdentity:
 
     cluster_id: str
     node_id: int
-    # The id of each log directory, by its path; the metadata directory is among them.
+    # The id of each log directory that can be used, by its path; the metadata directory is among them.
     directories: Mapping[str, Uuid]
+    # Why the others cannot, by their paths.
+    offline: Mapping[str, str] = field(default_factory=dict)
 
 
 def format_or_load(
@@ -49,18 +54,27 @@ def format_or_load(
     new_id: Callable[[], Uuid],
     now_ms: int,
     cluster_id: str | None = None,
+    unusable: Mapping[str, str] | None = None,
 ) -> NodeIdentity:
     """The identity in this node's directories, after formatting those that have none.
 
-    `cluster_id`: the one to use for a new node, and to insist on for others; None to take what comes.
+    `cluster_id`: the one to use for a new node, and to insist on for others; None to take what comes. `unusable`:
+    directories that are offline already, and why.
     """
     metadata_directory = settings.metadata_directory
     paths = list(dict.fromkeys([metadata_directory, *settings.log_directories]))
-    try:
-        found = {path: read_meta_properties(files, path) for path in paths}
-    except MalformedMetaProperties as error:
-        raise _refusal(str(error)) from error
+    offline = dict(unusable or {})
+    found: dict[str, MetaProperties | None] = {}
+    for path in paths:
+        if path not in offline:
+            try:
+                found[path] = read_meta_properties(files, path)
+            except (OSError, MalformedMetaProperties) as error:
+                if path == metadata_directory:
+                    raise _refusal(str(error)) from error
+                offline[path] = str(error)
     formatted = {path: meta for path, meta in found.items() if meta is not None}
+    _leave_out_strangers(formatted, offline, metadata_directory)
     _check(formatted, settings.node_id, cluster_id)
     if formatted and metadata_directory not in formatted:
         raise _refusal(
@@ -70,18 +84,41 @@ def format_or_load(
     known = next((meta.cluster_id for meta in formatted.values()), None)
     chosen = known or cluster_id or uuid_text(new_id())
     for path in paths:
-        if path not in formatted:
-            make_directories_durably(files, path)
-            meta = MetaProperties(chosen, settings.node_id, new_id())
+        if path in offline:
+            continue
+        try:
+            if path not in formatted:
+                formatted[path] = _format(
+                    files, settings, path, MetaProperties(chosen, settings.node_id, new_id()), now_ms
+                )
+            else:
+                # Its name may come from a start that was killed just before it was durable.
+                files.sync_directory(path)
+        except OSError as error:
             if path == metadata_directory:
-                _write_bootstrap(files, settings, first_quorum(settings, meta.directory_id), now_ms)
-            write_meta_properties(files, path, meta)
-            formatted[path] = meta
-        else:
-            # Its name may come from a start that was killed just before it was durable.
-            files.sync_directory(path)
-    directories = {path: formatted[path].directory_id for path in paths}
-    return NodeIdentity(chosen, settings.node_id, directories)
+                raise
+            offline[path] = str(error)
+    directories = {path: formatted[path].directory_id for path in paths if path not in offline}
+    return NodeIdentity(chosen, settings.node_id, directories, offline)
+
+
+def _format(files: FileSystem, settings: NodeSettings, path: str, meta: MetaProperties, now_ms: int) -> MetaProperties:
+    make_directories_durably(files, path)
+    if path == settings.metadata_directory:
+        _write_bootstrap(files, settings, first_quorum(settings, meta.directory_id), now_ms)
+    write_meta_properties(files, path, meta)
+    return meta
+
+
+def _leave_out_strangers(
+    formatted: dict[str, MetaProperties], offline: dict[str, str], metadata_directory: str
+) -> None:
+    """Directories of another node or cluster than the metadata directory's: a disk in the wrong place, most likely."""
+    own = formatted.get(metadata_directory)
+    for path, meta in list(formatted.items()):
+        if own is not None and (meta.node_id, meta.cluster_id) != (own.node_id, own.cluster_id):
+            offline[path] = f"{path} belongs to node {meta.node_id} of cluster {meta.cluster_id}"
+            del formatted[path]
 
 
 def make_directories_durably(files: FileSystem, path: str) -> None:

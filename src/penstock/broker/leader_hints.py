@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.endpoints import reachable_at
 from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ids import TopicPartition
 
 if TYPE_CHECKING:
     from penstock.broker.connection import Connection
@@ -42,7 +43,10 @@ def current_leader(node: Node, connection: Connection, topic: str, index: int) -
 
 
 def not_here(node: Node, topic: str, index: int) -> KafkaError:
-    """What a request for a partition gets that this broker does not hold."""
-    if node.image.topics.partition(topic, index) is None:
+    """What a request for a partition gets that this broker does not hold, or holds in a directory that is offline."""
+    found = node.image.topics.by_name(topic)
+    if found is None or index not in found.partitions:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if node.storage.is_offline(TopicPartition(topic, index), found.topic_id):
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{index} is in a log directory that is offline")
     return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)

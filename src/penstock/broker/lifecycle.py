@@ -1,7 +1,7 @@
 """The life of this broker in the cluster: it registers, is unfenced, is heard of, and takes its leave.
 
     register         with the controller, fenced; the registration's offset is the broker's epoch
-    catch up         replay the metadata up to that registration, open the logs it assigns
+    catch up         replay the metadata up to that registration, open the logs it assigns, tell where they are
     unfenced         heartbeats ask for it; then clients are served
     heartbeats       every `broker.heartbeat.interval.ms`, on a connection of their own, and at once when that is lost,
                      so that the controller need not wait long to tell a broker that died from one that reconnects
@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.broker.controller_channel import ControllerChannel, Done
 from penstock.broker.peers import PeerFailed
-from penstock.metadata.features import SUPPORTED_FEATURES
+from penstock.metadata.features import METADATA_4_3_IV0, SUPPORTED_FEATURES
 from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ids import Uuid
 from penstock.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from penstock.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
@@ -73,6 +74,12 @@ class BrokerLifecycle:
         self._alive_until = 0.0
         self._unanswered_at = 0.0
         self._wants_to_go = False
+        # Until the controller knows where this broker's replicas are.
+        self._wants_to_stay_fenced = True
+        # Log directories that have failed since the registration, and whether the controller has been told.
+        self._failed_directories: dict[Uuid, bool] = {}
+        self._reporting: list[Uuid] = []
+        self._told_cordoned: list[Uuid] | None = None
         self._is_closed = False
 
     # -- start ------------------------------------------------------------------------------------------------------
@@ -105,7 +112,7 @@ class BrokerLifecycle:
                 for name, levels in SUPPORTED_FEATURES.items()
             ],
             rack=node.settings.broker_rack or None,
-            log_dirs=[node.identity.directories[path] for path in node.settings.log_directories],
+            log_dirs=node.storage.log_directories.online_ids,
             previous_broker_epoch=self._previous_broker_epoch,
         )
         future: asyncio.Future[BrokerRegistrationResponse | PeerFailed] = self._loop.create_future()
@@ -120,7 +127,16 @@ class BrokerLifecycle:
         return None
 
     async def unfence(self) -> None:
-        """Returns when the broker may be used, after which it is heard of regularly."""
+        """Returns when the broker may be used, after which it is heard of regularly.
+
+        First the controller must know in which directories the replicas are. Otherwise it might elect one that has
+        just been made anew, on the merits of what was on a disk that was replaced.
+        """
+        assignments = self._node.directory_assignments
+        if assignments.has_pending:
+            self._beat_now()
+            await assignments.all_acknowledged()
+        self._wants_to_stay_fenced = False
         self._beat_now()
         await self._unfenced
 
@@ -176,11 +192,21 @@ class BrokerLifecycle:
             return
         self._is_beating = True
         node = self._node
+        # What is in a failed directory must be known before its failure is, or nobody would move it.
+        self._reporting = [
+            directory_id
+            for directory_id, is_known in self._failed_directories.items()
+            if not is_known and not node.directory_assignments.is_pending(directory_id)
+        ]
+        self._told_cordoned = cordoned = self._cordoned()
         request = BrokerHeartbeatRequest(
             broker_id=node.settings.node_id,
             broker_epoch=node.broker_epoch,
             current_metadata_offset=node.image.offset,
+            want_fence=self._wants_to_stay_fenced,
             want_shut_down=self._wants_to_go,
+            offline_log_dirs=self._reporting,
+            cordoned_log_dirs=cordoned,
         )
         self._beaten_at = self._lease_time()
         timeout = node.settings.broker_session_timeout_ms / 2000
@@ -204,7 +230,35 @@ class BrokerLifecycle:
         else:
             self._heard(outcome)
 
+    def _cordoned(self) -> list[Uuid] | None:
+        """None while the metadata has no place for it."""
+        node = self._node
+        if node.image.metadata_version < METADATA_4_3_IV0:
+            return None
+        return node.storage.log_directories.cordoned_ids(node.settings.cordoned_log_dirs)
+
+    def settings_changed(self) -> None:
+        """Other directories may be cordoned."""
+        if self._caught_up.done() and self._cordoned() != self._told_cordoned:
+            self._beat_now()
+
+    def directory_failed(self, directory_id: Uuid, path: str) -> None:
+        """A log directory is offline: the controller must move what it holds, or this broker has to stop."""
+        if self._is_closed:
+            return
+        self._failed_directories[directory_id] = False
+        seconds = self._node.settings.log_dir_failure_timeout_ms / 1000
+        self._loop.call_later(seconds, self._failure_must_be_known, directory_id, path)
+        self._beat_now()
+
+    def _failure_must_be_known(self, directory_id: Uuid, path: str) -> None:
+        if not self._is_closed and not self._failed_directories[directory_id]:
+            self._node.fail(
+                f"the controller could not be told within log.dir.failure.timeout.ms that {path} is offline"
+            )
+
     def _heard(self, answer: BrokerHeartbeatResponse) -> None:
+        self._failed_directories.update(dict.fromkeys(self._reporting, True))
         if not answer.is_fenced:
             settings = self._node.settings
             lease_ms = min(settings.broker_session_timeout_ms, settings.penstock_broker_refused_ms)
@@ -212,7 +266,7 @@ class BrokerLifecycle:
         if self._wants_to_go and answer.should_shut_down:
             _resolve(self._may_go)
             self._beat_in(self._interval_s)
-        elif self._wants_to_go or answer.is_fenced:
+        elif self._wants_to_go or answer.is_fenced or not all(self._failed_directories.values()):
             self._beat_in(IMPATIENT_S)
         else:
             self._beat_in(self._interval_s)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Mapping
 
 from penstock.broker import apis, controller_apis
 from penstock.broker.assignment import Assignment
@@ -21,6 +22,7 @@ from penstock.broker.controller_presence import ControllerPresence
 from penstock.broker.controller_upkeep import ControllerUpkeep
 from penstock.broker.coordinators.coordinators import Coordinators
 from penstock.broker.departed import DepartedBrokers
+from penstock.broker.directory_assignments import DirectoryAssignments
 from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.flusher import Flusher
 from penstock.broker.formatting import NodeIdentity, format_or_load, needs_cluster_id
@@ -78,7 +80,10 @@ class Node:
         processes: Processes,
         neighbours: Neighbours | None = None,
         authorizer: Authorizer | None = None,
+        unusable_directories: Mapping[str, str] | None = None,
     ) -> None:
+        """`unusable_directories`: log directories that are known to be of no use, and why."""
+        self._unusable_directories = unusable_directories or {}
         self.static_settings = settings
         self.settings = settings
         self.loop = loop
@@ -116,8 +121,9 @@ class Node:
         self.router = Router(self, apis.BROKER_APIS)
         self.replicas = Replicas()
         self.assignment = Assignment(self)
+        self.directory_assignments = DirectoryAssignments(self)
         self.repairs = Repairs(self)
-        self.flusher = Flusher(loop, self.wakeups.run, self.fail)
+        self.flusher = Flusher(loop, self.wakeups.run, lambda replica, why: self.storage.flush_failed(replica, why))
         self.searches = Searches(loop)
         self.fetch_sessions = FetchSessions(
             settings.max_incremental_fetch_session_cache_slots, self._new_fetch_session_id
@@ -176,8 +182,13 @@ class Node:
         return self.settings.node_id
 
     def offline_replicas(self, partition: Partition) -> list[int]:
+        """Those of brokers that are not there, and those in directories that are not."""
         brokers = self.image.brokers
-        return [replica for replica in partition.replicas if replica not in brokers or brokers[replica].fenced]
+        return [
+            replica
+            for replica, directory in zip(partition.replicas, partition.directories, strict=True)
+            if replica not in brokers or brokers[replica].fenced or not brokers[replica].has_online(directory)
+        ]
 
     def auto_create_topics(self, request: CreateTopicsRequest) -> None:
         """Ask for topics that somebody wants to use; nobody waits for the answer."""
@@ -219,7 +230,9 @@ class Node:
         cluster_id = self.settings.penstock_cluster_id or None
         if cluster_id is None and needs_cluster_id(self.files, self.settings):
             cluster_id = await self._ask_cluster_id()
-        self.identity = format_or_load(self.files, self.settings, self._new_id, self.clock.now_ms(), cluster_id)
+        self.identity = format_or_load(
+            self.files, self.settings, self._new_id, self.clock.now_ms(), cluster_id, self._unusable_directories
+        )
         self._announce()
         await self.listeners.open_controllers()
         self.quorum = MetadataQuorum(
@@ -275,7 +288,7 @@ class Node:
                     return answer.cluster_id
 
     async def _start_broker(self) -> None:
-        self.storage = Storage(self, self.settings.log_directories)
+        self.storage = Storage(self)
         await self.listeners.open_brokers()
         if not self.is_alone:
             await self._leader_known.wait()
@@ -305,6 +318,7 @@ class Node:
         self.neighbourhood.look_around(self.image)
         if any(resource.type == ResourceType.BROKER for resource in delta.changed_configs):
             self._apply_dynamic_settings()
+            self.lifecycle.settings_changed()
         if self.settings.is_broker:
             self.departed.committed(delta, self.image)
             self.assignment.committed(delta)
@@ -372,6 +386,7 @@ class Node:
         if self.settings.is_broker:
             self.coordinators.close()
             self.assignment.close()
+            self.directory_assignments.close()
             await self.storage.close(self.broker_epoch)
         await self._leave_quorum()
         self.controller_upkeep.close()

@@ -12,6 +12,7 @@ import gc
 import logging
 import resource
 import signal
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from penstock import __version__
@@ -43,16 +44,28 @@ def run(settings: NodeSettings) -> None:
     raise_file_limit()
     files = RealFileSystem()
     with contextlib.ExitStack() as locks:
-        for path in sorted({*settings.log_directories, settings.metadata_directory}):
-            files.make_directories(path)
-            locks.enter_context(DirectoryLock(path))
+        unusable = _lock_directories(settings, files, locks)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            reason = runner.run(_serve(settings, files))
+            reason = runner.run(_serve(settings, files, unusable))
     if reason is not None:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
 
 
-async def _serve(settings: NodeSettings, files: FileSystem) -> str | None:
+def _lock_directories(settings: NodeSettings, files: FileSystem, locks: contextlib.ExitStack) -> dict[str, str]:
+    """The directories the node has to do without, and why. It cannot do without the metadata log's."""
+    unusable: dict[str, str] = {}
+    for path in sorted({*settings.log_directories, settings.metadata_directory}):
+        try:
+            files.make_directories(path)
+            locks.enter_context(DirectoryLock(path))
+        except OSError as error:
+            if path == settings.metadata_directory:
+                raise
+            unusable[path] = str(error)
+    return unusable
+
+
+async def _serve(settings: NodeSettings, files: FileSystem, unusable_directories: Mapping[str, str]) -> str | None:
     """None after a clean stop, else why the node gave up."""
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(WORKER_THREADS, "penstock-worker", threads.begin_worker))
@@ -64,6 +77,7 @@ async def _serve(settings: NodeSettings, files: FileSystem) -> str | None:
         randomness=RealRandomness(),
         processes=RealProcesses(),
         neighbours=RealNeighbours(),
+        unusable_directories=unusable_directories,
     )
     asked_to_stop: asyncio.Future[None] = loop.create_future()
 

@@ -224,13 +224,13 @@ class Replica:
         self._stop_leading()
         return True
 
-    def _stop_leading(self) -> None:
+    def _stop_leading(self, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
         leader, self.leader = self.leader, None
         self._note_plainness()
         if leader is not None:
             self._led_messages += self.log.log_end_offset - self._led_from
             for waiter in leader.take_all():
-                waiter(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                waiter(code)
         self._tell_deletes()
         self._tell_watchers()
         self.wake_all()
@@ -239,6 +239,11 @@ class Replica:
         """The topic is gone: no more appends; producers and fetches that wait find out."""
         self.is_offline = True
         self._stop_leading()
+
+    def fail(self) -> None:
+        """Its log directory is offline: as if the replica were gone, and whoever waits is told why."""
+        self.is_offline = True
+        self._stop_leading(ErrorCode.KAFKA_STORAGE_ERROR)
 
     @property
     def high_watermark(self) -> int:

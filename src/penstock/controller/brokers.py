@@ -15,7 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from penstock.controller.leaders import batch_of, when_back, when_gone, when_replaced, when_unregistered
+from penstock.controller.leaders import (
+    batch_of,
+    when_back,
+    when_directories_lost,
+    when_gone,
+    when_replaced,
+    when_unregistered,
+)
 from penstock.controller.result import Result, Unfinished
 from penstock.controller.view import ClusterView
 from penstock.metadata.cluster import BrokerRegistration
@@ -83,9 +90,10 @@ class BrokerHandlers:
     def _replaced(
         self, request: BrokerRegistrationRequest, existing: BrokerRegistration | None
     ) -> Iterator[PartitionChangeRecord]:
-        """Whatever the previous incarnation led, it leads no more."""
+        """Whatever the previous incarnation led, it leads no more. The same one may have lost directories meanwhile."""
         if existing is not None and existing.incarnation_id == request.incarnation_id:
-            return iter(())
+            lost = set(existing.directories) - set(request.log_dirs)
+            return when_directories_lost(self._view, request.broker_id, lost) if lost else iter(())
         clean = existing is not None and existing.epoch == request.previous_broker_epoch
         return when_replaced(self._view, request.broker_id, clean=clean, directories=request.log_dirs)
 

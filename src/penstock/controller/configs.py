@@ -16,6 +16,7 @@ from penstock.controller.eligible import check_change, records_after_change
 from penstock.controller.names import check_topic_name
 from penstock.controller.result import Result
 from penstock.controller.view import MIN_INSYNC_REPLICAS, ClusterView
+from penstock.metadata.features import METADATA_4_3_IV0
 from penstock.metadata.image import ConfigResource, ResourceType
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.declaration import Message
@@ -26,6 +27,7 @@ from penstock.settings.client_metrics import check_client_metrics
 from penstock.settings.definition import Scope, Setting, Type
 from penstock.settings.group_config import GROUP_SETTINGS, GroupConfig
 from penstock.settings.known import UNUSED_DYNAMIC, known_to_kafka, missing_protection
+from penstock.settings.logs import CORDONED_LOG_DIRS
 from penstock.settings.node import BROKER_SETTINGS, NodeSettings, check_groups
 from penstock.settings.topic import TOPIC_SETTINGS, TopicSettings
 
@@ -178,6 +180,11 @@ class ConfigHandlers:
         for name, value in changes.items():
             if name == MIN_INSYNC_REPLICAS and self._view.elr:
                 check_change(resource, value)
+            if name == CORDONED_LOG_DIRS and self._image.metadata_version < METADATA_4_3_IV0:
+                raise KafkaError(
+                    ErrorCode.INVALID_CONFIG,
+                    f"The {name} configuration value cannot be set because it requires metadata.version >= 4.3-IV0",
+                )
             if value is None:
                 result.pop(name, None)
             elif len(value.encode()) > MAX_VALUE_LENGTH:

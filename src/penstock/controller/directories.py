@@ -2,6 +2,10 @@
 
 The controller needs to know it to tell which replicas a broken disk takes away, and whether a broker that comes back
 has come back with what it had.
+
+A directory that a broker no longer has may come back with the next start, so its replicas keep it as long as nothing
+else is said: they cannot lead meanwhile. A report that such a replica is in another directory says that the broker has
+made it anew there, on a replaced disk, and that it is empty.
 """
 
 from __future__ import annotations
@@ -66,11 +70,11 @@ def _assign(
     broker_id = broker.broker_id
     if broker_id not in partition.replicas:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    former = partition.directory_of(broker_id)
+    began_anew = directory != former and not broker.has_online(former)
     isr = partition.isr
-    if not broker.has_online(directory):
+    if began_anew or not broker.has_online(directory):
         isr = tuple(member for member in isr if member != broker_id)
-    # A replica that leaves a directory the broker no longer has begins again from nothing.
-    began_anew = not broker.has_online(partition.directory_of(broker_id)) and broker_id not in isr
     wanted = Wanted(
         view.election(topic, partition),
         isr=isr,

@@ -16,7 +16,9 @@ in-sync replicas, another set of replicas) and gives the record that says what *
 
 **Eligible leader replicas** are kept while fewer than `min.insync.replicas` replicas are in sync: they are those that
 left since, except the ones that may have lost records (they crashed, or came back with another directory). With them
-the in-sync replicas may be none at all. Without the feature the last in-sync replica stays one, dead or not.
+the in-sync replicas may be none at all. Without the feature the last in-sync replica stays one, dead or not, unless it
+has lost all it had: in sync with nothing, it would lead cleanly, and the others would cut their logs to nothing. So it
+leaves, nobody is in sync, and only an unclean election finds a leader.
 
 **Epochs.** Every change has a partition epoch. The leader epoch goes up when the record names a leader, which it does
 when the leader changes and also when a replica is taken away, so that a removed replica's old fetches are fenced. A
@@ -114,7 +116,7 @@ def change_of(
     elif not set(replicas) >= set(partition.replicas):
         record.leader = leader
         changed = True
-    if isr != partition.isr and (isr or rules.elr):
+    if isr != partition.isr and (isr or rules.elr or wanted.emptied):
         record.isr = list(isr)
         changed = True
     if elr != partition.elr:

@@ -6,13 +6,12 @@ found once it is replayed, so that calling it again goes on where it stopped.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice
 
 from penstock.controller.elections import Election, Wanted
 from penstock.controller.result import MAX_CHANGES_PER_BATCH
 from penstock.controller.view import ClusterView
-from penstock.metadata.cluster import default_directory
 from penstock.metadata.index import PartitionKey
 from penstock.metadata.partition import is_reserved_directory
 from penstock.model.ids import Uuid
@@ -43,52 +42,44 @@ def when_gone(view: ClusterView, broker_id: int, keys: Collection[PartitionKey] 
             yield change
 
 
+def when_directories_lost(view: ClusterView, broker_id: int, lost: Collection[Uuid]) -> Changes:
+    """For a broker that lives on without some of its directories."""
+    keys = [key for key in view.index.in_sync(broker_id) if view.find(key)[1].directory_of(broker_id) in lost]
+    return when_gone(view, broker_id, keys)
+
+
 def when_replaced(view: ClusterView, broker_id: int, *, clean: bool, directories: Sequence[Uuid]) -> Changes:
     """For a broker whose last incarnation ended, cleanly or not, and whose next has these directories.
 
     After a crash it may have lost what it wrote last, so that others are to be preferred even where all it had is
-    there. What it kept in a directory it no longer has is gone for good.
+    there. A replica whose directory is missing cannot lead, and keeps what it is trusted with: the directory may come
+    back. Where nobody has said in which directory a replica was, and one is missing, it may have been that one. The
+    broker may then make it anew elsewhere without anybody noticing, so it is trusted with nothing.
     """
-    yield from _emptied(view, broker_id, directories)
     usable = view.usable_but(broker_id)
-    in_sync, eligible = view.index.in_sync(broker_id), view.index.eligible(broker_id)
-    for topic_id, partition_id in in_sync if clean else chain(in_sync, eligible):
-        topic = view.image.topics.ids[topic_id]
-        partition = topic.partitions[partition_id]
-        if _is_lost(partition.directory_of(broker_id), directories):
-            continue
+    existing = view.image.brokers.get(broker_id)
+    all_there = existing is not None and set(existing.directories) <= set(directories)
+    keys: Iterable[PartitionKey] = view.index.in_sync(broker_id)
+    if not clean or not all_there:
+        keys = chain(keys, view.index.eligible(broker_id))
+    if not all_there:
+        keys = chain(keys, _led_last(view, broker_id))
+    for key in keys:
+        topic, partition = view.find(key)
+        doubtful = not all_there and is_reserved_directory(partition.directory_of(broker_id))
         wanted = Wanted(
-            view.election(topic, partition),
+            view.election(topic, partition, gone=broker_id if doubtful else None),
             isr=tuple(member for member in partition.isr if member != broker_id),
             crashed=() if clean else (broker_id,),
+            emptied=(broker_id,) if doubtful else (),
         )
-        change = view.change(topic, partition_id, wanted, usable)
+        change = view.change(topic, key[1], wanted, usable)
         if change is not None:
             yield change
 
 
-def _emptied(view: ClusterView, broker_id: int, directories: Sequence[Uuid]) -> Changes:
-    """Replicas that were in a directory that is gone begin again, in whichever the broker has now.
-
-    This walks over all partitions there are, once a disk is replaced.
-    """
-    existing = view.image.brokers.get(broker_id)
-    if existing is not None and set(existing.directories) <= set(directories):
-        return
-    usable = view.usable_but(broker_id)
-    for topic in view.image.topics:
-        for partition_id, partition in topic.partitions.items():
-            if broker_id not in partition.replicas or not _is_lost(partition.directory_of(broker_id), directories):
-                continue
-            wanted = Wanted(
-                view.election(topic, partition, gone=broker_id),
-                isr=tuple(member for member in partition.isr if member != broker_id),
-                emptied=(broker_id,),
-                directories={broker_id: default_directory(directories)},
-            )
-            change = view.change(topic, partition_id, wanted, usable)
-            if change is not None:
-                yield change
+def _led_last(view: ClusterView, broker_id: int) -> Iterator[PartitionKey]:
+    return (key for key in view.index.leaderless if broker_id in view.find(key)[1].last_known_elr)
 
 
 def when_unregistered(view: ClusterView, broker_id: int) -> Changes:
@@ -102,10 +93,6 @@ def when_unregistered(view: ClusterView, broker_id: int) -> Changes:
         change = view.change(topic, partition_id, wanted, usable)
         if change is not None:
             yield change
-
-
-def _is_lost(directory: Uuid, directories: Collection[Uuid]) -> bool:
-    return not is_reserved_directory(directory) and directory not in directories
 
 
 def when_back(view: ClusterView, broker_id: int) -> Changes:

@@ -22,7 +22,7 @@ from enum import Enum
 
 from penstock.controller.brokers import BrokerHandlers
 from penstock.controller.heartbeats import Heartbeats
-from penstock.controller.leaders import batch_of, when_gone
+from penstock.controller.leaders import batch_of, when_directories_lost, when_gone
 from penstock.controller.result import Result, Unfinished
 from penstock.controller.view import ClusterView
 from penstock.metadata.cluster import BrokerRegistration
@@ -141,12 +141,7 @@ class LifecycleHandlers:
 
     def _directories_lost(self, broker: BrokerRegistration, lost: Collection[Uuid]) -> Unfinished:
         """Replicas on a broken disk are gone, though the broker lives. Then the heartbeat is looked at again."""
-        keys = [
-            key
-            for key in self._view.index.in_sync(broker.broker_id)
-            if self._view.find(key)[1].directory_of(broker.broker_id) in lost
-        ]
-        records, is_last = batch_of(when_gone(self._view, broker.broker_id, keys))
+        records, is_last = batch_of(when_directories_lost(self._view, broker.broker_id, lost))
         if is_last:
             remaining = [directory for directory in broker.directories if directory not in lost]
             records.append(

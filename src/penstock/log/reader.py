@@ -43,6 +43,7 @@ DECOMPRESSED_BYTES_MAX = 100 * 1024 * 1024
         "offset_for_timestamp",
         "offset_of_max_timestamp",
         "_search",
+        "_described",
         "_storage_error",
     ),
     shared=("_cut_during_flush", "_epochs_changed"),  # by `flush`
@@ -161,7 +162,7 @@ class ReadableLog:
             self.on_corruption()
             raise
         except OSError as error:
-            raise self._storage_error("cannot be read", error) from error
+            raise self._described("cannot be read", error) from error
         except CorruptIndex as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
@@ -176,7 +177,7 @@ class ReadableLog:
             self.on_corruption()
             raise
         except OSError as error:
-            raise self._storage_error("cannot be read", error) from error
+            raise self._described("cannot be read", error) from error
         except CorruptIndex as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
@@ -237,7 +238,7 @@ class ReadableLog:
             self.on_corruption()
             raise
         except OSError as error:
-            raise self._storage_error("cannot be searched", error) from error
+            raise self._described("cannot be searched", error) from error
         except CorruptIndex as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
@@ -248,7 +249,7 @@ class ReadableLog:
         """For a reader of committed data that was given the batches in [start, end)."""
         return self._segments.aborted_transactions(start, end)
 
-    def _storage_error(self, what: str, error: OSError) -> KafkaError:
+    def _described(self, what: str, error: OSError) -> KafkaError:
         logger.error("%s %s: %s", self.directory, what, error)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} {what}: {error}")
 

@@ -99,9 +99,17 @@ class StoredLog(ReadableLog):
         """Segments behind the end of the log whose files have yet to go."""
         self._is_trusted = True
         self._closed = False
+        self.on_io_error: Callable[[OSError], None] = _nobody_counts
+        """Called when something other than a read has failed, on any thread, before the caller gets its KafkaError. Not
+        called once the log is closed: whoever still works on it then finds that its files are gone."""
         self.before_cut: Callable[[int], None] = _nobody_minds
         """Called before everything from an offset on is cut. What is on disk about the log must not say more of it:
         other records will take the place of those that go."""
+
+    def _storage_error(self, what: str, error: OSError) -> KafkaError:
+        if not self._closed:
+            self.on_io_error(error)
+        return self._described(what, error)
 
     # -- what it holds
 
@@ -545,6 +553,10 @@ class StoredLog(ReadableLog):
             self._handles.forget(path)
             self._unsynced.forget(path)
             self._files.remove(path)
+
+
+def _nobody_counts(error: OSError) -> None:
+    """Until somebody says that he does."""
 
 
 def _nobody_minds(offset: int) -> None:

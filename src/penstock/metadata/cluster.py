@@ -30,6 +30,8 @@ class NodeEndpoint(NamedTuple):
 
 def default_directory(directories: Sequence[Uuid]) -> Uuid:
     """Where a new replica goes as far as the controller can tell: with one directory there is no choice."""
+    if not directories:  # a broker from before directories had ids
+        return MIGRATING_DIRECTORY
     return directories[0] if len(directories) == 1 else UNASSIGNED_DIRECTORY
 
 

@@ -17,14 +17,14 @@ alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.win
 authorizer.class.name background.threads client.quota.callback.class config.providers
 connection.failed.authentication.delay.ms connections.max.reauth.ms
 controller.performance.always.log.threshold.ms controller.performance.sample.period.ms
-controller.quota.window.num controller.quota.window.size.seconds controller.socket.timeout.ms cordoned.log.dirs
+controller.quota.window.num controller.quota.window.size.seconds controller.socket.timeout.ms
 create.topic.policy.class.name delete.records.purgatory.purge.interval.requests early.start.listeners
 fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable
 group.consumer.assignor.offload.enable
 group.coordinator.append.linger.ms group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes
 group.coordinator.threads internal.metadata.delete.delay.millis internal.metadata.max.batch.size.in.bytes
 kafka.metrics.polling.interval.secs kafka.metrics.reporters
-log.dir.failure.timeout.ms log.initial.task.delay.ms max.connection.creation.rate metric.reporters
+log.initial.task.delay.ms max.connection.creation.rate metric.reporters
 metrics.num.samples metrics.recording.level metrics.sample.window.ms num.io.threads num.network.threads
 num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads num.replica.fetchers principal.builder.class
 producer.purgatory.purge.interval.requests quota.window.num quota.window.size.seconds

@@ -6,10 +6,32 @@ The defaults of topic settings (`log.retention.ms` and the like) are not repeate
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
-from penstock.settings.definition import Scope, Type, at_least, between, distinct, setting
+from penstock.settings.definition import Scope, Type, at_least, between, distinct, invalid, setting
+
+CORDONED_LOG_DIRS: Final = "cordoned.log.dirs"
+ALL_DIRECTORIES: Final = "*"
+
+
+def check_cordoned(cordoned: Sequence[str], directories: Collection[str]) -> None:
+    """KafkaError unless each names one of these directories, or `*` stands alone for all of them."""
+    shown = f"[{', '.join(cordoned)}]"
+    if ALL_DIRECTORIES in cordoned:
+        if len(cordoned) > 1:
+            raise invalid(CORDONED_LOG_DIRS, shown, "When it is set to *, it must not contain other values.")
+        return
+    unknown = [path for path in cordoned if path not in directories]
+    if unknown:
+        raise invalid(
+            CORDONED_LOG_DIRS,
+            shown,
+            f"Invalid entries in {CORDONED_LOG_DIRS}: [{', '.join(unknown)}]. "
+            "All cordoned log dirs must be entries of log.dirs or log.dir.",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +41,20 @@ class LogSettings:
     )
     log_dirs: tuple[str, ...] = setting(
         Type.LIST, (), distinct(), "The directories logs are kept in, one per disk; log.dir if left out."
+    )
+    cordoned_log_dirs: tuple[str, ...] = setting(
+        Type.LIST,
+        (),
+        distinct(),
+        "Directories of log.dirs or log.dir that get no new replicas; * for all of them. A broker with no other "
+        "directories is left out of new partitions. Needs metadata.version 4.3-IV0.",
+        scope=Scope.CLUSTER_WIDE,
+    )
+    log_dir_failure_timeout_ms: int = setting(
+        Type.LONG,
+        30_000,
+        at_least(1),
+        "A broker that cannot tell the controller for this long that one of its log directories has failed stops.",
     )
     num_partitions: int = setting(
         Type.INT, 1, at_least(1), "Partitions of a topic that is created without saying how many."

@@ -20,7 +20,7 @@ from penstock.settings.definition import Scope, Setting, Type, at_least, attribu
 from penstock.settings.groups import GroupSettings
 from penstock.settings.known import known_to_kafka, missing_protection
 from penstock.settings.listeners import refusal
-from penstock.settings.logs import LogSettings
+from penstock.settings.logs import LogSettings, check_cordoned
 from penstock.settings.network import NetworkSettings
 from penstock.settings.observability import ObservabilitySettings
 from penstock.settings.properties import parse_properties
@@ -133,6 +133,8 @@ def check_node(settings: NodeSettings) -> None:
             raise refusal(f"listener {endpoint} wants {endpoint.security_protocol}; only PLAINTEXT is served so far")
     if not settings.log_directories:
         raise refusal("At least one log directory must be defined via log.dirs or log.dir.")
+    if settings.is_broker:
+        check_cordoned(settings.cordoned_log_dirs, settings.log_directories)
     if 0 < settings.queued_max_request_bytes < settings.socket_request_max_bytes:
         raise refusal("queued.max.request.bytes must be larger or equal to socket.request.max.bytes")
     if settings.max_connections_per_ip == 0 and not settings.connection_overrides:

@@ -308,6 +308,10 @@ class SimulatedDisk:
             node = child
         return bytes(node.durable) if isinstance(node, _Inode) else None
 
+    def peek(self, path: str, size: int, position: int) -> bytes:
+        """What is in a file, for those who only watch: no fault keeps them from looking."""
+        return bytes(self._file(path).content[position : position + size])
+
     def open_paths(self) -> list[str]:
         """Files somebody has open, for tests that look for leaks."""
         return [path for path, node in self._walk(self._root, "") if isinstance(node, _Inode) and node.handles]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.apis.config_resources import refusal_of
+from penstock.broker.apis.config_resources import cordoning_refusal, refusal_of
 from penstock.broker.forwarding import forward
 from penstock.broker.request import Request
 from penstock.controller.controller import Controller
@@ -50,5 +50,8 @@ def handle(node: Node, request: Request, message: AlterConfigsRequest) -> AlterC
     def refusal(error: KafkaError) -> AlterConfigsResponse:
         return AlterConfigsResponse(responses=[refused(resource, error) for resource in message.resources])
 
+    error = cordoning_refusal(node, message.resources)
+    if error is not None:
+        return refusal(error)
     forward(node, request, alter, refusal)
     return None

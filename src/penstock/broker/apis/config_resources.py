@@ -1,11 +1,27 @@
-"""Who may look at the settings of a resource, or change them: topics and groups are asked for each by its own name."""
+"""Who may look at the settings of a resource, or change them: topics and groups are asked for each by its own name.
+
+Only a broker knows its own log directories, so it checks `cordoned.log.dirs` itself before it passes a request on; as
+clients send what concerns one broker to that broker, one entry that is wrong is an error of the whole request.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from penstock.broker.request import Request
 from penstock.metadata.image import ResourceType
 from penstock.model.errors import ErrorCode, KafkaError
+from penstock.protocol.messages import alter_configs as legacy
+from penstock.protocol.messages import incremental_alter_configs as incremental
 from penstock.security.authorizer import CLUSTER, Operation, group_resource, topic_resource
+from penstock.settings.logs import CORDONED_LOG_DIRS, check_cordoned
+from penstock.settings.node import BROKER_SETTINGS
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+_SUBTRACT = 3
 
 
 def refusal_of(request: Request, operation: Operation, kind: int, name: str) -> KafkaError | None:
@@ -16,3 +32,22 @@ def refusal_of(request: Request, operation: Operation, kind: int, name: str) -> 
     else:
         resource, code = CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     return None if request.may(operation, resource) else KafkaError(code)
+
+
+def cordoning_refusal(
+    node: Node, resources: Iterable[incremental.AlterConfigsResource | legacy.AlterConfigsResource]
+) -> KafkaError | None:
+    """Why this broker cannot cordon what it is asked to."""
+    for resource in resources:
+        if resource.resource_type != ResourceType.BROKER or resource.resource_name != str(node.settings.node_id):
+            continue
+        for config in resource.configs:
+            removes = isinstance(config, incremental.AlterableConfig) and config.config_operation == _SUBTRACT
+            if config.name == CORDONED_LOG_DIRS and config.value is not None and not removes:
+                try:
+                    check_cordoned(
+                        BROKER_SETTINGS[CORDONED_LOG_DIRS].parse(config.value), node.settings.log_directories
+                    )
+                except KafkaError as error:
+                    return KafkaError(ErrorCode.INVALID_REQUEST, error.message)
+    return None

@@ -1,10 +1,13 @@
 """DescribeLogDirs: what lies where on disk, and how much room there is.
 
-Versions 1-5: 3 adds an error for the whole, 4 the size of the volume, 5 cordoned directories (there are none).
+Versions 1-5: 3 adds an error for the whole, 4 the size of the volume, 5 cordoned directories.
+
+A directory that is offline is named with KAFKA_STORAGE_ERROR, and nothing else is said about it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from penstock.broker.request import Request
@@ -33,12 +36,23 @@ def handle(node: Node, request: Request, message: DescribeLogDirsRequest) -> Des
     wanted: set[tuple[str, int]] | None = None
     if message.topics is not None:
         wanted = {(topic.topic, index) for topic in message.topics for index in topic.partitions}
-    return DescribeLogDirsResponse(
-        results=[_describe(node, directory, wanted) for directory in node.storage.directories]
-    )
+    cordoned = node.storage.cordoned
+    results = [_describe(node, directory, wanted, cordoned) for directory in node.storage.directories]
+    results += [_offline(path) for path in node.storage.log_directories.offline]
+    return DescribeLogDirsResponse(results=results)
 
 
-def _describe(node: Node, directory: LogDirectory, wanted: set[tuple[str, int]] | None) -> DescribeLogDirsResult:
+def _offline(path: str) -> DescribeLogDirsResult:
+    return DescribeLogDirsResult(log_dir=path, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+def _describe(
+    node: Node, directory: LogDirectory, wanted: set[tuple[str, int]] | None, cordoned: Container[str]
+) -> DescribeLogDirsResult:
+    try:
+        total_bytes, usable_bytes = node.files.total_bytes(directory.path), node.files.free_bytes(directory.path)
+    except OSError:  # the disk is gone, and nobody has written to it since
+        return _offline(directory.path)
     topics: dict[str, DescribeLogDirsTopic] = {}
     for (name, index), log in directory.logs.items():
         if wanted is None or (name, index) in wanted:
@@ -47,6 +61,7 @@ def _describe(node: Node, directory: LogDirectory, wanted: set[tuple[str, int]] 
     return DescribeLogDirsResult(
         log_dir=directory.path,
         topics=list(topics.values()),
-        total_bytes=node.files.total_bytes(directory.path),
-        usable_bytes=node.files.free_bytes(directory.path),
+        total_bytes=total_bytes,
+        usable_bytes=usable_bytes,
+        is_cordoned=directory.path in cordoned,
     )

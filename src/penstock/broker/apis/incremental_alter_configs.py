@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.broker import loggers
-from penstock.broker.apis.config_resources import refusal_of
+from penstock.broker.apis.config_resources import cordoning_refusal, refusal_of
 from penstock.broker.forwarding import forward
 from penstock.broker.request import Request
 from penstock.controller.controller import Controller
@@ -73,6 +73,9 @@ def handle(
     def refusal(error: KafkaError) -> IncrementalAlterConfigsResponse:
         return IncrementalAlterConfigsResponse(responses=[refused(resource, error) for resource in message.resources])
 
+    cordoning = cordoning_refusal(node, message.resources)
+    if cordoning is not None:
+        return refusal(cordoning)
     forward(node, request, alter, refusal)
     return None
 

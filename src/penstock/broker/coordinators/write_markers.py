@@ -13,6 +13,7 @@ from penstock.broker.coordinators.asking import Gathering
 from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS
 from penstock.broker.coordinators.partition import Marker
 from penstock.broker.coordinators.shard import Waiting
+from penstock.broker.leader_hints import not_here
 from penstock.broker.replica import Replica
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
@@ -69,7 +70,9 @@ def write_markers(node: Node, request: WriteTxnMarkersRequest, done: Callable[[W
 def _write(node: Node, topic_partition: TopicPartition, marker: Marker, written: Callable[[ErrorCode], None]) -> None:
     replica = node.replicas.get(*topic_partition)
     if replica is None:
-        written(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        # One on a broken disk has another leader soon; one that is unknown counts as told.
+        is_offline = not_here(node, *topic_partition).code is ErrorCode.KAFKA_STORAGE_ERROR
+        written(ErrorCode.KAFKA_STORAGE_ERROR if is_offline else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     elif marker.producer_id < 0 or marker.producer_epoch < 0:
         written(ErrorCode.UNKNOWN_SERVER_ERROR)  # the end of nobody's transaction; Kafka has no better word for it
     elif topic_partition.topic == CONSUMER_OFFSETS:

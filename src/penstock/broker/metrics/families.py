@@ -165,6 +165,19 @@ DIRECTORY_TOTAL = _declare(
 DIRECTORY_FREE = _declare(
     REPLICAS, "gauge", "penstock_log_directory_free_bytes", "What is left of it for this node.", "directory"
 )
+OFFLINE_DIRECTORIES = _declare(
+    REPLICAS,
+    "gauge",
+    "kafka_log_logmanager_offlinelogdirectorycount",
+    "Log directories of this broker that have failed. Should be 0.",
+)
+DIRECTORY_OFFLINE = _declare(
+    REPLICAS,
+    "gauge",
+    "kafka_log_logmanager_logdirectoryoffline",
+    "1 for a log directory that has failed, 0 for one that works.",
+    "logdirectory",
+)
 
 GROUPS = "Consumer groups and transactions"
 GROUP_LAG = _declare(

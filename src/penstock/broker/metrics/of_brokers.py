@@ -74,10 +74,17 @@ def logs(node: Node) -> Iterator[Collected]:
     free: list[Sample] = []
     total: list[Sample] = []
     for directory in node.storage.directories:
-        total.append(((directory.path,), node.files.total_bytes(directory.path)))
-        free.append(((directory.path,), node.files.free_bytes(directory.path)))
+        try:
+            volume = node.files.total_bytes(directory.path), node.files.free_bytes(directory.path)
+        except OSError:  # the disk is gone; the next write will find out
+            continue
+        total.append(((directory.path,), volume[0]))
+        free.append(((directory.path,), volume[1]))
     yield f.DIRECTORY_TOTAL, total
     yield f.DIRECTORY_FREE, free
+    offline = node.storage.log_directories.offline
+    yield f.OFFLINE_DIRECTORIES, [((), len(offline))]
+    yield f.DIRECTORY_OFFLINE, [((path,), int(path in offline)) for path in node.settings.log_directories]
 
 
 def _by_partition(named: list[Replica], texts: list[str], fact: Callable[[Log], int]) -> Iterator[Sample]:

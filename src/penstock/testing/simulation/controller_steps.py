@@ -11,7 +11,6 @@ from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from penstock.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from penstock.protocol.messages.unregister_broker import UnregisterBrokerRequest
-from penstock.testing.simulation.controller_world import directory
 
 if TYPE_CHECKING:
     from penstock.testing.simulation.controller_story import ControllerStory
@@ -22,8 +21,10 @@ NAMES = ("a", "b", "c")
 Step = Callable[["ControllerStory"], None]
 
 
-def restart(broker_id: int, clean: bool, new_disk: bool, interrupt: bool) -> Step:
-    return lambda story: story.restart(broker_id, clean=clean, new_disk=new_disk, interrupt=interrupt)
+def restart(broker_id: int, clean: bool, new_disk: bool, disk_fails: bool, interrupt: bool) -> Step:
+    return lambda story: story.restart(
+        broker_id, clean=clean, new_disk=new_disk, disk_fails=disk_fails, interrupt=interrupt
+    )
 
 
 def fence(broker_id: int, interrupt: bool) -> Step:
@@ -33,19 +34,23 @@ def fence(broker_id: int, interrupt: bool) -> Step:
 
 
 def unfence(broker_id: int, interrupt: bool) -> Step:
-    return lambda story: story.once(
-        lambda controller: controller.unfence_broker(broker_id, story.epoch(broker_id)), interrupt=interrupt
-    )
+    def step(story: ControllerStory) -> None:
+        story.report(broker_id)
+        story.once(lambda controller: controller.unfence_broker(broker_id, story.epoch(broker_id)), interrupt=interrupt)
+
+    return step
 
 
 def heartbeat(broker_id: int, want_fence: bool, want_shut_down: bool, behind: int, interrupt: bool) -> Step:
     def step(story: ControllerStory) -> None:
+        story.report(broker_id)
         request = BrokerHeartbeatRequest(
             broker_id=broker_id,
             broker_epoch=story.epoch(broker_id),
             current_metadata_offset=story.offset - behind,
             want_fence=want_fence,
             want_shut_down=want_shut_down,
+            offline_log_dirs=sorted(story.disks[broker_id].failed),
         )
         story.once(lambda controller: controller.broker_heartbeat(request, 0), interrupt=interrupt)
 
@@ -54,7 +59,12 @@ def heartbeat(broker_id: int, want_fence: bool, want_shut_down: bool, behind: in
 
 def unregister(broker_id: int) -> Step:
     request = UnregisterBrokerRequest(broker_id=broker_id)
-    return lambda story: story.run(lambda controller: controller.unregister_broker(request)) and None
+
+    def step(story: ControllerStory) -> None:
+        story.disks[broker_id].doubtful = True
+        story.run(lambda controller: controller.unregister_broker(request))
+
+    return step
 
 
 def some_partition(story: ControllerStory, number: int) -> tuple[str, int]:
@@ -68,10 +78,15 @@ def alter(number: int, members: frozenset[int], stale: bool, recovered: bool) ->
     def step(story: ControllerStory) -> None:
         name, partition_id = some_partition(story, number)
         partition = story.partition(name, partition_id)
-        isr = [replica for replica in partition.replicas if replica in members or replica == partition.leader]
-        state = RECOVERED if recovered else partition.leader_recovery_state
         topic_id = story.image.topics.id_of(name)
         assert topic_id is not None
+        isr = [
+            replica
+            for replica in partition.replicas
+            if replica == partition.leader
+            or (replica in members and story.disks[replica].holds((topic_id, partition_id)))
+        ]
+        state = RECOVERED if recovered else partition.leader_recovery_state
         with story.proposing((topic_id, partition_id), frozenset() if stale else frozenset(isr)):
             story.alter(
                 name,
@@ -144,13 +159,13 @@ def minimum(name: str | None, value: int) -> Step:
     return step
 
 
-def locate(number: int, broker_id: int) -> Step:
-    def step(story: ControllerStory) -> None:
-        name, partition_id = some_partition(story, number)
-        where = directory(broker_id, story.disks[broker_id])
-        story.do(story.controller.assign_replicas_to_dirs(story.located(broker_id, name, where, partition_id)))
+def report(broker_id: int) -> Step:
+    return lambda story: story.report(broker_id)
 
-    return step
+
+def fail_disk(broker_id: int) -> Step:
+    """The broker tells of it with its next heartbeat, if it lives until then."""
+    return lambda story: story.fail_disk(broker_id)
 
 
 def take_over(story: ControllerStory) -> None:
@@ -174,7 +189,7 @@ def random_step(random: Random) -> Step:
     everybody = frozenset(range(1, BROKERS + 1))
     replicas = random.sample(range(1, BROKERS + 1), random.randint(1, 3))
     makers: list[tuple[int, Callable[[], Step]]] = [
-        (8, lambda: restart(broker, random.random() < 0.5, rarely(), rarely())),
+        (8, lambda: restart(broker, random.random() < 0.5, rarely(), rarely(), rarely())),
         (8, lambda: fence(broker, rarely())),
         (12, lambda: unfence(broker, rarely())),
         (6, lambda: heartbeat(broker, rarely(), rarely(), random.choice((0, 0, 5)), rarely())),
@@ -188,7 +203,8 @@ def random_step(random: Random) -> Step:
         (1, lambda: create(name, random.randint(1, 4), random.randint(1, 3))),
         (1, lambda: random.choice((add_partitions(name, random.randint(1, 6)), delete(name)))),
         (2, lambda: minimum(random.choice((None, name)), random.randint(1, 3))),
-        (5, lambda: locate(number, broker)),
+        (5, lambda: report(broker)),
+        (2, lambda: fail_disk(broker)),
     ]
     weights, choices = zip(*makers, strict=True)
     maker: Callable[[], Step] = random.choices(choices, weights)[0]

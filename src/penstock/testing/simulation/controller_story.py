@@ -26,6 +26,7 @@ from penstock.metadata.serde import decode_record, encode_record
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import uuid_text
 from penstock.protocol.declaration import Message
+from penstock.testing.simulation.controller_disks import Disks
 from penstock.testing.simulation.controller_steps import BROKERS, create, random_step, take_over
 from penstock.testing.simulation.controller_world import World, registration
 from penstock.testing.simulation.moments import Moments
@@ -34,7 +35,7 @@ from penstock.testing.trace import Trace
 
 EVENTS = (
     "elections", "ISR changes", "ELR changes", "reassignments", "process crashes", "clean stops", "disks lost",
-    "controller failovers", "half an operation", "refused",
+    "disks failed", "replicas emptied", "controller failovers", "half an operation", "refused",
 )  # fmt: skip
 CRITICAL = {
     "while a partition is reassigned": ("kill", "stop", "lost disk", "failover"),
@@ -58,20 +59,25 @@ MOMENTS: dict[str, Callable[[ControllerStory], bool]] = {
 class ControllerStory(World):
     """A world that checks every batch, with a model of what each replica can be trusted with."""
 
-    def __init__(self, *, elr: bool, min_insync_replicas: int, unclean: bool) -> None:
+    def __init__(self, *, elr: bool, min_insync_replicas: int, unclean: bool, random: Random) -> None:
         self.before: Partitions = {}
         self.events: Counter[str] = Counter()
         self.moments: Moments[ControllerStory] = Moments(MOMENTS)
         self.trace = Trace(lambda: self.offset)
         self.elr = elr
-        # Which life of its data a broker is in (a crash or a new disk begins another), and in which life it was when it
-        # came to be in sync.
+        self.random = random
+        # Which life of its data a broker is in (a crash begins another), and in which life it was when it came to be in
+        # sync.
         self.lives = dict.fromkeys(range(1, BROKERS + 1), 0)
         self.next_lives: dict[int, int] = {}
         self.joined: dict[tuple[PartitionKey, int], int] = {}
         self.led: dict[tuple[PartitionKey, int], int] = {}
         self.factors: dict[PartitionKey, set[int]] = {}
-        self.disks = dict.fromkeys(range(1, BROKERS + 1), 0)
+        # Where replicas really are, and how often each had lost all it had when it came to be in sync.
+        self.disks = {broker_id: Disks(broker_id, random.choice((1, 2, 3))) for broker_id in range(1, BROKERS + 1)}
+        self.joined_emptied: dict[tuple[PartitionKey, int], int] = {}
+        # Whose process runs and has opened its replicas.
+        self.loaded: set[int] = set()
         self.incarnations = dict.fromkeys(range(1, BROKERS + 1), 0)
         # What the step under way allows.
         self.proposed: dict[PartitionKey, frozenset[int]] = {}
@@ -98,6 +104,8 @@ class ControllerStory(World):
                 broker = self.image.brokers.get(broker_id)
                 if broker is not None and broker.incarnation_id == self.incarnation_id(broker_id):
                     self.lives[broker_id] = life
+            for broker_id in self.loaded:
+                self.disks[broker_id].follow(self.held(broker_id))
             self.check()
 
     def epoch(self, broker_id: int) -> int:
@@ -115,6 +123,9 @@ class ControllerStory(World):
             for partition_id, partition in topic.partitions.items()
         }
 
+    def held(self, broker_id: int) -> Partitions:
+        return {key: partition for key, partition in self.partitions().items() if broker_id in partition.replicas}
+
     def check(self) -> None:
         now = self.partitions()
         for key, partition in now.items():
@@ -122,6 +133,7 @@ class ControllerStory(World):
             self.well_formed(partition, name)
             self.epochs(key, partition, name)
             self.trusted(key, partition, name)
+            self.never_elect_an_empty_replica(key, partition, name)
             self.replication_factor_kept(key, partition, name)
             self.count(self.before.get(key), partition)
         self.before = now
@@ -141,7 +153,8 @@ class ControllerStory(World):
         assert elr <= replicas and len(elr) == len(partition.elr), f"ElrSubsetOfReplicas {name}"
         assert not isr & elr, f"ElrDisjointFromIsr {name}"
         assert set(partition.adding_replicas) | set(partition.removing_replicas) <= replicas, f"Reassigning {name}"
-        assert isr or self.elr, f"IsrNeverEmptyWithoutElr {name}"
+        may_be_empty = self.elr or any(self.disks[replica].doubtful for replica in replicas)
+        assert isr or may_be_empty, f"IsrNeverEmptyWithoutElr {name}"
         assert self.elr or not (elr or partition.last_known_elr), f"NoElrWithoutFeature {name}"
         if partition.leader == NO_LEADER:
             last_known = partition.last_known_elr
@@ -174,6 +187,7 @@ class ControllerStory(World):
         for member in {*partition.isr, *partition.elr}:
             if member in proposed:
                 self.joined[key, member] = self.lives[member]
+                self.joined_emptied[key, member] = self.disks[member].emptied[key]
             elif member not in known:
                 # Others that were in sync or eligible have just crashed, or there were none.
                 last_known = old is not None and not partition.elr and old.last_known_elr == (member,)
@@ -183,8 +197,18 @@ class ControllerStory(World):
                 assert allowed and (member == partition.leader or in_name_only), f"CleanUnlessAllowed {name}"
                 assert partition.leader_recovery_state == RECOVERING, f"UncleanRecovers {name}"
                 self.joined[key, member] = self.lives[member]
+                self.joined_emptied[key, member] = self.disks[member].emptied[key]
             if self.elr:
                 assert self.joined[key, member] == self.lives[member], f"NoStaleIncarnation {name}"
+
+    def never_elect_an_empty_replica(self, key: PartitionKey, partition: Partition, name: str) -> None:
+        """Nobody that could be elected cleanly has lost all it had since it came to be in sync, with ELR or without."""
+        for member in {*partition.isr, *partition.elr}:
+            broker = self.image.brokers.get(member)
+            if broker is not None and broker.has_online(partition.directory_of(member)):
+                assert self.joined_emptied[key, member] == self.disks[member].emptied[key], (
+                    f"NeverElectAnEmptyReplica {name}: {member}"
+                )
 
     def replication_factor_kept(self, key: PartitionKey, partition: Partition, name: str) -> None:
         allowed = self.factors.setdefault(key, {len(partition.replicas)})
@@ -229,23 +253,50 @@ class ControllerStory(World):
             self.interrupted = True
             self.events["half an operation"] += 1
 
-    def restart(self, broker_id: int, *, clean: bool, new_disk: bool, interrupt: bool = False) -> None:
+    def restart(
+        self, broker_id: int, *, clean: bool, new_disk: bool, disk_fails: bool = False, interrupt: bool = False
+    ) -> None:
         existing = self.image.brokers.get(broker_id)
+        disks = self.disks[broker_id]
         # Once it has crashed it cannot claim a clean stop, though the crash may not be written down yet.
         clean = clean and self.next_lives.get(broker_id, 0) <= self.lives[broker_id]
         self.incarnations[broker_id] += 1
-        self.disks[broker_id] += new_disk
+        self.loaded.discard(broker_id)
         self.events["clean stops" if clean else "process crashes"] += 1
-        self.events["disks lost"] += new_disk
         self.moments.strike("lost disk" if new_disk else "stop" if clean else "kill", self)
-        request = registration(
-            broker_id, incarnation=self.incarnations[broker_id], disk=self.disks[broker_id], rack=str(broker_id % 2)
-        )
+        if new_disk:
+            disks.replace(self.random)
+            self.events["disks lost"] += 1
+        if self.random.random() < 0.7:
+            disks.failed.clear()  # it was the cable
+        if disk_fails and disks.fail(self.random) is not None:
+            self.events["disks failed"] += 1
+        request = registration(broker_id, incarnation=self.incarnations[broker_id], rack=str(broker_id % 2))
+        request.log_dirs = disks.online
         if clean and existing is not None:
             request.previous_broker_epoch = existing.epoch
-        if not clean or new_disk or existing is None:
+        if not clean or existing is None:
             self.next_lives[broker_id] = max(self.lives[broker_id], self.next_lives.get(broker_id, 0)) + 1
         self.once(lambda controller: controller.register_broker(request), interrupt=interrupt)
+        registered = self.image.brokers.get(broker_id)
+        if registered is not None and registered.incarnation_id == self.incarnation_id(broker_id):
+            before = disks.emptied.total()
+            disks.load(self.held(broker_id))
+            self.events["replicas emptied"] += disks.emptied.total() - before
+            self.loaded.add(broker_id)
+            self.check()
+
+    def report(self, broker_id: int) -> None:
+        """The broker tells where its replicas are, as far as the metadata says otherwise."""
+        if broker_id not in self.loaded:
+            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED)
+        for (topic_id, partition_id), home in list(self.disks[broker_id].unreported(self.held(broker_id))):
+            name = self.image.topics.ids[topic_id].name
+            self.do(self.controller.assign_replicas_to_dirs(self.located(broker_id, name, home, partition_id)))
+
+    def fail_disk(self, broker_id: int) -> None:
+        if broker_id in self.loaded and self.disks[broker_id].fail(self.random) is not None:
+            self.events["disks failed"] += 1
 
     @contextmanager
     def proposing(self, key: PartitionKey, isr: frozenset[int]) -> Iterator[None]:
@@ -258,7 +309,10 @@ def play(seed: int, steps: int = STEPS) -> Outcome:
     random = Random(seed)
     with mock.patch.object(leaders, "MAX_CHANGES_PER_BATCH", random.choice((1, 2, 500))):
         story = ControllerStory(
-            elr=random.random() < 0.75, min_insync_replicas=random.randint(1, 3), unclean=random.random() < 0.2
+            elr=random.random() < 0.75,
+            min_insync_replicas=random.randint(1, 3),
+            unclean=random.random() < 0.2,
+            random=random,
         )
         violation: str | None = None
         try:

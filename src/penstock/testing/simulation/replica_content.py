@@ -86,11 +86,7 @@ class ReplicaContent:
                     yield segment.base_offset, position, self._read(segment.path, segment.size - position, position)
 
     def _read(self, path: str, size: int, position: int) -> bytes:
-        file = self._disk.open(path, read_only=True)
-        try:
-            return file.pread(size, position)
-        finally:
-            file.close()
+        return self._disk.peek(path, size, position)
 
     def is_on_disk(self, offset: int) -> bool:
         """Whether the last batch below `offset` would survive a power loss."""

@@ -10,6 +10,7 @@ from penstock.model.errors import ErrorCode, KafkaError
 from penstock.replication.epochs import UNDEFINED_OFFSET, LeaderEpochs
 from penstock.replication.follower import FollowerState
 from penstock.replication.partition import LeaderState, Proposal
+from penstock.testing.simulation.controller_world import directory
 
 if TYPE_CHECKING:
     from penstock.testing.simulation.replication_story import PartitionStory
@@ -95,6 +96,7 @@ class Replica:
         self.is_up = True
         story = self.story
         self.broker_epoch = story.world.register(self.id, incarnation=self.incarnation, clean=clean, disk=self.disk)
+        self.report_directory()
         story.announce()
         self.epochs = LeaderEpochs()
         for offset, entry in enumerate(self.log):
@@ -106,6 +108,14 @@ class Replica:
         self.has_fetch_in_flight = False
         self.seen = len(story.news) - 1
         self.take_part()
+
+    def report_directory(self) -> None:
+        """Before it is unfenced: on a disk that was replaced, the replica has begun anew."""
+        world = self.story.world
+        here = directory(self.id, self.disk)
+        for topic in world.image.topics:
+            if world.partition(topic.name).directory_of(self.id) != here:
+                world.do(world.controller.assign_replicas_to_dirs(world.located(self.id, topic.name, here)))
 
     def end(self) -> None:
         self.kept_high_watermark = self.story.chance.randint(0, self.high_watermark)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.testing import raft_cluster
 from penstock.testing.simulation import (
     alarm_story,
+    cluster_disks,
     cluster_story,
     controller_story,
     coordinator_story,
@@ -53,8 +54,8 @@ STORIES = {
         Story(
             "cluster",
             "a replicated topic, real broker code",
-            cluster_story.EVENTS,
-            cluster_story.play,
+            cluster_disks.EVENTS,
+            cluster_disks.play,
             cluster_story.CRITICAL,
         ),
         Story(
