@@ -19,12 +19,13 @@ from typing import NamedTuple
 from penstock.io.files import Buffer, FileSystem
 from penstock.log.handles import Handles
 from penstock.log.loading import load
+from penstock.log.movable import MovableLog
 from penstock.log.partition_metadata import PARTITION_METADATA, settle_topic_id
 from penstock.log.recovery import replay_batch
 from penstock.log.replicated import replicated_batches
 from penstock.log.segment import MAX_RELATIVE_OFFSET
 from penstock.log.segments import Segments, Slice, TimestampedOffset
-from penstock.log.stored import NoRoom, StoredLog
+from penstock.log.stored import NoRoom
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition, Uuid
 from penstock.records.batch import (
@@ -52,7 +53,7 @@ class Appended(NamedTuple):
     """The batch had been appended before; these are its offsets."""
 
 
-class Log(StoredLog):
+class Log(MovableLog):
     @classmethod
     def open(
         cls,
