@@ -240,6 +240,11 @@ class LogDirectory:
         self._forget_offsets(topic_partition)
         return self._rename_aside(log.directory, topic_partition, unique, DELETE_SUFFIX)
 
+    def set_aside_stray_future(self, topic_partition: TopicPartition, name: str, unique: str) -> str:
+        """Keep the files of a future log that was not opened, for a human."""
+        self._forget_offsets(topic_partition)
+        return self._rename_aside(os.path.join(self.path, name), topic_partition, unique, STRAY_SUFFIX)
+
     def take_over(self, log: Log) -> None:
         """The log that has adopted the future log of its partition belongs here now."""
         self.futures.pop(log.topic_partition)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from penstock.io.files import FileSystem, read_file, write_file_atomically
 from penstock.log.directory import LogDirectory
@@ -54,6 +54,15 @@ def promote(files: FileSystem, target: LogDirectory, future: Log) -> str:
     except OSError as error:
         raise Undecided(f"{path} cannot be synced: {error}") from error
     return path
+
+
+def promote_abandoned(files: FileSystem, future: str, path: str, offline: Iterable[str]) -> None:
+    """A future log whose current one is not in any directory that is online. Should that come back with one of the
+    others, it is of no use any more."""
+    former = [*map(os.path.abspath, offline), *read_former_directories(files, future)]
+    _write(files, future, list(dict.fromkeys(former)))
+    files.rename(future, path)
+    files.sync_directory(_parent(path))
 
 
 def finish_promotion(files: FileSystem, directory: str, former: str) -> None:
