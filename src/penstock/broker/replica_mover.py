@@ -312,12 +312,12 @@ class ReplicaMover:
         """For a while; true if there is nothing left to copy now."""
         future = move.future
         begin = future.copied_bytes
-        self._allowance.set_rate(self._node.settings.replica_alter_log_dirs_io_max_bytes_per_second)
         if future.log.settings is not future.current.settings:
             future.log.update_settings(future.current.settings)
         while future.copied_bytes - begin < BURST_BYTES:
             if not move.is_on:
                 return False
+            self._allowance.set_rate(self._node.settings.replica_alter_log_dirs_io_max_bytes_per_second)
             seconds = self._allowance.seconds_in_debt
             if seconds > 0:
                 await asyncio.sleep(min(seconds, THROTTLED_SECONDS_MAX))
