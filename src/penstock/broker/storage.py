@@ -370,6 +370,9 @@ class Storage:
         directory that fails now, and that the broker can do without, is not marked."""
         self._node.flusher.close()
         high_watermarks = {replica.topic_partition: replica.high_watermark for replica in self._node.replicas}
+        for replica in self._node.replicas:
+            # A batch that is still being rewritten must not land behind what is marked as all there is.
+            replica.resign()
         unflushed = [replica for replica in self._node.replicas if replica.log.needs_flush]
         await asyncio.gather(*map(self._node.flusher.flush, unflushed))
         for directory in list(self.directories):
