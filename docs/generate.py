@@ -131,7 +131,6 @@ MISSING = {
     "authorization": ("Acls",),
     "quotas of clients": ("Quotas",),
     "metrics pushed by clients (KIP-714)": ("Telemetry",),
-    "moving replicas between the directories of a broker": ("ReplicaLogDirs",),
 }
 
 
