@@ -52,6 +52,8 @@ COMPLETE_BYTES: Final = 128 * 1024
 COMPLETE_DOUBLINGS_MAX: Final = 6
 # How often a copy that has caught up looks for more while it waits for the controller.
 FOLLOW_SECONDS: Final = 0.1
+# A throttled copy sleeps for long enough to be worth it, and looks now and then whether the limit has changed.
+THROTTLED_SECONDS_MIN: Final = 0.01
 THROTTLED_SECONDS_MAX: Final = 1.0
 PREFERENCES_MAX: Final = 10_000
 
@@ -167,6 +169,7 @@ class ReplicaMover:
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{target.path} has no room for a log: {error}") from error
         self._storage.watch_disk(future, target)
+        self._storage.cleaner.pause(replica.topic_partition)
         logger.info("%s moves from %s to %s", replica.topic_partition, source.path, target.path)
         self._moves[replica.topic_partition] = _Moving(replica, FutureLog(log, future, source, target))
         self._asked.set()
@@ -228,6 +231,8 @@ class ReplicaMover:
         """Without a swap; `keep` the files of the copy."""
         actions = move.progress.on(Event.CANCELLED)
         del self._moves[move.partition]
+        if not move.is_running:
+            self._storage.cleaner.resume(move.partition)
         if keep:
             move.future.target.futures.pop(move.partition).close(clean=False)
         elif Action.DISCARD in actions:
@@ -292,8 +297,8 @@ class ReplicaMover:
 
     async def _carry_out(self, move: _Moving, turns: asyncio.Semaphore) -> None:
         cleaner, partition = self._storage.cleaner, move.partition
-        await cleaner.pause(partition, move.future.target.path)
         try:
+            await cleaner.has_paused(partition, move.future.target.path)
             if move.is_on:
                 move.progress.on(Event.STARTED)
             while move.is_on:
@@ -320,7 +325,7 @@ class ReplicaMover:
             self._allowance.set_rate(self._node.settings.replica_alter_log_dirs_io_max_bytes_per_second)
             seconds = self._allowance.seconds_in_debt
             if seconds > 0:
-                await asyncio.sleep(min(seconds, THROTTLED_SECONDS_MAX))
+                await asyncio.sleep(min(max(seconds, THROTTLED_SECONDS_MIN), THROTTLED_SECONDS_MAX))
                 continue
             offset = future.next_copy(self._node.clock.now_ms(), self._remove)
             if offset is None:

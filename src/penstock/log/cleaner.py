@@ -212,10 +212,13 @@ class Cleaner:
         if offsets.pop(log.topic_partition, None) is not None:
             await self._write_checkpoint(log)
 
-    async def pause(self, partition: TopicPartition, target: str) -> None:
-        """Leave a log that moves to the log directory `target` alone until `resume`; returns when nothing is being done
-        to it any more. What is known there of its namesakes, or of itself before it left, is forgotten."""
+    def pause(self, partition: TopicPartition) -> None:
+        """Leave a log that moves to another directory alone until `resume`. What is being done to it has no effect."""
         self._paused[partition] += 1
+
+    async def has_paused(self, partition: TopicPartition, target: str) -> None:
+        """Returns when nothing is being done to a paused log any more. What is known of the partition in the log
+        directory `target`, of namesakes or from before it left, is forgotten."""
         while partition in self._in_progress:
             self._something_ended.clear()
             await self._something_ended.wait()
