@@ -130,7 +130,6 @@ MISSING = {
     "authentication": ("Sasl", "Scram"),
     "quotas of clients": ("Quotas",),
     "metrics pushed by clients (KIP-714)": ("Telemetry",),
-    "moving replicas between the directories of a broker": ("ReplicaLogDirs",),
 }
 
 

@@ -19,6 +19,7 @@ from penstock.protocol.apis import API, ApiKey
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages import (
     alter_configs,
+    alter_replica_log_dirs,
     create_partitions,
     create_topics,
     delete_records,
@@ -73,11 +74,14 @@ UNKNOWN_ID = b"\x77" * 16
 class Asked:
     """Topics to ask about: one with records, and names for new ones."""
 
-    def __init__(self, topic: str, topic_id: bytes, node_id: int, new_name: Callable[[str], str]) -> None:
+    def __init__(
+        self, topic: str, topic_id: bytes, node_id: int, new_name: Callable[[str], str], directory: str = ""
+    ) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.node_id = node_id
         self.new_name = new_name
+        self.directory = directory
 
 
 def produce_request(asked: Asked, version: int) -> Message:
@@ -256,6 +260,15 @@ def create_partitions_request(asked: Asked, version: int) -> Message:
     )
 
 
+def alter_replica_log_dirs_request(asked: Asked, version: int) -> Message:
+    topics = [
+        alter_replica_log_dirs.AlterReplicaLogDirTopic(name=name, partitions=[0]) for name in (asked.topic, NOT_THERE)
+    ]
+    return alter_replica_log_dirs.AlterReplicaLogDirsRequest(
+        dirs=[alter_replica_log_dirs.AlterReplicaLogDir(path=asked.directory, topics=topics)]
+    )
+
+
 def describe_log_dirs_request(asked: Asked, version: int) -> Message:
     return describe_log_dirs.DescribeLogDirsRequest(topics=None)
 
@@ -303,6 +316,7 @@ REQUESTS: dict[ApiKey, Callable[[Asked, int], Message]] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch_request,
     ApiKey.DESCRIBE_CONFIGS: describe_configs_request,
     ApiKey.ALTER_CONFIGS: alter_configs_request,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: alter_replica_log_dirs_request,
     ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs_request,
     ApiKey.CREATE_PARTITIONS: create_partitions_request,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs_request,
@@ -376,7 +390,7 @@ def asked(broker: RunningNode, unique_topic: Callable[[str], str]) -> Asked:
         assert produce(wire, topic, data).error_code == ErrorCode.NONE
         for kind in (GROUP_KIND, TRANSACTION_KIND):
             await_coordinators(wire, kind)
-        asked = Asked(topic, topic_id, broker.node_id, unique_topic)
+        asked = Asked(topic, topic_id, broker.node_id, unique_topic, broker.data_directory)
         wire.ask(coordinator_requests.offset_commit_request(asked, 10), 10)
     return asked
 

@@ -235,6 +235,10 @@ class Replica:
         self._tell_watchers()
         self.wake_all()
 
+    def resign(self) -> None:
+        """The broker stops: nothing is appended from here on, not even what was asked for before."""
+        self._stop_leading()
+
     def retire(self) -> None:
         """The topic is gone: no more appends; producers and fetches that wait find out."""
         self.is_offline = True

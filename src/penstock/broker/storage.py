@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.log_directories import LogDirectories, cordoned_paths, is_disk_failure
 from penstock.broker.replica import Replica
+from penstock.broker.replica_mover import ReplicaMover
 from penstock.io.files import FileSystem
 from penstock.io.threads import handed_over
 from penstock.log.cleaner import Cleaner
 from penstock.log.directory import LogDirectory
 from penstock.log.log import Log
 from penstock.log.partition_metadata import read_partition_metadata
+from penstock.log.promotion import settle_promotions
 from penstock.metadata.features import METADATA_4_3_IV0
 from penstock.metadata.partition import UNASSIGNED_DIRECTORY
 from penstock.model.errors import ErrorCode, KafkaError
@@ -40,7 +42,7 @@ FLUSH_CHECK_SECONDS = 0.1
 FLUSH_LOOK_SECONDS = 1.0
 
 
-@owned_by_loop()
+@owned_by_loop(anywhere=("_io_error_anywhere",))
 class Storage:
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -58,10 +60,12 @@ class Storage:
         self.directories = self.log_directories.online
         # Partitions in directories that do not, and the topic each is of.
         self._offline: dict[TopicPartition, Uuid] = {}
+        settle_promotions(node.files, self.directories, lambda: uuid_text(node.randomness.bytes(16)))
         self._home = {partition: directory for directory in self.directories for partition in directory.partitions()}
         self.cleaner = Cleaner(
             node.files, node.clock, node.processes, lambda: list(node.replicas), lambda: node.settings
         )
+        self.mover = ReplicaMover(node, self)
         # Log start offsets that the checkpoint does not know yet: records below them must not come back.
         self._start_checkpoint_due = False
 
@@ -77,19 +81,37 @@ class Storage:
         """`assigned`: the directory that the metadata names for it, which is where it is made if it is new."""
         directory = self._home.get(partition)
         if directory is None:
-            directory = self._home[partition] = self.log_directories.for_new_replica(assigned, self.cordoned)
+            directory = self.mover.preferred(partition)
+            if directory is None:
+                directory = self.log_directories.for_new_replica(assigned, self.cordoned)
+            self._home[partition] = directory
         try:
             log = directory.open(partition, settings, now_ms=self._node.clock.now_ms(), topic_id=topic_id)
         except KafkaError as error:
             if isinstance(error.__cause__, OSError) and self._io_error(directory, error.__cause__):
                 self._offline[partition] = topic_id
             raise
-        log.before_cut = partial(self._before_cut, log, log.before_cut)
-        log.on_io_error = partial(self._io_error_anywhere, directory)
+        self._watch(log, directory)
         high_watermark = directory.high_watermarks.get(partition, 0)
         replica = Replica(log, partition, topic_id, self._node.assignment.surroundings, high_watermark)
         self._node.replicas.add(replica)
+        self.mover.opened(replica)
         return replica
+
+    def _watch(self, log: Log, directory: LogDirectory) -> None:
+        log.before_cut = partial(self._before_cut, log, log.before_cut)
+        self.watch_disk(log, directory)
+
+    def watch_disk(self, log: Log, directory: LogDirectory) -> None:
+        """An error of this log, current or future, may take the directory offline."""
+        log.on_io_error = partial(self._io_error_anywhere, directory)
+
+    def moved(self, replica: Replica, directory: LogDirectory) -> None:
+        """The log of a replica is in another directory now. A flush that was under way has proved nothing about that,
+        and acknowledgements may wait for it."""
+        self._home[replica.topic_partition] = directory
+        self._watch(replica.log, directory)
+        self._node.flusher.request(replica)
 
     def may_be_offline(self, partition: TopicPartition, assigned: Uuid) -> bool:
         """Whether a replica that no directory has may be in one that is offline: the metadata names a directory that is
@@ -116,6 +138,7 @@ class Storage:
         return cordoned_paths(self._node.settings.cordoned_log_dirs, self._node.settings.log_directories)
 
     def _before_cut(self, log: Log, lower_recovery_point: Callable[[int], None], offset: int) -> None:
+        self.mover.before_cut(log, offset)
         lower_recovery_point(offset)
         if "compact" in log.settings.cleanup_policy:
             self._loop.create_task(self.cleaner.truncated(log, offset)).add_done_callback(_log_failure)
@@ -130,6 +153,7 @@ class Storage:
 
     def delete_replica(self, replica: Replica) -> None:
         """Forget a partition now; its files go when a thread has time for them."""
+        self.mover.deleted(replica)
         self._node.replicas.remove(replica)
         replica.retire()
         directory = self._home.pop(replica.topic_partition)
@@ -163,6 +187,7 @@ class Storage:
             except OSError as error:
                 if not self._io_error(directory, error):
                     raise
+        self.mover.sort_out(is_known, self._home)
 
     def directory_of(self, log: Log) -> LogDirectory:
         return self._home[log.topic_partition]
@@ -200,6 +225,7 @@ class Storage:
 
     def _take_offline(self, directory: LogDirectory, reason: str) -> None:
         self.log_directories.take_offline(directory, reason)
+        self.mover.directory_failed(directory)
         for partition in [partition for partition, home in self._home.items() if home is directory]:
             del self._home[partition]
             topic_id = self._node.image.topics.id_of(partition.topic)
@@ -237,6 +263,7 @@ class Storage:
             for _ in range(settings.log_cleaner_threads):
                 tasks.create_task(self.cleaner.run())
         tasks.create_task(self._flush_by_time())
+        tasks.create_task(self.mover.run())
         tasks.create_task(self._node.repairs.run())
         tasks.create_task(
             self._repeat(settings.producer_id_expiration_check_interval_ms / 1000, self._expire_producers)
@@ -324,6 +351,10 @@ class Storage:
             replica.log.producers.expiration_ms = self._node.settings.producer_id_expiration_ms
             replica.log.producers.expire(now_ms)
 
+    def remove_files(self, paths: list[str], remove: Callable[[str], None]) -> None:
+        """On a thread, soon."""
+        self._remove_later(paths, 0, remove)
+
     def _remove_later(self, paths: list[str], delay_ms: int, remove: Callable[[str], None]) -> None:
         if not paths:
             return
@@ -344,6 +375,9 @@ class Storage:
         directory that fails now, and that the broker can do without, is not marked."""
         self._node.flusher.close()
         high_watermarks = {replica.topic_partition: replica.high_watermark for replica in self._node.replicas}
+        for replica in self._node.replicas:
+            # A batch that is still being rewritten must not land behind what is marked as all there is.
+            replica.resign()
         unflushed = [replica for replica in self._node.replicas if replica.log.needs_flush]
         await asyncio.gather(*map(self._node.flusher.flush, unflushed))
         for directory in list(self.directories):

@@ -15,6 +15,7 @@ from penstock.cli import (
     doctor,
     groups,
     log,
+    log_dirs,
     pipeline,
     produce,
     server,
@@ -71,6 +72,7 @@ def application() -> Any:
     app.command("doctor", rich_help_panel="Look")(doctor.doctor)
     app.add_typer(cluster.app, name="cluster", rich_help_panel="Look")
     app.add_typer(log.app, name="log", rich_help_panel="Look")
+    app.add_typer(log_dirs.app, name="log-dirs", rich_help_panel="Look")
     app.add_typer(bench.app, name="bench", rich_help_panel="Look")
     command = typer.main.get_command(app)
     _reflow(command)

@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -163,6 +164,9 @@ class Cleaner:
         self._checkpoints: dict[str, dict[TopicPartition, int]] = {}
         self._in_progress: set[TopicPartition] = set()
         self._postponed: set[TopicPartition] = set()
+        # Logs that move to other directories, and how many moves want it so.
+        self._paused: Counter[TopicPartition] = Counter()
+        self._something_ended = asyncio.Event()
         # Logs with a corrupt batch, and how often they had been repaired when it was found.
         self._uncleanable: dict[TopicPartition, int] = {}
         self._writing = asyncio.Lock()
@@ -194,16 +198,45 @@ class Cleaner:
         except (OSError, KafkaError) as error:
             logger.error("%s cannot be compacted now: %s", partition, error)
         finally:
-            self._in_progress.discard(partition)
+            self._end(partition)
         if not cleaned:
             self._postponed.add(partition)
         return cleaned
+
+    def _end(self, partition: TopicPartition) -> None:
+        self._in_progress.discard(partition)
+        self._something_ended.set()
 
     async def forget(self, log: Log) -> None:
         """The partition was deleted; one of the same name must not be taken for clean."""
         self._uncleanable.pop(log.topic_partition, None)
         offsets = self._checkpoint_of(log)
         if offsets.pop(log.topic_partition, None) is not None:
+            await self._write_checkpoint(log)
+
+    def pause(self, partition: TopicPartition) -> None:
+        """Leave a log that moves to another directory alone until `resume`. What is being done to it has no effect."""
+        self._paused[partition] += 1
+
+    async def has_paused(self, partition: TopicPartition, target: str) -> None:
+        """Returns when nothing is being done to a paused log any more. What is known of the partition in the log
+        directory `target`, of namesakes or from before it left, is forgotten."""
+        while partition in self._in_progress:
+            self._something_ended.clear()
+            await self._something_ended.wait()
+        if self._checkpoint_in(target).pop(partition, None) is not None:
+            await self._write_checkpoint_in(target)
+
+    def resume(self, partition: TopicPartition) -> None:
+        self._paused[partition] -= 1
+        if not self._paused[partition]:
+            del self._paused[partition]
+
+    async def moved(self, log: Log, former_parent: str) -> None:
+        """The log is in another directory: what was clean there is clean here."""
+        cleaned = self._checkpoint_in(former_parent).pop(log.topic_partition, None)
+        if cleaned is not None:
+            self._checkpoint_of(log)[log.topic_partition] = cleaned
             await self._write_checkpoint(log)
 
     async def truncated(self, log: Log, offset: int) -> None:
@@ -217,7 +250,7 @@ class Cleaner:
         """Put what `make`, on a worker thread, leaves as a cleaned segment in the place of a closed one. False if that
         cannot be now: the log is being cleaned, or is not what it was."""
         partition = log.topic_partition
-        if partition in self._in_progress:
+        if partition in self._in_progress or partition in self._paused:
             return False
         self._in_progress.add(partition)
         try:
@@ -226,7 +259,7 @@ class Cleaner:
             group = CleanedGroup(segment.base_offset, [segment.base_offset], segment.size)
             replaced = await _uninterrupted(self._swap(log, [segment], group))
         finally:
-            self._in_progress.discard(partition)
+            self._end(partition)
         if replaced:
             log.repairs += 1
         return replaced
@@ -239,6 +272,7 @@ class Cleaner:
             if "compact" in (log := replica.log).settings.cleanup_policy
             and log.topic_partition not in self._in_progress
             and log.topic_partition not in self._postponed
+            and log.topic_partition not in self._paused
             and self._uncleanable.get(log.topic_partition) != log.repairs
         ]
         return dirtiest(candidates)
@@ -358,8 +392,9 @@ class Cleaner:
         return True
 
     def _is_current(self, log: Log, segments: Sequence[Segment]) -> bool:
-        """Neither has the partition been deleted (another one may stand in its directory) nor have these segments."""
-        if not any(replica.log is log for replica in self._replicas()):
+        """Neither has the partition been deleted (another one may stand in its directory) nor have these segments; nor
+        is it about to be copied."""
+        if log.topic_partition in self._paused or not any(replica.log is log for replica in self._replicas()):
             return False
         closed = {id(segment) for segment in log.segments[:-1]}
         return all(id(segment) in closed for segment in segments)
@@ -368,7 +403,9 @@ class Cleaner:
 
     def _checkpoint_of(self, log: Log) -> dict[TopicPartition, int]:
         """Of all partitions in the log's parent directory."""
-        parent = os.path.dirname(log.directory)
+        return self._checkpoint_in(os.path.dirname(log.directory))
+
+    def _checkpoint_in(self, parent: str) -> dict[TopicPartition, int]:
         offsets = self._checkpoints.get(parent)
         if offsets is None:
             try:
@@ -383,9 +420,12 @@ class Cleaner:
         return offsets
 
     async def _write_checkpoint(self, log: Log) -> None:
-        path = os.path.join(os.path.dirname(log.directory), CLEANER_CHECKPOINT)
+        await self._write_checkpoint_in(os.path.dirname(log.directory))
+
+    async def _write_checkpoint_in(self, parent: str) -> None:
+        path = os.path.join(parent, CLEANER_CHECKPOINT)
         async with self._writing:
-            offsets = dict(self._checkpoint_of(log))
+            offsets = dict(self._checkpoint_in(parent))
             await self._in_thread(lambda: write_offset_checkpoint(self._files, path, offsets))
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:

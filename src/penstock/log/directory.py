@@ -45,6 +45,7 @@ STRAY_SUFFIX = "-stray"
 FUTURE_SUFFIX = "-future"
 _TRANSIENT = (DELETE_SUFFIX, STRAY_SUFFIX, FUTURE_SUFFIX)
 _PARTITION = re.compile(r"(.+)-(\d+)")
+_FUTURE = re.compile(r"(.+)-(\d+)\.[^.]+-future")
 _MAX_NAME = 255
 
 
@@ -70,6 +71,8 @@ class LogDirectory:
         """Makes the directory if need be, reads what it remembers, and takes the clean-shutdown marker away."""
         self.path = path
         self.logs: dict[TopicPartition, Log] = {}
+        self.futures: dict[TopicPartition, Log] = {}
+        """Copies of logs that move here from other directories, until they are promoted (see `future`)."""
         self._files = files
         self._handles = Handles(files) if open_files is None else Handles(files, open_files)
         self._checkpointing = SharedLock()
@@ -128,11 +131,18 @@ class LogDirectory:
         topic_id: Uuid | None = None,
     ) -> Log:
         """The log of a partition, made if it is not there yet."""
+        log = self._open(topic_partition, self.directory_of(topic_partition), settings, now_ms, topic_id)
+        self.logs[topic_partition] = log
+        return log
+
+    def _open(
+        self, topic_partition: TopicPartition, path: str, settings: TopicSettings, now_ms: int, topic_id: Uuid | None
+    ) -> Log:
         if topic_partition not in self._log_start_offsets and topic_partition in self._checkpointed_starts:
             self._forget_namesake(topic_partition)
         log = Log.open(
             self._files,
-            self.directory_of(topic_partition),
+            path,
             topic_partition,
             settings,
             clean_shutdown=self.clean_shutdown,
@@ -144,9 +154,11 @@ class LogDirectory:
             handles=self._handles,
         )
         log.checkpointed_start = self._checkpointed_starts.get(topic_partition, 0)
-        self.logs[topic_partition] = log
-        log.before_cut = lambda offset: self._lower_recovery_point(topic_partition, offset)
+        self._look_after(log)
         return log
+
+    def _look_after(self, log: Log) -> None:
+        log.before_cut = lambda offset: self._lower_recovery_point(log.topic_partition, offset)
 
     def _lower_recovery_point(self, topic_partition: TopicPartition, offset: int) -> None:
         """Before a log is cut: were the checkpoint to say that more was synced, what is appended next would be believed
@@ -181,6 +193,10 @@ class LogDirectory:
         log = self.logs.pop(topic_partition, None)
         if log is not None:
             log.close(clean=False)
+        self._forget_offsets(topic_partition)
+        return self._rename_aside(self.directory_of(topic_partition), topic_partition, unique, suffix)
+
+    def _forget_offsets(self, topic_partition: TopicPartition) -> None:
         with self._checkpointing:
             for offsets in (self._recovery_points, self._log_start_offsets, self.high_watermarks):
                 offsets.pop(topic_partition, None)
@@ -189,7 +205,8 @@ class LogDirectory:
             except OSError as error:
                 # On a full disk a topic must go all the same. `open` sees to it before the name is used again.
                 logger.error("%s: the start offset of %s stays for now: %s", self.path, topic_partition, error)
-        source = self.directory_of(topic_partition)
+
+    def _rename_aside(self, source: str, topic_partition: TopicPartition, unique: str, suffix: str) -> str:
         ending = f"-{topic_partition.partition}.{unique}{suffix}"
         target = os.path.join(self.path, topic_partition.topic[: _MAX_NAME - len(ending)] + ending)
         self._files.rename(source, target)
@@ -201,13 +218,65 @@ class LogDirectory:
             self._write(LOG_START_CHECKPOINT, starts)
             self._checkpointed_starts = starts
 
+    # -- future logs
+
+    def future_directories(self) -> list[tuple[TopicPartition, str]]:
+        """The future logs that are here, with the names of their directories."""
+        found = [(_FUTURE.fullmatch(name), name) for name in self._files.list(self.path)]
+        return [(TopicPartition(match[1], int(match[2])), name) for match, name in found if match is not None]
+
+    def open_future(
+        self, topic_partition: TopicPartition, name: str, settings: TopicSettings, *, now_ms: int, topic_id: Uuid
+    ) -> Log:
+        """The future log in the directory `name`, made if it is not there yet."""
+        path = os.path.join(self.path, name)
+        if not self._files.exists(path):
+            self._forget_offsets(topic_partition)
+            self._forget_namesake(topic_partition)
+            self._lower_recovery_point(topic_partition, 0)
+        log = self._open(topic_partition, path, settings, now_ms, topic_id)
+        self.futures[topic_partition] = log
+        return log
+
+    def delete_future(self, topic_partition: TopicPartition, unique: str) -> str:
+        """Forget a future log; the path of what is to be removed on a worker thread."""
+        log = self.futures.pop(topic_partition)
+        log.close(clean=False)
+        self._forget_offsets(topic_partition)
+        return self._rename_aside(log.directory, topic_partition, unique, DELETE_SUFFIX)
+
+    def set_aside_stray_future(self, topic_partition: TopicPartition, name: str, unique: str) -> str:
+        """Keep the files of a future log that was not opened, for a human."""
+        self._forget_offsets(topic_partition)
+        return self._rename_aside(os.path.join(self.path, name), topic_partition, unique, STRAY_SUFFIX)
+
+    def take_over(self, log: Log) -> None:
+        """The log that has adopted the future log of its partition belongs here now."""
+        self.futures.pop(log.topic_partition)
+        self.logs[log.topic_partition] = log
+        log.checkpointed_start = self._checkpointed_starts.get(log.topic_partition, 0)
+        self._look_after(log)
+
+    def release(self, topic_partition: TopicPartition, unique: str) -> str:
+        """The log goes on in another directory. What is left of it here can be removed: the path is returned."""
+        del self.logs[topic_partition]
+        return self._set_aside(topic_partition, unique, DELETE_SUFFIX)
+
+    def has_start(self, log: Log) -> bool:
+        """Whether it survives a crash that the log, current or future, begins no earlier than it does now."""
+        known = max(log.first_base_offset, self._checkpointed_starts.get(log.topic_partition, 0))
+        return known >= log.log_start_offset
+
     # -- checkpoints
+
+    def _all_logs(self) -> list[tuple[TopicPartition, Log]]:
+        return [*self.logs.items(), *self.futures.items()]
 
     def checkpoint(self, high_watermarks: Mapping[TopicPartition, int]) -> Checkpoint:
         """What `write_checkpoint` should write; partitions that are not open keep what was read at the start."""
         recovery_points = dict(self._recovery_points)
         log_start_offsets = dict(self._log_start_offsets)
-        for topic_partition, log in self.logs.items():
+        for topic_partition, log in self._all_logs():
             recovery_points[topic_partition] = log.recovery_point
             if log.log_start_offset > log.first_base_offset:
                 log_start_offsets[topic_partition] = log.log_start_offset
@@ -224,12 +293,14 @@ class LogDirectory:
         with self._checkpointing:
             if checkpoint.number < self._checkpoint_on_disk:
                 return
-            known = self.logs.keys() | self._recovery_points.keys() | self._log_start_offsets.keys()
+            known = (
+                self.logs.keys() | self.futures.keys() | self._recovery_points.keys() | self._log_start_offsets.keys()
+            )
             points, starts, high_watermarks = (
                 {partition: offset for partition, offset in offsets.items() if partition in known}
                 for offsets in checkpoint[1:]
             )
-            for partition, log in list(self.logs.items()):
+            for partition, log in self._all_logs():
                 if log.recovery_point < points.get(partition, 0):
                     points[partition] = log.recovery_point  # it was cut meanwhile
             self._write(RECOVERY_POINT_CHECKPOINT, points)
@@ -257,7 +328,7 @@ class LogDirectory:
         self, high_watermarks: Mapping[TopicPartition, int] | None = None, *, clean: bool = True, broker_epoch: int = -1
     ) -> None:
         """With `clean` every log is synced and marked so that the next start checks nothing."""
-        for log in self.logs.values():
+        for _, log in self._all_logs():
             log.close(clean=clean)
         self._handles.close()
         if clean:
@@ -276,6 +347,14 @@ def make_durable_directory(files: FileSystem, path: str) -> None:
         files.make_directories(missing[0])
         for made in missing:
             files.sync_directory(os.path.dirname(made) or ".")
+
+
+def future_directory(topic_partition: TopicPartition, unique: str) -> str:
+    """The name of a future log's directory; ValueError if the topic's name leaves no room for it."""
+    name = f"{topic_partition}.{unique}{FUTURE_SUFFIX}"
+    if len(name) > _MAX_NAME:
+        raise ValueError(f"{name} is longer than {_MAX_NAME} characters")
+    return name
 
 
 def parse_partition_directory(name: str) -> TopicPartition | None:

@@ -24,12 +24,13 @@ from typing import NamedTuple
 from penstock.io.files import Buffer, FileSystem
 from penstock.log.handles import Handles
 from penstock.log.loading import load
+from penstock.log.movable import MovableLog
 from penstock.log.partition_metadata import PARTITION_METADATA, settle_topic_id
 from penstock.log.recovery import replay_batch
 from penstock.log.replicated import aborts_transaction, replicated_batches
 from penstock.log.segment import MAX_RELATIVE_OFFSET
 from penstock.log.segments import Segments, Slice, TimestampedOffset
-from penstock.log.stored import NoRoom, StoredLog
+from penstock.log.stored import NoRoom
 from penstock.log.transaction_index import AbortedTransaction
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition, Uuid
@@ -64,7 +65,7 @@ class Appended(NamedTuple):
 
 
 @owned_by_loop(shared=("_cut_during_flush", "_epochs_changed"))
-class Log(StoredLog):
+class Log(MovableLog):
     @classmethod
     def open(
         cls,

@@ -102,6 +102,10 @@ class ProducerSnapshots:
     def offsets(self) -> list[int]:
         return self._offsets.copy()
 
+    def relocate(self, directory: str) -> None:
+        """The directory of the log was renamed."""
+        self._directory = directory
+
     @property
     def latest(self) -> int:
         """-1 if there is none."""

@@ -187,6 +187,16 @@ class Segment:
     def paths(self) -> list[str]:
         return [self.path, self.index.path, self.time_index.path, self.transactions.path]
 
+    def relocate(self, directory: str) -> None:
+        """The directory of the log was renamed."""
+        self.close()
+        self.directory = directory
+        prefix = os.path.join(directory, f"{self.base_offset:020d}")
+        self.path = prefix + LOG_SUFFIX
+        self.index.path = prefix + INDEX_SUFFIX
+        self.time_index.path = prefix + TIME_INDEX_SUFFIX
+        self.transactions.path = prefix + TRANSACTION_INDEX_SUFFIX
+
     # -- writing
 
     def append(self, data: Buffer, size: int, last_offset: int, max_timestamp: int) -> None:

@@ -98,6 +98,7 @@ class StoredLog(ReadableLog):
         self._cut_off: list[Segment] = []
         """Segments behind the end of the log whose files have yet to go."""
         self._is_trusted = True
+        self._adoptions = 0  # how often the log went on in another directory
         self._closed = False
         self.on_io_error: Callable[[OSError], None] = _nobody_counts
         """Called when something other than a read has failed, on any thread, before the caller gets its KafkaError. Not
@@ -127,11 +128,11 @@ class StoredLog(ReadableLog):
         """Whether the files have yet to follow a cut, before anything is appended."""
         return self._before_append is not None
 
-    def update_settings(self, settings: TopicSettings) -> None:
+    def update_settings(self, settings: TopicSettings, active: Segment | None = None) -> None:
         self._settings = settings
         for segment in self._segments:
             segment.index_interval = settings.index_interval_bytes
-        self._set_active(self._active)
+        self._set_active(active or self._active)
 
     def assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
         """A leader's epoch begins; the checkpoint is written with the next flush."""
@@ -199,6 +200,7 @@ class StoredLog(ReadableLog):
         may be tried again; any other failure is final.
         """
         self._cut_during_flush = _NEVER
+        adoptions, directory, unsynced = self._adoptions, self.directory, self._unsynced
         end = self._next_offset
         active = self._active
         try:
@@ -207,7 +209,7 @@ class StoredLog(ReadableLog):
             if self._epochs_changed:
                 self._epochs_changed = False
                 try:
-                    path = os.path.join(self.directory, LEADER_EPOCH_CHECKPOINT)
+                    path = os.path.join(directory, LEADER_EPOCH_CHECKPOINT)
                     write_epoch_checkpoint(self._files, path, tuple(self.epochs.entries))
                 except BaseException as error:
                     self._epochs_changed = True
@@ -215,11 +217,20 @@ class StoredLog(ReadableLog):
                         raise NoRoom(f"{self.topic_partition} cannot be synced: {error}") from error
                     raise
                 # Noted after the change: the event loop may sync the directory at any moment, and take the note off.
-                self._unsynced.add_directory(self.directory)
-            self._unsynced.sync()
-        except OSError as error:
+                unsynced.add_directory(directory)
+            unsynced.sync()
+        except (OSError, NoRoom) as error:
+            if adoptions != self._adoptions:
+                return self._flushed_elsewhere()
+            if isinstance(error, NoRoom):
+                raise
             raise self._storage_error("cannot be synced", error) from error
-        return end
+        return end if adoptions == self._adoptions else self._flushed_elsewhere()
+
+    def _flushed_elsewhere(self) -> int:
+        """The log went on in another directory meanwhile. Whatever became of the old files proves nothing."""
+        self._epochs_changed = True
+        return self.recovery_point
 
     def flushed(self, offset: int) -> None:
         """`flush` returned `offset`. What was cut meanwhile, and written anew, is not what was synced."""

@@ -7,6 +7,7 @@ next one.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 from penstock.io.files import FileSystem
@@ -35,6 +36,12 @@ class Unsynced:
     def forget(self, path: str) -> None:
         """It is gone, or has another name now."""
         self._paths.discard(path)
+
+    def relocate(self, former: str, directory: str) -> None:
+        """A directory was renamed, and with it the paths of what is in it."""
+        self._paths = {os.path.join(directory, os.path.relpath(path, former)) for path in self._paths}
+        if former in self._directories:
+            self._directories = self._directories - {former} | {directory}
 
     def sync(self) -> None:
         """Contents first, then names: a name that survives a power loss has its contents."""

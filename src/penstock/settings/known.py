@@ -26,9 +26,9 @@ group.coordinator.threads internal.metadata.delete.delay.millis internal.metadat
 kafka.metrics.polling.interval.secs kafka.metrics.reporters
 log.initial.task.delay.ms max.connection.creation.rate metric.reporters
 metrics.num.samples metrics.recording.level metrics.sample.window.ms num.io.threads num.network.threads
-num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads num.replica.fetchers principal.builder.class
+num.recovery.threads.per.data.dir num.replica.fetchers principal.builder.class
 producer.purgatory.purge.interval.requests quota.window.num quota.window.size.seconds
-replica.alter.log.dirs.io.max.bytes.per.second replication.quota.window.num
+replication.quota.window.num
 replication.quota.window.size.seconds security.inter.broker.protocol security.providers
 share.fetch.purgatory.purge.interval.requests socket.connection.setup.timeout.max.ms
 socket.connection.setup.timeout.ms telemetry.max.bytes

@@ -60,6 +60,20 @@ class ReplicationSettings:
         "Bytes a second that this broker fetches for throttled replicas.",
         scope=Scope.PER_BROKER,
     )
+    replica_alter_log_dirs_io_max_bytes_per_second: int = setting(
+        Type.LONG,
+        LONG_MAX,
+        at_least(0),
+        "Bytes a second that this broker copies between its log directories when replicas are moved.",
+        scope=Scope.PER_BROKER,
+    )
+    num_replica_alter_log_dirs_threads: int | None = setting(
+        Type.INT,
+        None,
+        None,
+        "How many replicas are copied between log directories at the same time; as many as there are directories if "
+        "left out.",
+    )
     auto_leader_rebalance_enable: bool = setting(
         Type.BOOLEAN, True, None, "Whether leadership moves back to preferred replicas by itself."
     )

@@ -6,6 +6,7 @@ from penstock.broker.apis import (
     add_raft_voter,
     alter_configs,
     alter_partition_reassignments,
+    alter_replica_log_dirs,
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
@@ -55,7 +56,8 @@ from penstock.broker.apis import (
 
 BROKER_APIS = (
     produce, fetch, list_offsets, metadata, find_coordinator, api_versions, create_topics, delete_topics,
-    delete_records, init_producer_id, offset_for_leader_epoch, describe_configs, alter_configs, describe_log_dirs,
+    delete_records, init_producer_id, offset_for_leader_epoch, describe_configs, alter_configs,
+    alter_replica_log_dirs, describe_log_dirs,
     create_partitions, incremental_alter_configs, describe_quorum, update_features, describe_cluster,
     describe_producers, list_config_resources, describe_topic_partitions, elect_leaders,
     alter_partition_reassignments, list_partition_reassignments, unregister_broker, add_raft_voter, remove_raft_voter,

@@ -7,11 +7,13 @@ A directory that is offline is named with KAFKA_STORAGE_ERROR, and nothing else 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from penstock.broker.request import Request
 from penstock.log.directory import LogDirectory
+from penstock.log.log import Log
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.describe_log_dirs import (
@@ -43,7 +45,7 @@ def handle(node: Node, request: Request, message: DescribeLogDirsRequest) -> Des
 
 
 def _offline(path: str) -> DescribeLogDirsResult:
-    return DescribeLogDirsResult(log_dir=path, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
+    return DescribeLogDirsResult(log_dir=os.path.abspath(path), error_code=ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 def _describe(
@@ -54,14 +56,28 @@ def _describe(
     except OSError:  # the disk is gone, and nobody has written to it since
         return _offline(directory.path)
     topics: dict[str, DescribeLogDirsTopic] = {}
-    for (name, index), log in directory.logs.items():
-        if wanted is None or (name, index) in wanted:
-            topic = topics.setdefault(name, DescribeLogDirsTopic(name=name))
-            topic.partitions.append(DescribeLogDirsPartition(partition_index=index, partition_size=log.size))
+    for logs, is_future in ((directory.logs, False), (directory.futures, True)):
+        for (name, index), log in logs.items():
+            if wanted is None or (name, index) in wanted:
+                topic = topics.setdefault(name, DescribeLogDirsTopic(name=name))
+                topic.partitions.append(
+                    DescribeLogDirsPartition(
+                        partition_index=index,
+                        partition_size=log.size,
+                        offset_lag=_lag(node, log) if is_future else 0,
+                        is_future_key=is_future,
+                    )
+                )
     return DescribeLogDirsResult(
-        log_dir=directory.path,
+        log_dir=os.path.abspath(directory.path),
         topics=list(topics.values()),
         total_bytes=total_bytes,
         usable_bytes=usable_bytes,
         is_cordoned=directory.path in cordoned,
     )
+
+
+def _lag(node: Node, future: Log) -> int:
+    """How far a future log is behind the current one; -1 if that is not open."""
+    replica = node.replicas.get(*future.topic_partition)
+    return -1 if replica is None else max(0, replica.log.log_end_offset - future.log_end_offset)

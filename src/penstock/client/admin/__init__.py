@@ -10,6 +10,7 @@
         admin.transactions.find_hanging()
         admin.cluster.describe()
         admin.log_dirs.describe()
+        admin.log_dirs.move(1, {TopicPartition("orders", 0): "/data/disk-2"})
 
 Results are plain frozen dataclasses. What a broker refuses is a `KafkaError`; what keeps us from asking is a
 `ClientError`.

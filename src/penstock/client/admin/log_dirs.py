@@ -1,13 +1,20 @@
-"""What is in the log directories of brokers, and how large it is."""
+"""What is in the log directories of brokers, how large it is, and moving it from one to another."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from penstock.client.cluster import Cluster
 from penstock.client.errors import raise_for
 from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
+)
 from penstock.protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
@@ -34,6 +41,18 @@ class LogDirDescription:
     replicas: tuple[ReplicaSize, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ReplicaMove:
+    """A replica on its way from one directory of its broker to another."""
+
+    broker_id: int
+    topic: str
+    partition: int
+    source: str
+    target: str
+    offset_lag: int  # how far the copy is behind
+
+
 class LogDirs:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -51,6 +70,55 @@ class LogDirs:
             raise_for(response.error_code, None, f"log directories of broker {broker_id}")
             described += [_described(broker_id, result) for result in response.results]
         return described
+
+    def move(self, broker_id: int, targets: Mapping[TopicPartition, str]) -> None:
+        """Move replicas of a broker to these of its log directories. They are written and read meanwhile; a move is
+        done when `moves` does not have it any more. To ask for the directory that a replica is in cancels its move."""
+        directories: dict[str, dict[str, list[int]]] = {}
+        for partition, path in targets.items():
+            directories.setdefault(path, {}).setdefault(partition.topic, []).append(partition.partition)
+        request = AlterReplicaLogDirsRequest(
+            dirs=[
+                AlterReplicaLogDir(
+                    path=path,
+                    topics=[
+                        AlterReplicaLogDirTopic(name=topic, partitions=partitions)
+                        for topic, partitions in topics.items()
+                    ],
+                )
+                for path, topics in directories.items()
+            ]
+        )
+        response = self._cluster.request_broker(broker_id, request, AlterReplicaLogDirsResponse)
+        for topic in response.results:
+            for result in topic.partitions:
+                moved = TopicPartition(topic.topic_name, result.partition_index)
+                raise_for(result.error_code, None, f"cannot move {moved} on broker {broker_id}")
+
+    def moves(self, broker_ids: Iterable[int] | None = None) -> list[ReplicaMove]:
+        """The replicas that are on the move."""
+        described = self.describe(broker_ids)
+        homes = {
+            (each.broker_id, replica.topic, replica.partition): each.path
+            for each in described
+            for replica in each.replicas
+            if not replica.future
+        }
+        return [
+            ReplicaMove(each.broker_id, replica.topic, replica.partition, home, each.path, replica.offset_lag)
+            for each in described
+            for replica in each.replicas
+            if replica.future and (home := homes.get((each.broker_id, replica.topic, replica.partition))) is not None
+        ]
+
+    def cancel(self, broker_id: int, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Leave replicas where they are; those of them that were on the move."""
+        wanted = set(partitions)
+        moving = {TopicPartition(each.topic, each.partition): each.source for each in self.moves([broker_id])}
+        cancelled = {partition: source for partition, source in moving.items() if partition in wanted}
+        if cancelled:
+            self.move(broker_id, cancelled)
+        return list(cancelled)
 
 
 def _described(broker_id: int, result: DescribeLogDirsResult) -> LogDirDescription:

@@ -24,6 +24,7 @@ from penstock.model.errors import ErrorCode, KafkaError
 from penstock.records.compression import Codec
 from penstock.testing import requests
 from penstock.testing.simulated_loop import SimulatedLoop
+from penstock.testing.simulation import node_moves
 from penstock.testing.simulation.broker_world import DATA, HOST, BrokerWorld
 from penstock.testing.simulation.client import Client, Lost, records_checked
 from penstock.testing.simulation.moments import Moments
@@ -42,7 +43,8 @@ PATIENCE_S = 5.0
 ROUNDS = 6
 EVENTS = (
     "process crashes", "crashes within a step", "power losses", "clean stops", "clean stops, then power losses",
-    "full disks", "disks full by blocks", "cold reads", "killed while starting", "connections lost", PAUSES,
+    "full disks", "disks full by blocks", "cold reads", "killed while starting", "connections lost",
+    *node_moves.EVENTS, PAUSES,
 )  # fmt: skip
 
 CRITICAL = {
@@ -151,6 +153,7 @@ class NodeStory:
             loop,
             seed,
             properties={
+                "log.dirs": ",".join(node_moves.DIRECTORIES),
                 "log.flush.offset.checkpoint.interval.ms": self.chance.choice(("300", "2000", "60000")),
                 "log.retention.check.interval.ms": "700",
                 "metadata.log.max.record.bytes.between.snapshots": self.chance.choice(("400", "20971520")),
@@ -176,6 +179,7 @@ class NodeStory:
         self.next_end = "kill"
         self.world.on_killed = lambda: self.moments.strike(self.next_end, self.world)
         self.world.disk.on_failure = lambda fault: self.moments.strike(fault, self.world)
+        self.moves = node_moves.ReplicaMoves(self.chance, [topic.name for topic in self.topics], self.events)
         self.over = False
         self.disk_is_full = False
         self.is_up = asyncio.Event()
@@ -191,6 +195,7 @@ class NodeStory:
                     tasks.create_task(self.persist(lambda c, t=topic, n=name, p=work: p(c, t, n)))  # type: ignore[misc]
                 tasks.create_task(self.persist(lambda c, t=topic: self.consume(c, t)))  # type: ignore[misc]
             tasks.create_task(self.persist(self.administrate))
+            tasks.create_task(self.persist(self.moves.go_on))
             for _ in range(self.rounds):
                 await asyncio.sleep(self.chance.choice((0.01, 0.2, 0.8)) * self.chance.random())
                 await self.misfortune()

@@ -2,10 +2,12 @@ package penstock.tests;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.ExecutionException;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
@@ -20,6 +22,7 @@ import org.apache.kafka.clients.admin.QuorumInfo;
 import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.common.Node;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.TopicPartitionReplica;
 import org.apache.kafka.common.config.ConfigResource;
 
 /** What consoles and operators ask: the cluster, its log directories, quorum, features, producers, all kinds of offset. */
@@ -33,6 +36,8 @@ final class Inspection {
     void register(Map<String, Driver.Operation> operations) {
         operations.put("cluster", request -> cluster());
         operations.put("log_dirs", request -> logDirs(request.get("broker").asInt()));
+        operations.put("move_replica", this::moveReplica);
+        operations.put("replica_log_dir", this::replicaLogDir);
         operations.put("producers", this::producers);
         operations.put("describe_topic", this::describeTopic);
         operations.put("features", request -> features());
@@ -65,6 +70,28 @@ final class Inspection {
                 "usable", each.getValue().usableBytes().orElse(-1)));
         }
         return directories;
+    }
+
+    private static TopicPartitionReplica replica(JsonNode request) {
+        return new TopicPartitionReplica(
+            request.get("topic").asText(), request.get("partition").asInt(), request.get("broker").asInt());
+    }
+
+    /** Null, or the name of the exception that the broker answers with. */
+    private Object moveReplica(JsonNode request) throws Exception {
+        try {
+            admin.alterReplicaLogDirs(Map.of(replica(request), request.get("directory").asText())).all().get();
+            return null;
+        } catch (ExecutionException refused) {
+            return refused.getCause().getClass().getSimpleName();
+        }
+    }
+
+    /** Where a replica is, where it is going, and how far the copy is behind. */
+    private Object replicaLogDir(JsonNode request) throws Exception {
+        var info = admin.describeReplicaLogDirs(List.of(replica(request))).all().get().get(replica(request));
+        return Arrays.asList(
+            info.getCurrentReplicaLogDir(), info.getFutureReplicaLogDir(), info.getFutureReplicaOffsetLag());
     }
 
     private static TopicPartition partition(JsonNode request) {

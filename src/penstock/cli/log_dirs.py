@@ -1,0 +1,169 @@
+"""`penstock log-dirs`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.output import (
+    DEFAULT_BOOTSTRAP,
+    Bootstrap,
+    Json,
+    command_group,
+    fail,
+    note,
+    print_json,
+    print_table,
+    size_text,
+)
+
+if TYPE_CHECKING:
+    from penstock.client.admin import Admin
+    from penstock.model.ids import TopicPartition
+
+app = command_group("Look at the log directories of brokers, and move replicas between them.")
+
+_POLL_SECONDS = 0.1
+
+
+@app.callback()
+def group() -> None:
+    pass
+
+
+@app.command()
+def describe(
+    broker: Annotated[
+        list[int] | None, typer.Option(metavar="BROKER", help="Only this broker; repeatable.", show_default=False)
+    ] = None,
+    replicas: Annotated[bool, typer.Option("--replicas", help="Every replica, too.")] = False,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    """Show the log directories: what is in them, how much room there is, and which replicas are on the move.
+
+    Examples:
+
+        penstock log-dirs describe
+        penstock log-dirs describe --broker 1 --replicas
+    """
+    from penstock.client.admin import Admin
+
+    with Admin(bootstrap_server) as admin:
+        described = admin.log_dirs.describe(broker)
+        moves = admin.log_dirs.moves(broker)
+    if json:
+        print_json({"directories": described, "moves": moves})
+        return
+    print_table(
+        ["BROKER", "DIRECTORY", "REPLICAS", "SIZE", "FREE", "STATE"],
+        [
+            [
+                each.broker_id,
+                each.path,
+                sum(not replica.future for replica in each.replicas),
+                size_text(sum(replica.size for replica in each.replicas)),
+                None if each.usable_bytes is None else size_text(each.usable_bytes),
+                "online" if each.error is None else "offline",
+            ]
+            for each in described
+        ],
+    )
+    if replicas:
+        print()
+        print_table(
+            ["BROKER", "TOPIC", "PARTITION", "DIRECTORY", "SIZE"],
+            [
+                [each.broker_id, replica.topic, replica.partition, each.path, size_text(replica.size)]
+                for each in described
+                for replica in each.replicas
+                if not replica.future
+            ],
+        )
+    if moves:
+        print()
+        print_table(
+            ["BROKER", "TOPIC", "PARTITION", "FROM", "TO", "LAG"],
+            [[each.broker_id, each.topic, each.partition, each.source, each.target, each.offset_lag] for each in moves],
+        )
+
+
+@app.command()
+def move(
+    names: Annotated[list[str], typer.Argument(metavar="TOPIC...", show_default=False)],
+    broker: Annotated[int, typer.Option(metavar="BROKER", help="The broker whose replicas are meant.")],
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="DIRECTORY", help="One of its log.dirs.", show_default=False)
+    ] = None,
+    partitions: Annotated[
+        str | None, typer.Option(metavar="PARTITION,...", help="Only these partitions.", show_default="all it has")
+    ] = None,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Leave replicas on the move where they are.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Return when everything is there.")] = False,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    """Move replicas of a broker to another one of its log directories, while they are written and read.
+
+    Examples:
+
+        penstock log-dirs move orders --broker 1 --to /data/disk-2 --wait
+        penstock log-dirs move orders --broker 1 --partitions 0,3 --to /data/disk-2
+        penstock log-dirs move orders --broker 1 --cancel
+    """
+    from penstock.client.admin import Admin
+
+    if (to is None) != cancel:
+        fail("say where to: give one of --to or --cancel")
+    with Admin(bootstrap_server) as admin:
+        chosen = _replicas(admin, broker, names, partitions)
+        if to is None:
+            chosen = admin.log_dirs.cancel(broker, chosen)
+        else:
+            _begin(admin, broker, chosen, to, wait)
+    if json:
+        print_json([{"topic": each.topic, "partition": each.partition, "directory": to} for each in chosen])
+    elif to is not None:
+        print_table(["TOPIC", "PARTITION", "DIRECTORY"], [[each.topic, each.partition, to] for each in chosen])
+    elif chosen:
+        for each in chosen:
+            print(f"cancelled {each}")
+    else:
+        note("no replica is on the move")
+
+
+def _replicas(admin: Admin, broker: int, names: list[str], partitions: str | None) -> list[TopicPartition]:
+    """Those of these topics that the broker has."""
+    from penstock.model.ids import TopicPartition
+
+    if partitions is not None and not all(each.strip().isdecimal() for each in partitions.split(",")):
+        fail(f"--partitions {partitions!r}: partitions are given by their numbers, as in 0,3")
+    wanted = None if partitions is None else {int(each) for each in partitions.split(",")}
+    found = {
+        TopicPartition(replica.topic, replica.partition)
+        for each in admin.log_dirs.describe([broker])
+        for replica in each.replicas
+        if replica.topic in names and (wanted is None or replica.partition in wanted)
+    }
+    missing = [name for name in names if name not in {each.topic for each in found}]
+    if missing:
+        fail(f"broker {broker} has no such partition of {missing[0]}")
+    return sorted(found)
+
+
+def _begin(admin: Admin, broker: int, chosen: list[TopicPartition], to: str, wait: bool) -> None:
+    admin.log_dirs.move(broker, dict.fromkeys(chosen, to))
+    if not wait:
+        return
+    while any((each.topic, each.partition) in chosen for each in admin.log_dirs.moves([broker])):
+        time.sleep(_POLL_SECONDS)
+    elsewhere = [
+        f"{replica.topic}-{replica.partition}"
+        for each in admin.log_dirs.describe([broker])
+        for replica in each.replicas
+        if (replica.topic, replica.partition) in chosen and each.path != to
+    ]
+    if elsewhere:
+        fail(f"{elsewhere[0]} was not moved: the log of broker {broker} says why")
