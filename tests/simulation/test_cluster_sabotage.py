@@ -22,6 +22,7 @@ from penstock.broker.quorum import MetadataQuorum
 from penstock.broker.repair import Repairs
 from penstock.broker.replica import Replica
 from penstock.controller import directories, leaders
+from penstock.controller.elections import Wanted
 from penstock.log.log import Appended, Log
 from penstock.log.segment import Segment
 from penstock.metadata.delta import MetadataDelta
@@ -344,10 +345,9 @@ def never_say_where_replicas_are(patch: Patch) -> None:
 
 def trust_what_was_made_anew(patch: Patch) -> None:
     """A replica that is reported on a replaced disk keeps what it was trusted with."""
-    original = directories.Wanted
 
-    def wanted(election: Any, *, isr: Any, directories: Any, emptied: Any) -> Any:
-        return original(election, directories=directories)
+    def wanted(election: Any, *, isr: Any, directories: Any, emptied: Any) -> Wanted:
+        return Wanted(election, directories=directories)
 
     patch.setattr(directories, "Wanted", wanted)
 

@@ -108,7 +108,8 @@ def test_a_directory_that_fails_goes_offline_alone(operation: str) -> None:
         assert topic.leader is not failing
         assert await topic.produce("c") == ErrorCode.NONE
         assert await topic.values() == (["a", "b", "c"] if answered == ErrorCode.NONE else ["a", "c"])
-        assert home_of(failing, "other") == B and failing.node.replicas.get("other", 0).leader is not None
+        other = failing.node.replicas.get("other", 0)
+        assert home_of(failing, "other") == B and other is not None and other.leader is not None
         described = await describe(topic, failing)
         assert described[A].error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert described[B].error_code == ErrorCode.NONE

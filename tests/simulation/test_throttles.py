@@ -29,7 +29,8 @@ async def moved_in(topic: ReplicatedTopic, throttles: dict[int, dict[str, str]])
     while not arrived.done():
         sent = loop.time()
         assert await topic.produce("x" * 100) == ErrorCode.NONE
-        assert loop.time() - sent < 0.3, "one that is in sync was held back"
+        # A throttle holds back for seconds; the network for 0.2 s now and then, also twice in a row.
+        assert loop.time() - sent < 0.7, "one that is in sync was held back"
         await asyncio.sleep(0.1)
     await arrived
     return loop.time() - began
