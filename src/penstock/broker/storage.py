@@ -236,7 +236,7 @@ class Storage:
                 self._node.replicas.remove(replica)
                 replica.fail()
                 self._node.assignment.failed(replica)
-        self._loop.run_in_executor(None, partial(_let_go, directory)).add_done_callback(_log_failure)
+        self._loop.run_in_executor(None, handed_over(partial(_let_go, directory))).add_done_callback(_log_failure)
         self._node.lifecycle.directory_failed(self.log_directories.id_of(directory), directory.path)
         self._node.wakeups.run()
 
