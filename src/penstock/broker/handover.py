@@ -79,6 +79,7 @@ class Handover:
         self.is_on = False
         self._held: dict[TopicPartition, deque[Held]] = {}
         self._held_bytes = 0
+        self.passed_on = 0  # requests that a successor has answered
         self._under_way: set[TopicPartition] = set()
         self._last_taken = 0.0
         self._on_connection: Counter[Connection] = Counter()  # how many are held
@@ -179,6 +180,7 @@ class Handover:
                 if answer.error_code in _TOO_EARLY and self._loop.time() < held.deadline:
                     self._loop.call_later(CHECK_S, self._again, partition)
                     return
+                self.passed_on += 1
                 self._answer(partition, held, answer)
         self._again(partition)
 

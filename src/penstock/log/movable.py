@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from penstock.log.handles import LoopAccess
 from penstock.log.stored import StoredLog
+from penstock.model.ownership import owned_by_loop
 from penstock.replication.moving import Extent
 
 
+@owned_by_loop(shared=("_cut_during_flush", "_epochs_changed"))
 class MovableLog(StoredLog):
     @property
     def extent(self) -> Extent:

@@ -44,7 +44,6 @@ DECOMPRESSED_BYTES_MAX = 100 * 1024 * 1024
         "offset_of_max_timestamp",
         "_search",
         "_described",
-        "_storage_error",
     ),
     shared=("_cut_during_flush", "_epochs_changed"),  # by `flush`
 )

@@ -65,7 +65,10 @@ class Faults:
         if machine.is_ready:
             self._events["clean stops"] += 1
             self._world.moments.strike("stop", machine)
+            node = machine.node
+            assert node is not None
             await machine.stop()
+            self._events["handovers"] += node.settings.is_broker and node.handover.passed_on > 0
 
     # -- the network ------------------------------------------------------------------------------------------------
 

@@ -74,7 +74,7 @@ EVENTS = (
     "truncations told to readers", "runs begun", "sent to followers", "read from followers", "deletions",
     "deleted by retention", "beginnings told to readers", "worlds with append times",
     "acknowledged without idempotence", "several partitions a request", "lost with acks=1", "partitions added",
-    "ends within a step", "aimed faults", PAUSES,
+    "handovers", "ends within a step", "aimed faults", PAUSES,
 )  # fmt: skip
 
 # What may happen; twice if it is to happen more often.
