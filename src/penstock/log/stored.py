@@ -62,7 +62,9 @@ class NoRoom(KafkaError):
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
 
-@owned_by_loop(anywhere=("flush", "_storage_error"), shared=("_cut_during_flush", "_epochs_changed"))
+@owned_by_loop(
+    anywhere=("flush", "_flushed_elsewhere", "_storage_error"), shared=("_cut_during_flush", "_epochs_changed")
+)
 class StoredLog(ReadableLog):
     def __init__(
         self,
