@@ -165,7 +165,7 @@ class AlarmStory:
             await self.world.until(
                 lambda: all(self.partitions(machine)[index].leader not in (-1, victim) for machine in others),
                 f"somebody leads in the place of {victim}",
-                patience_s=1.0 if self.one_machine else 6.0,
+                patience_s=2.0 if self.one_machine else 6.0,  # at 100 ms a round trip, of which it takes several
             )
         except Violation as late:
             raise Violation("DeathsAreNoticed", str(late)) from None
