@@ -14,6 +14,7 @@ from penstock.records.record import iterate_records
 from penstock.testing.requests import MAX_RECORDS_SIZE
 from penstock.testing.simulation.cluster_checkers import Promises
 from penstock.testing.simulation.cluster_story import ClusterStory
+from penstock.testing.simulation.replica_content import values_of
 from penstock.testing.simulation.story import Violation
 
 
@@ -47,7 +48,7 @@ def log_matching(data: bytes, what: str) -> None:
 
 def durability_and_order(promises: Promises, data: bytes) -> None:
     """`Durability` and `ExactlyOnce`, by the code that judges simulated replicas."""
-    ClusterStory.check_content(promises, "every broker", data)
+    ClusterStory.check_content(promises, "every broker", dict(values_of(data)), 0)
 
 
 def committed_values(data: bytes, what: str) -> list[bytes]:

@@ -28,6 +28,7 @@ from penstock.settings.topic import TopicSettings
 from penstock.testing.simulated_clock import SimulatedClock
 from penstock.testing.simulated_disk import SimulatedDisk
 from penstock.testing.simulated_mount import Mount, ProcessKilled
+from verified_appends import append_verified
 
 PARTITION = TopicPartition("events", 0)
 TOPIC_ID = bytes(range(16))
@@ -220,7 +221,7 @@ class MovingStory:
 
     def _append(self, batch: bytearray) -> None:
         try:
-            self.log.append_as_leader(batch, read_header(batch), self.leader_epoch, self.clock.now_ms())
+            append_verified(self.log, batch, self.leader_epoch, self.clock.now_ms())
         except ProcessKilled:
             self.maybe = Stored(read_header(batch), bytes(batch))
             raise

@@ -190,7 +190,7 @@ def fetch_ahead_of_disk(patch: Patch) -> None:
 
 def flush_nothing(patch: Patch) -> None:
     """Logs say that they are flushed, and are not."""
-    patch.setattr(Log, "flush", lambda self: self.log_end_offset)
+    patch.setattr(Log, "flush", lambda self: self._next_offset)
 
 
 def append_whatever_the_epoch(patch: Patch) -> None:

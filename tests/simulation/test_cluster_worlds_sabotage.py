@@ -15,7 +15,6 @@ import pytest
 
 from penstock.broker.apis import delete_records, fetch, offset_for_leader_epoch
 from penstock.broker.apis.fetch import Fetch
-from penstock.broker.fetch_sessions import SessionPartition
 from penstock.broker.replica import Replica
 from penstock.controller.result import Result
 from penstock.controller.topics import TopicHandlers
@@ -108,18 +107,17 @@ def take_all_for_committed(patch: Patch) -> None:
 
 def skip_a_batch(patch: Patch) -> None:
     """Followers leave out the first batch where they have several."""
-    original = Fetch._read_partition
+    original = Fetch._found
 
-    def read_partition(self: Fetch, wanted: SessionPartition, *arguments: Any, **options: Any) -> PartitionData | None:
-        data = original(self, wanted, *arguments, **options)
-        if data is not None and data.records and self._replica(wanted).leader is None:
+    def found(self: Fetch, replica: Replica, offset: int, data: PartitionData, *arguments: Any) -> None:
+        original(self, replica, offset, data, *arguments)
+        if data.records and replica.leader is None:
             records = bytes(memoryview(data.records))  # type: ignore[arg-type]
             begins = [position for position, _ in iterate_headers(records)]
             if len(begins) > 1:
                 data.records = records[begins[1] :]
-        return data
 
-    patch.setattr(Fetch, "_read_partition", read_partition)
+    patch.setattr(Fetch, "_found", found)
 
 
 # -- the beginning of the log ---------------------------------------------------------------------------------------
@@ -212,7 +210,7 @@ class Variant(NamedTuple):
 VARIANTS = [
     Variant(keep_eligible_replicas_anyway, "LastInSyncStays", Circumstances(elr=False), ("kill", "stop")),
     Variant(lead_with_what_is_committed, "Durability", Circumstances(unclean="setting"), ("strand",), 2),
-    Variant(tell_no_truncation, "ToldOfTruncation", Circumstances(unclean="setting"), ("strand",), 2),
+    Variant(tell_no_truncation, "ToldOfTruncation", Circumstances(unclean="command"), ("strand",), 4),
     Variant(name_whoever_is_close, "PreferredIsInSync", Circumstances(racks=True), ("separate",)),
     Variant(take_all_for_committed, "NeverAboveHighWatermark", Circumstances(racks=True), ("separate",)),
     Variant(skip_a_batch, "ReadersFindAll", Circumstances(racks=True), ("separate",)),

@@ -44,6 +44,7 @@ def run(program: Callable[[BrokerWorld, Client], Coroutine[Any, Any, None]], **p
     quietly()
 
     async def story(loop: SimulatedLoop) -> None:
+        loop.network.fragmented_rate = 0.0  # what is written together arrives together
         settings = {name.replace("_", "."): value for name, value in properties.items()}
         one = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
         world = BrokerWorld(loop, 1, properties={**one, **settings})

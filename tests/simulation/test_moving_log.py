@@ -127,7 +127,7 @@ def _the_start_need_not_be_durable(patch: pytest.MonkeyPatch) -> None:
 def _aborted_transactions_are_not_copied(patch: pytest.MonkeyPatch) -> None:
     def append_as_follower(self: Log, data: Buffer, now_ms: int = -1, **options: int) -> None:
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(TransactionIndex, "append", _nothing)
+            inner.setattr(TransactionIndex, "prepare", _nothing)
             original(self, data, now_ms, **options)
 
     original = Log.append_as_follower

@@ -48,7 +48,8 @@ def combined_world(loop: SimulatedLoop, seed: int) -> ClusterWorld:
     """Three nodes, each of them broker and controller."""
     names = [f"controller-{number}" for number in (1, 2, 3)]
     voters = ",".join(f"{number}@{name}:{CONTROLLER_PORT}" for number, name in enumerate(names, 1))
-    world = ClusterWorld(loop, seed, controllers=0, brokers=0, properties={"controller.quorum.voters": voters})
+    properties = {"controller.quorum.voters": voters}
+    world = ClusterWorld(loop, seed, controllers=0, brokers=0, properties=properties, one_machine=True)
     for number, name in enumerate(names, 1):
         own = {
             "process.roles": "broker,controller",
@@ -135,7 +136,7 @@ def test_a_broker_that_dies_with_the_active_controller_is_not_waited_for() -> No
         assert world.loop.time() - begin < 3.0
         assert not first.image.brokers[1].fenced
 
-    in_world(story)
+    in_world(story, one_machine=True)
 
 
 def test_a_silent_broker_keeps_its_session_when_the_controller_changes() -> None:
