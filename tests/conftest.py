@@ -17,9 +17,10 @@ from penstock.io import threads
 if TYPE_CHECKING:
     from penstock.testing.nodes import RunningNode
 
-# A change is judged by the same examples as the one before it; `make soak` looks for new ones.
-settings.register_profile("repeatable", derandomize=True)
-settings.register_profile("exploring", max_examples=1000)
+# A change is judged by the same examples as the one before it; `make soak` looks for new ones. No example has a
+# deadline: how long it takes depends on what else the machine does.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("exploring", max_examples=1000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 # No worker thread touches what the event loop owns, here and in the nodes that tests start.
