@@ -67,11 +67,12 @@ def when_replaced(view: ClusterView, broker_id: int, *, clean: bool, directories
     for key in keys:
         topic, partition = view.find(key)
         doubtful = not all_there and is_reserved_directory(partition.directory_of(broker_id))
+        emptied = (broker_id,) if doubtful else ()
         wanted = Wanted(
-            view.election(topic, partition, gone=broker_id if doubtful else None),
+            view.election(topic, partition, gone=emptied),
             isr=tuple(member for member in partition.isr if member != broker_id),
             crashed=() if clean else (broker_id,),
-            emptied=(broker_id,) if doubtful else (),
+            emptied=emptied,
         )
         change = view.change(topic, key[1], wanted, usable)
         if change is not None:
@@ -89,7 +90,7 @@ def when_unregistered(view: ClusterView, broker_id: int) -> Changes:
         topic = view.image.topics.ids[topic_id]
         partition = topic.partitions[partition_id]
         isr = tuple(member for member in partition.isr if member != broker_id)
-        wanted = Wanted(view.election(topic, partition, gone=broker_id), isr=isr, crashed=(broker_id,))
+        wanted = Wanted(view.election(topic, partition, gone=(broker_id,)), isr=isr, crashed=(broker_id,))
         change = view.change(topic, partition_id, wanted, usable)
         if change is not None:
             yield change

@@ -53,13 +53,13 @@ class ClusterView:
             rules = self._rules[topic.topic_id] = Rules(required, unclean, self.elr)
         return rules
 
-    def election(self, topic: Topic, partition: Partition, *, gone: int | None = None) -> Election:
+    def election(self, topic: Topic, partition: Partition, *, gone: Collection[int] = ()) -> Election:
         """How far to go for a leader if nobody asked for one: unclean elections are for topics that allow them, when
-        there is nobody left to wait for who knows how things ended. `gone`: a broker that will not come back."""
+        there is nobody left to wait for who knows how things ended. `gone`: replicas that will not come back."""
         if not self.rules(topic).unclean:
             return Election.ONLINE
         knowing = (*partition.isr, *partition.elr, *partition.last_known_elr)
-        awaited = any(replica in self._awaited and replica != gone for replica in knowing)
+        awaited = any(replica in self._awaited and replica not in gone for replica in knowing)
         return Election.ONLINE if awaited else Election.UNCLEAN
 
     def find(self, key: PartitionKey) -> tuple[Topic, Partition]:
