@@ -146,6 +146,18 @@ def two_disks(*, elr: bool, **configs: str) -> World:
     return world
 
 
+def test_a_missing_disk_is_one_change_of_each_partition() -> None:
+    """Also of one that the broker both led last and is eligible to lead."""
+    world = two_disks(elr=True)
+    world.fence(2)
+    before = world.partition("orders")
+    assert before.elr == before.last_known_elr == (2,)
+    start_with(world, [B, REPLACED], 2)
+    partition = world.partition("orders")
+    assert (partition.elr, partition.last_known_elr) == ((), ())
+    assert partition.partition_epoch == before.partition_epoch + 1
+
+
 @pytest.mark.parametrize("elr", [False, True])
 @pytest.mark.parametrize("clean", [False, True])
 def test_an_unassigned_replica_may_have_been_on_the_disk_that_is_gone(clean: bool, elr: bool) -> None:

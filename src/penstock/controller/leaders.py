@@ -80,7 +80,11 @@ def when_replaced(view: ClusterView, broker_id: int, *, clean: bool, directories
 
 
 def _led_last(view: ClusterView, broker_id: int) -> Iterator[PartitionKey]:
-    return (key for key in view.index.leaderless if broker_id in view.find(key)[1].last_known_elr)
+    """Where a broker is trusted with nothing but that: neither in sync nor eligible."""
+    for key in view.index.leaderless:
+        _, partition = view.find(key)
+        if broker_id in partition.last_known_elr and broker_id not in (*partition.isr, *partition.elr):
+            yield key
 
 
 def when_unregistered(view: ClusterView, broker_id: int) -> Changes:
