@@ -243,3 +243,19 @@ def test_a_lost_directory_is_no_place_to_lead_from() -> None:
     assert default_directory([]) == MIGRATING_DIRECTORY
     assert default_directory([A]) == A
     assert default_directory([A, B]) == UNASSIGNED_DIRECTORY
+
+
+def test_the_last_eligible_replica_is_remembered_when_it_crashes() -> None:
+    """Nobody else is: the disk of the last leader was replaced."""
+    world = World({"min.insync.replicas": "2"}, brokers=2, elr=True)
+    world.assign("orders", (1, 2))
+    world.fence(2)
+    world.fence(1)
+    world.start_broker(1, incarnation=2, disk=1)
+    assigned(world, world.located(1, "orders", directory(1, disk=1)))
+    assert (world.partition("orders").elr, world.partition("orders").last_known_elr) == ((2,), ())
+    world.register(2, incarnation=2)
+    assert (world.partition("orders").elr, world.partition("orders").last_known_elr) == ((), (2,))
+    world.unfence(2)
+    partition = world.partition("orders")
+    assert (partition.leader, partition.leader_recovery_state) == (2, RECOVERING)

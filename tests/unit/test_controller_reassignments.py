@@ -135,11 +135,12 @@ def test_replicas_nobody_wants_stay_while_only_they_are_in_sync() -> None:
     assert (plan.replicas, plan.adding, plan.removing, plan.isr) == ((5, 2, 1, 4), (5,), (1, 4), (4,))
 
 
-@pytest.mark.parametrize(
-    "knowing", [{"elr": (4,), "last_known_elr": (2,)}, {"last_known_elr": (4,)}], ids=["eligible", "led last"]
-)
-def test_replicas_nobody_wants_stay_while_only_they_know_how_things_ended(knowing: dict[str, tuple[int, ...]]) -> None:
-    partition = Partition((4, 2, 1), (b"",) * 3, (), NO_LEADER, adding_replicas=(4,), removing_replicas=(1,), **knowing)
+@pytest.mark.parametrize(("elr", "last_known"), [((4,), (2,)), ((), (4,))], ids=["eligible", "led last"])
+def test_replicas_nobody_wants_stay_while_only_they_know_how_things_ended(
+    elr: tuple[int, ...], last_known: tuple[int, ...]
+) -> None:
+    partition = Partition((4, 2, 1), (b"",) * 3, (), NO_LEADER, adding_replicas=(4,), removing_replicas=(1,))
+    partition = partition._replace(elr=elr, last_known_elr=last_known)
     plan = plan_reassignment(partition, (5, 2))
     assert (plan.replicas, plan.adding, plan.removing, plan.isr) == ((5, 2, 1, 4), (5,), (1, 4), ())
 

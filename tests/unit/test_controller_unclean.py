@@ -118,3 +118,41 @@ def test_a_directory_that_is_missing_is_waited_for_until_the_session_ends(elr: b
     world.heartbeat(2)
     end(world, SESSION_MS)
     assert world.partition("t").leader == 2
+
+
+def test_nobody_waits_for_a_crashed_replica_while_another_is_eligible() -> None:
+    """One that has crashed is not eligible any more; the other was fenced at its own wish."""
+    world = World({"min.insync.replicas": "2"}, brokers=3, elr=True)
+    world.assign("t", [1, 2, 3])
+    world.set_config("t", "unclean.leader.election.enable", "true")
+    world.alter("t", [1, 2])
+    die_early(world, 2)
+    world.heartbeat(1, want_fence=True)
+    assert (world.partition("t").leader, set(world.partition("t").elr)) == (NO_LEADER, {1, 2})
+    world.register(2, incarnation=2)
+    assert world.partition("t").leader == 3
+
+
+def test_cancelling_a_reassignment_is_no_reason_for_an_unclean_election() -> None:
+    world = World(brokers=3, elr=True)
+    world.assign("t", [1, 2])
+    world.set_config("t", "unclean.leader.election.enable", "true")
+    world.alter("t", [1])
+    world.reassign("t", [1, 3])
+    die_early(world, 1)
+    assert world.partition("t").leader == NO_LEADER
+    world.reassign("t", None)
+    assert (world.partition("t").leader, world.partition("t").replicas) == (NO_LEADER, (1, 2))
+    world.register(1, incarnation=2)
+    world.unfence(1)
+    assert world.partition("t").leader == 1
+
+
+def test_nobody_waits_for_an_unregistered_broker_that_led_last() -> None:
+    world = world_with_one_in_sync(elr=True)
+    die_early(world, 1)
+    world.register(1, incarnation=2)
+    partition = world.partition("t")
+    assert (partition.leader, partition.elr, partition.last_known_elr) == (NO_LEADER, (), (1,))
+    world.do(world.controller.unregister_broker(UnregisterBrokerRequest(broker_id=1)))
+    assert world.partition("t").leader == 2

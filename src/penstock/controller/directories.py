@@ -75,11 +75,9 @@ def _assign(
     isr = partition.isr
     if began_anew or not broker.has_online(directory):
         isr = tuple(member for member in isr if member != broker_id)
-    emptied = (broker_id,) if began_anew else ()
     wanted = Wanted(
-        view.election(topic, partition, gone=emptied),
         isr=isr,
         directories={broker_id: directory},
-        emptied=emptied,
+        emptied=(broker_id,) if began_anew else (),
     )
-    return view.change(topic, partition_id, wanted)
+    return view.change_and_elect(topic, partition_id, wanted)

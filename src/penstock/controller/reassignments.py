@@ -188,11 +188,11 @@ def _cancel(view: ClusterView, topic: Topic, partition_id: int, partition: Parti
         )
     if not clean and not view.elr:
         isr = replicas[:1]  # somebody must be
-    return view.change(
+    return view.change_and_elect(
         topic,
         partition_id,
         Wanted(
-            Election.UNCLEAN if unclean_allowed else Election.ONLINE,
+            Election.ONLINE if clean else Election.UNCLEAN,
             isr=isr,
             replicas=replicas,
             adding=(),

@@ -217,15 +217,14 @@ class ControllerStory(World):
                 )
 
     def somebody_knows(self, key: PartitionKey, partition: Partition, name: str) -> None:
-        """While nobody is in sync those who know how things ended stay replicas, and somebody may lead on return: the
-        last leader at least, unless the controller may take it for empty."""
+        """While nobody is in sync those who know how things ended stay replicas, and one may lead on return, unless the
+        controller may take it for empty."""
         old = self.before.get(key)
         knowing = set() if old is None else {*(old.isr or old.elr or old.last_known_elr)}
-        if old is None or partition.isr or not knowing or self.unclean_asked:
+        if partition.isr or not knowing or self.unclean_asked:
             return
         assert not knowing.isdisjoint(partition.replicas), f"SomebodyKnows {name}"
-        led_last = old.last_known_elr if old.leader == NO_LEADER else (old.leader,)
-        if any(not self.disks[replica].doubtful for replica in led_last):
+        if any(not self.disks[replica].doubtful for replica in knowing):
             assert partition.elr or partition.last_known_elr, f"SomebodyKnows {name}"
 
     def replication_factor_kept(self, key: PartitionKey, partition: Partition, name: str) -> None:
