@@ -216,7 +216,7 @@ def random_step(random: Random) -> Step:
         (1, lambda: unregister(broker)),
         (2, lambda: take_over),
         (6, lambda: alter(number, frozenset(random.sample(sorted(everybody), 2)), rarely(), True)),
-        (10, lambda: alter(number, everybody, False, random.random() < 0.8)),
+        (10, lambda: alter(number, everybody, False, random.random() < 0.5)),
         (5, lambda: reassign(number, None if random.random() < 0.25 else replicas, rarely())),
         (3, lambda: elect(rarely())),
         (2, lambda: random.choice((balance, elect_unclean))),
