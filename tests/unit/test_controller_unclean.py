@@ -156,3 +156,26 @@ def test_nobody_waits_for_an_unregistered_broker_that_led_last() -> None:
     assert (partition.leader, partition.elr, partition.last_known_elr) == (NO_LEADER, (), (1,))
     world.do(world.controller.unregister_broker(UnregisterBrokerRequest(broker_id=1)))
     assert world.partition("t").leader == 2
+
+
+@pytest.mark.parametrize("elr", [True, False])
+def test_a_restart_that_nobody_noticed_is_no_reason_for_an_unclean_election(elr: bool) -> None:
+    """The next process registers before the one before it was fenced."""
+    world = world_with_one_in_sync(elr=elr)
+    world.heartbeat(1)
+    world.register(1, incarnation=2)
+    assert world.partition("t").leader == NO_LEADER
+    world.unfence(1)
+    assert world.partition("t").leader == 1
+
+
+def test_a_restart_that_nobody_noticed_is_waited_for_until_the_session_ends() -> None:
+    world = world_with_one_in_sync(elr=True)
+    world.heartbeat(1)
+    world.register(1, incarnation=2)
+    world.now_ms = 100
+    world.heartbeat(2)
+    end(world, SESSION_MS - 1)
+    assert world.partition("t").leader == NO_LEADER
+    end(world, SESSION_MS)
+    assert world.partition("t").leader == 2
