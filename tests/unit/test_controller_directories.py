@@ -146,6 +146,18 @@ def two_disks(*, elr: bool, **configs: str) -> World:
     return world
 
 
+def test_a_missing_disk_is_one_change_of_each_partition() -> None:
+    """Also of one that the broker both led last and is eligible to lead."""
+    world = two_disks(elr=True)
+    world.fence(2)
+    before = world.partition("orders")
+    assert before.elr == before.last_known_elr == (2,)
+    start_with(world, [B, REPLACED], 2)
+    partition = world.partition("orders")
+    assert (partition.elr, partition.last_known_elr) == ((), ())
+    assert partition.partition_epoch == before.partition_epoch + 1
+
+
 @pytest.mark.parametrize("elr", [False, True])
 @pytest.mark.parametrize("clean", [False, True])
 def test_an_unassigned_replica_may_have_been_on_the_disk_that_is_gone(clean: bool, elr: bool) -> None:
@@ -231,3 +243,19 @@ def test_a_lost_directory_is_no_place_to_lead_from() -> None:
     assert default_directory([]) == MIGRATING_DIRECTORY
     assert default_directory([A]) == A
     assert default_directory([A, B]) == UNASSIGNED_DIRECTORY
+
+
+def test_the_last_eligible_replica_is_remembered_when_it_crashes() -> None:
+    """Nobody else is: the disk of the last leader was replaced."""
+    world = World({"min.insync.replicas": "2"}, brokers=2, elr=True)
+    world.assign("orders", (1, 2))
+    world.fence(2)
+    world.fence(1)
+    world.start_broker(1, incarnation=2, disk=1)
+    assigned(world, world.located(1, "orders", directory(1, disk=1)))
+    assert (world.partition("orders").elr, world.partition("orders").last_known_elr) == ((2,), ())
+    world.register(2, incarnation=2)
+    assert (world.partition("orders").elr, world.partition("orders").last_known_elr) == ((), (2,))
+    world.unfence(2)
+    partition = world.partition("orders")
+    assert (partition.leader, partition.leader_recovery_state) == (2, RECOVERING)

@@ -9,6 +9,11 @@ from penstock.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from penstock.metadata.image import ResourceType
 from penstock.metadata.partition import NO_LEADER
 from penstock.model.errors import ErrorCode
+from penstock.protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
 from penstock.protocol.messages.metadata_records import ClearElrRecord, FeatureLevelRecord
 from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from penstock.testing.simulation.controller_world import World, bootstrap
@@ -85,6 +90,26 @@ def test_another_minimum_for_all_ends_eligibility_except_where_nobody_leads() ->
     assert len(world.partition("waiting").elr) == 2
     world.unfence(2)
     assert world.partition("waiting").leader == 2
+
+
+@pytest.mark.parametrize("everywhere", [True, False])
+def test_another_minimum_does_not_forget_who_led_last(everywhere: bool) -> None:
+    """A partition whose last leader has crashed has nothing else."""
+    world = World({MIN_INSYNC_REPLICAS: "2"}, brokers=3, elr=True)
+    world.assign("orders", (1, 2))
+    world.fence(2)
+    second = CreatePartitionsTopic(name="orders", count=2, assignments=[CreatePartitionsAssignment(broker_ids=[3, 2])])
+    world.do(world.controller.create_partitions(CreatePartitionsRequest(topics=[second])))
+    world.register(3, incarnation=2)
+    partition = world.partition("orders", 1)
+    assert (partition.isr, partition.elr, partition.last_known_elr) == ((), (), (3,))
+    if everywhere:
+        world.set_broker_config("", MIN_INSYNC_REPLICAS, "1")
+    else:
+        world.set_config("orders", MIN_INSYNC_REPLICAS, "1")
+    assert world.partition("orders", 0).elr == ()
+    world.unfence(3)
+    assert world.partition("orders", 1).leader == 3
 
 
 def test_another_minimum_for_all_in_one_record_where_all_are_led() -> None:

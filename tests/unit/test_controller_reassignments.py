@@ -135,6 +135,33 @@ def test_replicas_nobody_wants_stay_while_only_they_are_in_sync() -> None:
     assert (plan.replicas, plan.adding, plan.removing, plan.isr) == ((5, 2, 1, 4), (5,), (1, 4), (4,))
 
 
+@pytest.mark.parametrize(("elr", "last_known"), [((4,), (2,)), ((), (4,))], ids=["eligible", "led last"])
+def test_replicas_nobody_wants_stay_while_only_they_know_how_things_ended(
+    elr: tuple[int, ...], last_known: tuple[int, ...]
+) -> None:
+    partition = Partition((4, 2, 1), (b"",) * 3, (), NO_LEADER, adding_replicas=(4,), removing_replicas=(1,))
+    partition = partition._replace(elr=elr, last_known_elr=last_known)
+    plan = plan_reassignment(partition, (5, 2))
+    assert (plan.replicas, plan.adding, plan.removing, plan.isr) == ((5, 2, 1, 4), (5,), (1, 4), ())
+
+
+def test_a_second_reassignment_keeps_the_one_eligible_leader() -> None:
+    """It came with the first one, which the second one replaces."""
+    world = World(brokers=5, elr=True)
+    world.assign("orders", (1, 2))
+    world.reassign("orders", (3, 4))
+    world.alter("orders", (1, 2, 3))
+    for broker_id in (2, 1, 3):
+        world.fence(broker_id)
+    assert (world.partition("orders").isr, world.partition("orders").elr) == ((), (3,))
+    world.reassign("orders", (4, 5))
+    assert world.partition("orders").removing_replicas == (1, 2, 3)
+    world.unfence(3)
+    assert world.partition("orders").leader == 3
+    world.alter("orders", (3, 4, 5))
+    assert world.partition("orders").replicas == (4, 5)
+
+
 def test_the_replication_factor_may_be_kept(world: World) -> None:
     refused = world.reassign("orders", (1, 2), allow_replication_factor_change=False)
     assert refused.error_code == ErrorCode.INVALID_REPLICATION_FACTOR

@@ -91,8 +91,8 @@ def _alter(
         why = ineligible(view.image, partition, member)
         if why is not None:
             raise KafkaError(ErrorCode.INELIGIBLE_REPLICA, f"Broker {member.broker_id} is {why}.")
-    wanted = Wanted(view.election(topic, partition), isr=members, leader_recovery_state=asked.leader_recovery_state)
-    change = view.change(topic, asked.partition_index, wanted)
+    wanted = Wanted(isr=members, leader_recovery_state=asked.leader_recovery_state)
+    change = view.change_and_elect(topic, asked.partition_index, wanted)
     return change, partition if change is None else partition.merge(change)
 
 

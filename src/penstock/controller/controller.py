@@ -206,6 +206,8 @@ class Controller:
     def register_broker(
         self, request: BrokerRegistrationRequest, *, session_alive: bool = False
     ) -> Result[BrokerRegistrationResponse]:
+        if not session_alive:
+            self.heartbeats.registers(request.broker_id)
         return self._brokers().register_broker(request, session_alive=session_alive)
 
     def unfence_broker(self, broker_id: int, broker_epoch: int) -> Result[None]:

@@ -76,9 +76,8 @@ def _assign(
     if began_anew or not broker.has_online(directory):
         isr = tuple(member for member in isr if member != broker_id)
     wanted = Wanted(
-        view.election(topic, partition),
         isr=isr,
         directories={broker_id: directory},
         emptied=(broker_id,) if began_anew else (),
     )
-    return view.change(topic, partition_id, wanted)
+    return view.change_and_elect(topic, partition_id, wanted)

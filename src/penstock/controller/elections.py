@@ -11,7 +11,8 @@ in-sync replicas, another set of replicas) and gives the record that says what *
 3. if nobody is in sync, the first usable eligible leader replica (KIP-966): it left the in-sync replicas when they were
    fewer than `min.insync.replicas`. The high watermark has not moved since, so it has all that was ever acknowledged;
 4. if there are none of these either, whoever led last, once it is back with its own directory. It was in sync to the
-   end, but it crashed, so it may have lost what a power loss takes: an unclean election, and the partition recovers;
+   end, but it crashed, so it may have lost what a power loss takes: an unclean election, and the partition recovers.
+   If its disk was replaced, the last eligible leader replica to crash takes its place;
 5. where unclean elections are allowed, any usable replica; one that a reassignment adds only if there is no other.
 
 **Eligible leader replicas** are kept while fewer than `min.insync.replicas` replicas are in sync: they are those that
@@ -123,6 +124,8 @@ def change_of(
         record.eligible_leader_replicas = list(elr)
         changed = True
     last_known = _last_known(partition, record.leader, replicas, wanted, rules)
+    if rules.elr and leader == NO_LEADER and not (isr or elr or last_known):
+        last_known = _crashed_last(partition, replicas, wanted)
     if last_known != partition.last_known_elr:
         record.last_known_elr = list(last_known)
         changed = True
@@ -227,6 +230,12 @@ def _last_known(partition: Partition, leader: int, replicas: Replicas, wanted: W
     elif leader == NO_LEADER and not last_known and partition.leader >= 0:
         last_known = (partition.leader,)
     return tuple(replica for replica in last_known if replica in replicas and replica not in wanted.emptied)
+
+
+def _crashed_last(partition: Partition, replicas: Replicas, wanted: Wanted) -> Replicas:
+    """The replica whose crash leaves nobody else: as good as one that led last."""
+    crashed = [replica for replica in partition.isr + partition.elr if replica in wanted.crashed]
+    return tuple(replica for replica in crashed if replica in replicas and replica not in wanted.emptied)
 
 
 def _directory(partition: Partition, replica: int, wanted: Wanted) -> Uuid:

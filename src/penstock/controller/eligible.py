@@ -64,7 +64,8 @@ def records_after_change(view: ClusterView, records: Iterable[Message]) -> list[
     """What follows when these records change `min.insync.replicas` somewhere.
 
     A partition that nobody leads keeps its eligible leader replicas: with no leader nothing was written since they were
-    that, and they are all it has.
+    that, and they are all it has. It may even have none of them, but only the replica that led last. ClearElrRecord
+    forgets that one too, so it is not for topics with such a partition.
     """
     changed = [record for record in records if isinstance(record, ConfigRecord) and record.name == MIN_INSYNC_REPLICAS]
     if not changed or not view.elr:
@@ -72,7 +73,7 @@ def records_after_change(view: ClusterView, records: Iterable[Message]) -> list[
     everywhere = any(record.resource_type == ResourceType.BROKER for record in changed)
     topic_ids = {view.image.topics.id_of(record.resource_name) for record in changed}
     affected = [key for key in view.index.with_eligible() if everywhere or key[0] in topic_ids]
-    waiting = {key[0] for key in affected if not view.find(key)[1].isr}
+    waiting = {key[0] for key in view.index.leaderless if everywhere or key[0] in topic_ids}
     if everywhere and not waiting:
         return [ClearElrRecord()] if affected else []
     cleared: list[Message] = [

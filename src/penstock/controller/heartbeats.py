@@ -16,7 +16,8 @@ suspects in all it has not heard of, and somebody looks after suspects. What the
     anything else                                                 nothing: the session decides
 
 **Unclean elections** lose records for good, and a broker that has died may be back in a moment. So they are not held
-where a replica is `awaited`: until the session would have ended, however early its broker was fenced.
+where a replica is `awaited`: until the session would have ended, however early its broker was fenced, or registered
+anew before it was.
 
 **Controlled shutdown.** A broker may stop when the others know that it no longer leads: when every active broker has
 replayed the metadata up to the last of the changes that took its leaderships away.
@@ -140,6 +141,12 @@ class Heartbeats:
         if contact is not None and not contact.is_over:
             return not contact.is_proven and now_ms < self._session_end_ms(contact)
         return now_ms < self._presumed_dead.get(broker_id, now_ms)
+
+    def registers(self, broker_id: int) -> None:
+        """A broker that was not fenced is about to be registered: it restarted before anybody noticed."""
+        contact = self._contacts.get(broker_id)
+        if contact is not None and not contact.is_over:
+            self._awaited[broker_id] = self._session_end_ms(contact)
 
     def forget(self, broker_id: int) -> None:
         """Its registration is gone, or is another's from now on."""

@@ -36,8 +36,7 @@ def when_gone(view: ClusterView, broker_id: int, keys: Collection[PartitionKey] 
         if not view.elr and len(partition.isr) == 1 and partition.leader != broker_id:
             continue  # the last in-sync replica stays one, and nobody leads already
         isr = tuple(member for member in partition.isr if member != broker_id)
-        wanted = Wanted(view.election(topic, partition), isr=isr)
-        change = view.change(topic, partition_id, wanted, usable)
+        change = view.change_and_elect(topic, partition_id, Wanted(isr=isr), usable)
         if change is not None:
             yield change
 
@@ -68,29 +67,33 @@ def when_replaced(view: ClusterView, broker_id: int, *, clean: bool, directories
         topic, partition = view.find(key)
         doubtful = not all_there and is_reserved_directory(partition.directory_of(broker_id))
         wanted = Wanted(
-            view.election(topic, partition, gone=broker_id if doubtful else None),
             isr=tuple(member for member in partition.isr if member != broker_id),
             crashed=() if clean else (broker_id,),
             emptied=(broker_id,) if doubtful else (),
         )
-        change = view.change(topic, key[1], wanted, usable)
+        change = view.change_and_elect(topic, key[1], wanted, usable)
         if change is not None:
             yield change
 
 
 def _led_last(view: ClusterView, broker_id: int) -> Iterator[PartitionKey]:
-    return (key for key in view.index.leaderless if broker_id in view.find(key)[1].last_known_elr)
+    """Where a broker is trusted with nothing but that: neither in sync nor eligible."""
+    for key in view.index.leaderless:
+        _, partition = view.find(key)
+        if broker_id in partition.last_known_elr and broker_id not in (*partition.isr, *partition.elr):
+            yield key
 
 
 def when_unregistered(view: ClusterView, broker_id: int) -> Changes:
     """For a broker nobody is to wait for, except where it alone knows how things ended."""
     usable = view.usable_but(broker_id)
-    for topic_id, partition_id in chain(view.index.in_sync(broker_id), view.index.eligible(broker_id)):
+    keys = chain(view.index.in_sync(broker_id), view.index.eligible(broker_id), _led_last(view, broker_id))
+    for topic_id, partition_id in keys:
         topic = view.image.topics.ids[topic_id]
         partition = topic.partitions[partition_id]
         isr = tuple(member for member in partition.isr if member != broker_id)
-        wanted = Wanted(view.election(topic, partition, gone=broker_id), isr=isr, crashed=(broker_id,))
-        change = view.change(topic, partition_id, wanted, usable)
+        wanted = Wanted(isr=isr, crashed=(broker_id,))
+        change = view.change_and_elect(topic, partition_id, wanted, usable, gone=(broker_id,))
         if change is not None:
             yield change
 
@@ -103,7 +106,7 @@ def when_back(view: ClusterView, broker_id: int) -> Changes:
     for key in view.index.leaderless:
         topic, partition = view.find(key)
         if broker_id in partition.replicas:
-            change = view.change(topic, key[1], Wanted(view.election(topic, partition)), usable)
+            change = view.change_and_elect(topic, key[1], Wanted(), usable)
             if change is not None:
                 yield change
 
@@ -111,8 +114,8 @@ def when_back(view: ClusterView, broker_id: int) -> Changes:
 def online(view: ClusterView) -> Changes:
     """Whatever could have a leader and has none: what a controller before left undone."""
     for key in view.index.leaderless:
-        topic, partition = view.find(key)
-        change = view.change(topic, key[1], Wanted(view.election(topic, partition)))
+        topic, _ = view.find(key)
+        change = view.change_and_elect(topic, key[1], Wanted())
         if change is not None:
             yield change
 

@@ -151,10 +151,11 @@ def plan_reassignment(partition: Partition, target: Replicas) -> Reassignment:
     original = original_replicas(partition)
     dropped = {replica for replica in partition.adding_replicas if replica not in target}
     isr = tuple(member for member in partition.isr if member not in dropped)
-    if partition.isr and not isr:
-        # Only replicas that are no longer wanted are in sync: they stay until others are.
+    knowing = partition.isr or partition.elr or partition.last_known_elr
+    if dropped.issuperset(knowing):
+        # Only replicas that are no longer wanted know how things ended: they stay until others are in sync.
         isr = partition.isr
-        original = (*original, *(member for member in isr if member not in original))
+        original = (*original, *knowing)
     removing = tuple(replica for replica in original if replica not in target)
     return Reassignment(
         replicas=(*target, *removing),
@@ -187,11 +188,11 @@ def _cancel(view: ClusterView, topic: Topic, partition_id: int, partition: Parti
         )
     if not clean and not view.elr:
         isr = replicas[:1]  # somebody must be
-    return view.change(
+    return view.change_and_elect(
         topic,
         partition_id,
         Wanted(
-            Election.UNCLEAN if unclean_allowed else Election.ONLINE,
+            Election.ONLINE if clean else Election.UNCLEAN,
             isr=isr,
             replicas=replicas,
             adding=(),

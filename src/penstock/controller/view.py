@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from penstock.controller.elections import Election, Rules, Usable, Wanted, change_of
 from penstock.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from penstock.metadata.image import MetadataImage
 from penstock.metadata.index import PartitionIndex, PartitionKey
-from penstock.metadata.partition import Partition
+from penstock.metadata.partition import NO_LEADER, Partition
 from penstock.metadata.topics import Topic
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import Uuid
@@ -53,13 +54,13 @@ class ClusterView:
             rules = self._rules[topic.topic_id] = Rules(required, unclean, self.elr)
         return rules
 
-    def election(self, topic: Topic, partition: Partition, *, gone: int | None = None) -> Election:
+    def election(self, topic: Topic, partition: Partition, *, gone: Collection[int] = ()) -> Election:
         """How far to go for a leader if nobody asked for one: unclean elections are for topics that allow them, when
-        there is nobody left to wait for who knows how things ended. `gone`: a broker that will not come back."""
+        there is nobody left to wait for who knows how things ended. `gone`: replicas that will not come back."""
         if not self.rules(topic).unclean:
             return Election.ONLINE
         knowing = (*partition.isr, *partition.elr, *partition.last_known_elr)
-        awaited = any(replica in self._awaited and replica != gone for replica in knowing)
+        awaited = any(replica in self._awaited and replica not in gone for replica in knowing)
         return Election.ONLINE if awaited else Election.UNCLEAN
 
     def find(self, key: PartitionKey) -> tuple[Topic, Partition]:
@@ -84,6 +85,24 @@ class ClusterView:
             return broker.has_online(directory) if broker_id == back else self.usable(broker_id, directory)
 
         return usable
+
+    def change_and_elect(
+        self,
+        topic: Topic,
+        partition_id: int,
+        wanted: Wanted,
+        usable: Usable | None = None,
+        *,
+        gone: Collection[int] = (),
+    ) -> PartitionChangeRecord | None:
+        """The change, with a leader if nobody asked for one. How far to go for it depends on who still knows how things
+        ended once this is so: one that loses its place now, as its disk was replaced, is not waited for."""
+        change = self.change(topic, partition_id, wanted, usable)
+        partition = topic.partitions[partition_id]
+        after = partition if change is None else partition.merge(change)
+        if after.leader == NO_LEADER and self.election(topic, after, gone=gone) is Election.UNCLEAN:
+            return self.change(topic, partition_id, replace(wanted, election=Election.UNCLEAN), usable)
+        return change
 
     def change(
         self, topic: Topic, partition_id: int, wanted: Wanted, usable: Usable | None = None

@@ -26,6 +26,7 @@ from penstock.metadata.serde import decode_record, encode_record
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import uuid_text
 from penstock.protocol.declaration import Message
+from penstock.protocol.messages.metadata_records import PartitionChangeRecord
 from penstock.testing.simulation.controller_disks import Disks
 from penstock.testing.simulation.controller_steps import BROKERS, create, random_step, take_over
 from penstock.testing.simulation.controller_world import World, registration
@@ -96,6 +97,10 @@ class ControllerStory(World):
     # -- the model -----------------------------------------------------------------------------------------------------
 
     def commit(self, records: list[Message]) -> None:
+        changed = Counter(
+            (each.topic_id, each.partition_id) for each in records if isinstance(each, PartitionChangeRecord)
+        )
+        assert all(count == 1 for count in changed.values()), f"OneChangeOfAPartition {changed}"
         super().commit(records)
         for record in records:
             self.trace.add(type(record).__name__, encode_record(record, METADATA_VERSION))
@@ -134,6 +139,7 @@ class ControllerStory(World):
             self.epochs(key, partition, name)
             self.trusted(key, partition, name)
             self.never_elect_an_empty_replica(key, partition, name)
+            self.somebody_knows(key, partition, name)
             self.replication_factor_kept(key, partition, name)
             self.count(self.before.get(key), partition)
         self.before = now
@@ -209,6 +215,17 @@ class ControllerStory(World):
                 assert self.joined_emptied[key, member] == self.disks[member].emptied[key], (
                     f"NeverElectAnEmptyReplica {name}: {member}"
                 )
+
+    def somebody_knows(self, key: PartitionKey, partition: Partition, name: str) -> None:
+        """While nobody is in sync those who know how things ended stay replicas, and one may lead on return, unless the
+        controller may take it for empty."""
+        old = self.before.get(key)
+        knowing = set() if old is None else {*(old.isr or old.elr or old.last_known_elr)}
+        if partition.isr or not knowing or self.unclean_asked:
+            return
+        assert not knowing.isdisjoint(partition.replicas), f"SomebodyKnows {name}"
+        if any(not self.disks[replica].doubtful for replica in knowing):
+            assert partition.elr or partition.last_known_elr, f"SomebodyKnows {name}"
 
     def replication_factor_kept(self, key: PartitionKey, partition: Partition, name: str) -> None:
         allowed = self.factors.setdefault(key, {len(partition.replicas)})
