@@ -45,7 +45,7 @@ from penstock.testing.simulated_loop import SimulatedLoop
 from penstock.testing.simulation import coordinator_clients
 from penstock.testing.simulation.cluster_story import TOPIC
 from penstock.testing.simulation.cluster_world import Machine
-from penstock.testing.simulation.coordinator_clients import GROUP, Place
+from penstock.testing.simulation.coordinator_clients import GROUP, TRANSACTION, Place
 from penstock.testing.simulation.coordinator_groups import ConsumerMember
 from penstock.testing.simulation.coordinator_story import PROPERTIES, CoordinatorStory
 from penstock.testing.simulation.program import play_on_loop
@@ -293,6 +293,21 @@ def never_time_out(patch: Patch) -> None:
     patch.setattr(TransactionShard, "_abort_overdue", lambda self, now_ms: [])
 
 
+def time_out_early(patch: Patch) -> None:
+    """The moment they begin."""
+    original = Transaction.overdue_ms
+
+    def overdue_ms(self: Transaction) -> int | None:
+        return None if original.__get__(self) is None else self.started_ms
+
+    patch.setattr(Transaction, "overdue_ms", property(overdue_ms))
+
+
+def fence_while_out_of_touch(patch: Patch) -> None:
+    """A coordinator goes by what it knows, although another may have taken over."""
+    patch.setattr(TransactionShard, "_error", lambda self, code, old_client=False: code)
+
+
 def decide_before_it_is_written(patch: Patch) -> None:
     """Markers leave before the record that decides is committed."""
     original = MarkerOutbox.prepared
@@ -365,6 +380,18 @@ class CutOffCoordinator(CoordinatorStory):
             if self.coordinator_watch.epoch_at(Place(GROUP, self.committer.group), machine.name) is not None:
                 self.faults.isolate(machine)
         await asyncio.sleep(6.0)
+
+
+class CutOffTransactions(CoordinatorStory):
+    """Whoever coordinates a transactional id is cut off until another does; its clients still reach it."""
+
+    async def misfortune(self) -> None:
+        await self.everybody_back()
+        place = Place(TRANSACTION, self.writers[0].name)
+        for machine in self.world.brokers:
+            if self.coordinator_watch.epoch_at(place, machine.name) is not None:
+                self.faults.isolate(machine)
+        await asyncio.sleep(12.0)
 
 
 class ParkedJoins(CoordinatorStory):
@@ -544,6 +571,8 @@ VARIANTS = [
     Variant(look_at_no_epochs, "FencedProducer", only("jump")),
     Variant(keep_the_epoch, "FencedProducer", only("jump")),
     Variant(never_time_out, "NoHangingTransaction", only("jump")),
+    Variant(time_out_early, "FreshTransactionsLive", only("slow_disk")),
+    Variant(fence_while_out_of_touch, "FreshTransactionsLive", partial(CutOffTransactions, rounds=3), first=2),
     Variant(take_repeated_batches_for_new, "ExactlyOnce", only("separate")),
     Variant(decide_before_it_is_written, "DecidedFirst", only("jump")),
     Variant(end_prepared_transactions_by_time, "PreparedStays", only("jump")),
@@ -556,6 +585,7 @@ STORIES: list[Callable[[SimulatedLoop, int], CoordinatorStory]] = [
     VanishedMember,
     HungMember,
     partial(CutOffCoordinator, rounds=1),
+    partial(CutOffTransactions, rounds=3),
     partial(ParkedJoins, rounds=1),
     partial(FailingAppends, rounds=3),
     partial(FullByBlocks, rounds=1),

@@ -63,6 +63,15 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 MAX_ABORTS_PER_TICK: Final = 100
 MAX_EXPIRED_PER_TICK: Final = 1000
 
+# What a producer does not ask again after. Only who surely is the coordinator may say it.
+_VERDICTS: Final = frozenset(
+    {
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.TRANSACTION_ABORTABLE,
+    }
+)
 _MAY_EXPIRE: Final = (Status.EMPTY, Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT)
 # The request versions from which on clients know PRODUCER_FENCED, and from which on they are of transaction version 2.
 _FENCED_SINCE_INIT: Final = 4
@@ -80,7 +89,8 @@ class MarkersDue(NamedTuple):
 @owned_by_loop()
 class TransactionShard:
     """See the module. `transaction_version` tells the level finalized in the cluster, `offsets_partition` where in
-    `__consumer_offsets` a group is at home, `coordinator_epoch` is the leader epoch of the partition."""
+    `__consumer_offsets` a group is at home, `coordinator_epoch` is the leader epoch of the partition, and `is_sure`
+    tells whether no other coordinator can have taken over."""
 
     def __init__(
         self,
@@ -90,12 +100,14 @@ class TransactionShard:
         transaction_version: Callable[[], int],
         next_producer_id: Callable[[], int | None],
         offsets_partition: Callable[[str], int],
+        is_sure: Callable[[], bool],
     ) -> None:
         self.settings = settings
         self.position = 0
         self._transaction_version = transaction_version
         self._ids = ProducerIds(next_producer_id)
         self._offsets_partition = offsets_partition
+        self._is_sure = is_sure
         self._transactions: dict[str, Transaction] = {}
         self._last_epochs: dict[str, int] = {}
         self._outbox = MarkerOutbox(coordinator_epoch)
@@ -179,7 +191,7 @@ class TransactionShard:
                 now_ms,
             )
         except KafkaError as refused:
-            error = _fenced_error(refused.code, caller.api_version < _FENCED_SINCE_INIT)
+            error = self._error(refused.code, caller.api_version < _FENCED_SINCE_INIT)
             response = InitProducerIdResponse(error_code=error, producer_epoch=NO_EPOCH)
             return Decision([], [Reply(token, response)])
         self._last_epochs[transactional_id] = initialized.last_epoch
@@ -219,7 +231,7 @@ class TransactionShard:
         if not transactional_id:
             errors = dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
         elif asked.verify_only:
-            errors = {partition: verify(current, shown, partition) for partition in partitions}
+            errors = {partition: self._error(verify(current, shown, partition)) for partition in partitions}
         else:
             try:
                 client_version = EPOCH_BUMP_VERSION if api_version >= _ADD_PARTITIONS_OF_BROKERS else 0
@@ -227,7 +239,7 @@ class TransactionShard:
                 if joined is not None:
                     changed[transactional_id] = joined
             except KafkaError as refused:
-                errors = dict.fromkeys(partitions, _fenced_error(refused.code, api_version < _FENCED_SINCE))
+                errors = dict.fromkeys(partitions, self._error(refused.code, api_version < _FENCED_SINCE))
         return AddPartitionsToTxnResult(
             transactional_id=transactional_id,
             topic_results=topic_results(
@@ -255,7 +267,7 @@ class TransactionShard:
                 if joined is not None:
                     records = self._records(joined)
             except KafkaError as refused:
-                error = _fenced_error(refused.code, caller.api_version < _FENCED_SINCE)
+                error = self._error(refused.code, caller.api_version < _FENCED_SINCE)
         return Decision(records, [Reply(token, AddOffsetsToTxnResponse(error_code=error))])
 
     def end_txn(self, request: EndTxnRequest, token: Token, caller: Caller, now_ms: int) -> Decision:
@@ -273,7 +285,7 @@ class TransactionShard:
                 now_ms=now_ms,
             )
         except KafkaError as refused:
-            error = _fenced_error(refused.code, caller.api_version < _FENCED_SINCE)
+            error = self._error(refused.code, caller.api_version < _FENCED_SINCE)
             return Decision([], [Reply(token, EndTxnResponse(error_code=error))])
         if ended.steps and ended.identity != NOBODY:
             self._last_epochs[transactional_id] = shown.epoch
@@ -291,6 +303,13 @@ class TransactionShard:
     ) -> Decision:
         response = list_transactions(self._transactions.values(), request, now_ms)
         return Decision([], [Reply(token, response)])
+
+    def _error(self, code: ErrorCode, old_client: bool = False) -> ErrorCode:
+        """A later coordinator may have given the producer the epoch that is not known here: who may have been replaced
+        makes the producer look for it. Clients from before PRODUCER_FENCED know of it as INVALID_PRODUCER_EPOCH."""
+        if code in _VERDICTS and not self._is_sure():
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.INVALID_PRODUCER_EPOCH if old_client and code is ErrorCode.PRODUCER_FENCED else code
 
     # -- markers
 
@@ -375,8 +394,3 @@ class TransactionShard:
             return []
         version = self._transaction_version()
         return [record_of(transaction, version) for transaction in transactions]
-
-
-def _fenced_error(code: ErrorCode, old_client: bool) -> ErrorCode:
-    """Clients from before PRODUCER_FENCED know of fencing by the name of INVALID_PRODUCER_EPOCH."""
-    return ErrorCode.INVALID_PRODUCER_EPOCH if old_client and code is ErrorCode.PRODUCER_FENCED else code

@@ -363,6 +363,9 @@ class Produce:
 
     def _failed(self, topic: str, answer: PartitionProduceResponse, error: KafkaError) -> None:
         _refuse(answer, error)
+        if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not self._node.lifecycle.is_surely_alive:
+            # Another may lead by now, and have what comes before. A producer that is told so may give up.
+            answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self._request.version >= LEADER_HINTS_SINCE:
             self._add_hint(topic, answer)
         if isinstance(error, InvalidRecords):

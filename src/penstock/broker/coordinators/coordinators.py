@@ -94,6 +94,7 @@ class Coordinators:
             transaction_version=lambda: self.transaction_version,
             next_producer_id=self._node.producer_ids.take_if_any,
             offsets_partition=self.groups.partition_of,
+            is_sure=lambda: self._node.lifecycle.is_surely_alive,
         )
 
     # -- what the broker tells --------------------------------------------------------------------------------------
