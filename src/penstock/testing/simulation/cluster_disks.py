@@ -25,7 +25,7 @@ from penstock.testing.simulation.cluster_checkers import Promises
 from penstock.testing.simulation.cluster_circumstances import Circumstances, choose
 from penstock.testing.simulation.cluster_story import MISFORTUNES, PROPERTIES, ROUNDS, TOPIC, ClusterStory
 from penstock.testing.simulation.cluster_world import DATA, Machine
-from penstock.testing.simulation.program import play_on_loop
+from penstock.testing.simulation.program import interleaves, play_on_loop
 from penstock.testing.simulation.story import Outcome
 
 DISKS = ("/mnt/a", "/mnt/b")
@@ -183,4 +183,4 @@ class DiskStory(ClusterStory):
 def play(seed: int) -> Outcome:
     if seed % EVERY != REMAINDER:
         return cluster_story.play(seed)
-    return play_on_loop(seed, lambda loop: DiskStory(loop, seed))
+    return play_on_loop(seed, lambda loop: DiskStory(loop, seed), interleaves=interleaves(seed))
