@@ -14,22 +14,18 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 
-from penstock.controller.elections import Election
 from penstock.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from penstock.metadata.partition import Partition
 from penstock.model.errors import ErrorCode
-from penstock.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from penstock.testing.simulated_loop import SimulatedLoop
 from penstock.testing.simulation import cluster_story
-from penstock.testing.simulation.client import Lost
 from penstock.testing.simulation.cluster_checkers import Promises
 from penstock.testing.simulation.cluster_circumstances import Circumstances, choose
 from penstock.testing.simulation.cluster_story import MISFORTUNES, PROPERTIES, ROUNDS, TOPIC, ClusterStory
 from penstock.testing.simulation.cluster_world import DATA, Machine
-from penstock.testing.simulation.program import play_on_loop
+from penstock.testing.simulation.program import interleaves, play_on_loop
 from penstock.testing.simulation.story import Outcome
 
 DISKS = ("/mnt/a", "/mnt/b")
@@ -101,8 +97,15 @@ class DiskStory(ClusterStory):
         promises = self.disks.choice(self.promises)
         alone, *others = [self.world.machines[f"broker-{each}"] for each in self.shuffled(self.partition(promises))]
         disk = self.disk_of(alone, promises)
-        lost = [each for each in self.promises if self.disk_of(alone, each) == disk]
-        best = max(others, key=lambda other: self.end_of(other, promises))
+        lost = [
+            each
+            for each in self.promises
+            if self.disk_of(alone, each) == disk
+            and {*self.partition(each).replicas} == {*self.partition(promises).replicas}
+        ]
+        survivor = self.survivor(others, lost)
+        if survivor is None:
+            return
         for other in others:
             self.faults.crash(other)
         await self.world.until(
@@ -120,23 +123,29 @@ class DiskStory(ClusterStory):
         await self.world.until(lambda: alone.is_ready, "it is back, with nothing")
         await asyncio.sleep(self.disks.choice((0.5, 6.0)))
         self.faults.crash(alone)
-        best.start()
+        # An unclean election takes any replica that the controller believes to be alive. An operator who wants a
+        # certain one waits until all others are known to be dead.
+        await self.world.until(
+            lambda: all(self.is_fenced(each) for each in (alone, *others)), "the controller knows that all are dead"
+        )
+        survivor.start()
         for each in lost:
-            if best.node_id in self.partition(each).replicas:
-                await self.elect_uncleanly(each, best)
+            if self.partition(each).leader < 0:
+                await self.elect_uncleanly(each, survivor)
         await self.everybody_back()
+
+    def survivor(self, others: Sequence[Machine], lost: Sequence[Promises]) -> Machine | None:
+        """Who has everything that was promised in all of these partitions, whichever of the others leaves the in-sync
+        replicas first: its logs are as long as anybody's."""
+        ends = {other: [self.end_of(other, each) for each in lost] for other in others}
+        longest = [max(each) for each in zip(*ends.values(), strict=True)]
+        return next((other for other in others if ends[other] == longest), None)
 
     def shuffled(self, partition: Partition) -> list[int]:
         return self.disks.sample(partition.replicas, len(partition.replicas))
 
-    def partition(self, promises: Promises) -> Partition:
-        """As the newest image of any node has it."""
-        images = [
-            each.node.image for each in self.world.machines.values() if each.node and hasattr(each.node, "quorum")
-        ]
-        found = max(images, key=lambda image: image.offset).topics.partition(TOPIC, promises.index)
-        assert found is not None
-        return found
+    def is_fenced(self, machine: Machine) -> bool:
+        return self.watch.newest is not None and self.watch.newest.brokers[machine.node_id].fenced
 
     @staticmethod
     def disk_of(machine: Machine, promises: Promises) -> str | None:
@@ -157,17 +166,6 @@ class DiskStory(ClusterStory):
         machine.disk.remove_tree(disk)
         machine.disk.sync_directory("/mnt")  # no power loss brings the old one back
 
-    async def elect_uncleanly(self, promises: Promises, machine: Machine) -> None:
-        """By an operator's command, who knows that this one has everything; repeated until it has come true."""
-        topics = [TopicPartitions(topic=TOPIC, partitions=[promises.index])]
-        request = ElectLeadersRequest(election_type=Election.UNCLEAN.value, topic_partitions=topics, timeout_ms=2000)
-        await self.world.until(lambda: machine.is_ready, "the survivor is up")
-        while self.partition(promises).leader < 0:
-            with suppress(Lost):
-                async with self.world.client(machine.name, patience=3.0) as client:
-                    await client.ask(request)
-            await asyncio.sleep(0.5)
-
     # -- mending ----------------------------------------------------------------------------------------------------
 
     def heal(self) -> None:
@@ -185,4 +183,4 @@ class DiskStory(ClusterStory):
 def play(seed: int) -> Outcome:
     if seed % EVERY != REMAINDER:
         return cluster_story.play(seed)
-    return play_on_loop(seed, lambda loop: DiskStory(loop, seed))
+    return play_on_loop(seed, lambda loop: DiskStory(loop, seed), interleaves=interleaves(seed))
