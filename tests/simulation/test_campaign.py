@@ -74,15 +74,20 @@ def test_no_law_is_broken_and_everything_happens(name: str) -> None:
     assert [event for event in STORIES[name].events if not events[event]] == []
 
 
-def test_a_campaign_asks_for_faults_at_critical_moments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_campaign_asks_for_faults_at_critical_moments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     table = tmp_path / "table.md"
     arguments = ["--story", "controller", "--jobs", "1", "--strict", "--table", str(table)]
     assert main([*arguments, "--seeds", "40"]) == 0
     rows = [line.split(" | ") for line in table.read_text().splitlines() if line.startswith("| controller")]
-    assert [row[1] for row in rows] == list(STORIES["controller"].critical)
+    story = STORIES["controller"]
+    assert [row[1] for row in rows] == list(story.critical)
     capsys.readouterr()
-    assert main([*arguments, "--seeds", "1", "--first", "3"]) == 1
-    assert "controller: " in capsys.readouterr().out
+    more = story._replace(critical={**story.critical, "at a moment that never comes": ("kill",)})
+    monkeypatch.setitem(STORIES, story.name, more)
+    assert main([*arguments, "--seeds", "40"]) == 1
+    assert "\nnever happened: controller: kill at a moment that never comes\n" in capsys.readouterr().out
 
 
 @pytest.mark.soak

@@ -210,7 +210,7 @@ class Variant(NamedTuple):
 VARIANTS = [
     Variant(keep_eligible_replicas_anyway, "LastInSyncStays", Circumstances(elr=False), ("kill", "stop")),
     Variant(lead_with_what_is_committed, "Durability", Circumstances(unclean="setting"), ("strand",), 2),
-    Variant(tell_no_truncation, "ToldOfTruncation", Circumstances(unclean="command"), ("strand",), 4),
+    Variant(tell_no_truncation, "ToldOfTruncation", Circumstances(unclean="setting"), ("strand",), 3),
     Variant(name_whoever_is_close, "PreferredIsInSync", Circumstances(racks=True), ("separate",)),
     Variant(take_all_for_committed, "NeverAboveHighWatermark", Circumstances(racks=True), ("separate",)),
     Variant(skip_a_batch, "ReadersFindAll", Circumstances(racks=True), ("separate",)),

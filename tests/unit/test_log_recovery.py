@@ -23,6 +23,7 @@ from log_harness import (
 
 from penstock.io.files import RealFileSystem
 from penstock.log.log import Log
+from penstock.records.builder import build_batch
 from penstock.testing.simulated_disk import SimulatedDisk
 
 LOG = "00000000000000000000.log"
@@ -282,6 +283,22 @@ def test_a_malformed_epoch_checkpoint_costs_a_scan(disk: SimulatedDisk) -> None:
     log = open_log(disk, topic(segment_bytes=1 << 20), clean=True, recovery_point=20)
     assert log.recovered_bytes > 0
     check_whole(log, 20)
+
+
+@pytest.mark.parametrize(("cut", "epoch"), [(0, 0), (0, 3), (10, 1), (10, 2), (10, 7)])
+def test_epochs_that_were_cut_do_not_come_back(disk: SimulatedDisk, cut: int, epoch: int) -> None:
+    """The checkpoint still has them if the process ends before the next flush. What a leader that was elected uncleanly
+    has in their place may be of an older epoch."""
+    log = open_log(disk, topic(segment_bytes=1 << 20))
+    for number in range(20):
+        append(log, epoch=1 if number < 10 else 5)
+    log.flushed(log.flush())
+    log.truncate_to(cut)
+    for offset in range(cut, cut + 5):
+        log.append_as_follower(build_batch([(NOW, None, b"a", ())], base_offset=offset, leader_epoch=epoch))
+    entries = list(log.epochs.entries)
+    disk.crash()
+    assert list(open_log(disk, topic(segment_bytes=1 << 20), recovery_point=cut).epochs.entries) == entries
 
 
 def test_damaged_snapshots_cost_a_scan(disk: SimulatedDisk) -> None:

@@ -72,7 +72,7 @@ def scan_segment(
     size = segment.size
     base = segment.base_offset
     limit = base + MAX_RELATIVE_OFFSET
-    latest_epoch = epochs.latest if epochs is not None else 1 << 31
+    latest_epoch = epochs.latest if epochs is not None else -1
     epoch_before = -1
     interval = segment.index_interval
     since, largest, largest_offset = segment.noted()
@@ -126,14 +126,23 @@ def scan_segment(
         since += batch_size
         if position == 0:
             first_timestamp = max_timestamp
-        if epoch > latest_epoch and epochs is not None:
-            epochs.assign(epoch, offset)
-            latest_epoch = epoch
+        if epochs is not None and epoch >= 0 and not epoch_before == epoch == latest_epoch:
+            _note_epoch(epochs, epoch, offset)
+            latest_epoch = epochs.latest
         epoch_before = epoch
         next_offset = last_offset + 1
         position += batch_size
     segment.note(since, largest, largest_offset, first_timestamp)
     return Scanned(position, next_offset, fault)
+
+
+def _note_epoch(epochs: LeaderEpochs, epoch: int, offset: int) -> None:
+    """The batch is right where the checkpoint says otherwise: that was written before the batch was, or before what had
+    been in its place was cut. Then a leader that was elected uncleanly may have put an older epoch there."""
+    if epochs.epoch_for_offset(offset) != epoch:
+        epochs.truncate_from_end(offset)
+        if epoch > epochs.latest:  # else it has rotted: no checksum covers it
+            epochs.assign(epoch, offset)
 
 
 def _is_contradicted(file: File, following: int, last_offset: int) -> bool:

@@ -37,6 +37,9 @@ from penstock.testing.simulation.replica_content import Batch, ReplicaContent
 from penstock.testing.simulation.story import Violation
 
 NEVER = -1
+AWAY_S = (0.1, 0.1, 2.0, 20.0)
+"""How long a reader is away that has lost its leader. One that is back at once finds that the next leader's log ends
+before its offset, and needs no epoch to notice. One that is back later finds other records there."""
 
 
 class UncleanPromises(Promises):
@@ -162,7 +165,7 @@ class EpochReader:
                                 self._is_valid = True
             except Lost:
                 clients.events["connections lost"] += 1
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1 if clients.over else clients.chance.choice(AWAY_S))
 
     async def _validate(self, client: Client, leader_epoch: int) -> bool:
         """Whether the leader was found to have all that was read, or what it does not have is forgotten."""
