@@ -80,7 +80,7 @@ def test_a_campaign_asks_for_faults_at_critical_moments(tmp_path: Path, capsys: 
     rows = [line.split(" | ") for line in table.read_text().splitlines() if line.startswith("| controller")]
     assert [row[1] for row in rows] == list(STORIES["controller"].critical)
     capsys.readouterr()
-    assert main([*arguments, "--seeds", "1", "--first", "3"]) == 1
+    assert main([*arguments, "--seeds", "1", "--first", "4"]) == 1
     assert "controller: " in capsys.readouterr().out
 
 
