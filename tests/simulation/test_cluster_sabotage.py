@@ -346,8 +346,8 @@ def never_say_where_replicas_are(patch: Patch) -> None:
 def trust_what_was_made_anew(patch: Patch) -> None:
     """A replica that is reported on a replaced disk keeps what it was trusted with."""
 
-    def wanted(election: Any, *, isr: Any, directories: Any, emptied: Any) -> Wanted:
-        return Wanted(election, directories=directories)
+    def wanted(*, isr: Any, directories: Any, emptied: Any) -> Wanted:
+        return Wanted(directories=directories)
 
     patch.setattr(directories, "Wanted", wanted)
 
