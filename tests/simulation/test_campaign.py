@@ -41,6 +41,7 @@ ONCE_FAILED = [
     ("node", 88),  # a batch that was still being rewritten was appended behind the end of a clean stop
     ("coordinators", 305),  # a coordinator that had been replaced fenced a producer for an epoch it did not know
     ("coordinators", 213),  # a broker went on after a sync that had failed: what it had was in memory only
+    ("coordinators", 2089),  # a power loss took the end of a compacted segment, and the hole was taken for compaction's
     ("cluster", 49),  # a power loss took the name of a log's first file, and the replica was taken for in sync
     ("cluster", 83),  # records whose deletion was acknowledged were back after a crash; as 27 and 96
     ("suspends", 20),  # a timer that was set before a machine slept held up the time-outs of later transactions

@@ -27,7 +27,7 @@ def open_log(
     settings: TopicSettings | None = None,
     *,
     clean: bool = False,
-    recovery_point: int = 0,
+    recovery_point: int | None = 0,
     log_start_offset: int = 0,
     now_ms: int = NOW,
 ) -> Log:

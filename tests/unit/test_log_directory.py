@@ -4,7 +4,7 @@ import json
 import random
 
 import pytest
-from log_harness import NOW, TOPIC_ID, append, headers, topic
+from log_harness import NOW, TOPIC_ID, append, headers, offsets, topic
 
 from penstock.log.checkpoints import read_offset_checkpoint
 from penstock.log.directory import LogDirectory, parse_partition_directory
@@ -13,6 +13,7 @@ from penstock.model.ids import TopicPartition
 from penstock.testing.simulated_disk import SimulatedDisk
 
 ONE, TWO = TopicPartition("orders", 0), TopicPartition("a-b.c", 12)
+COMPACTED = topic(cleanup_policy=frozenset({"compact"}))
 
 
 @pytest.fixture
@@ -138,6 +139,58 @@ def test_deleting_a_partition(disk: SimulatedDisk) -> None:
     assert (log.log_start_offset, log.log_end_offset) == (0, 3)
     disk.remove_tree(path)
     assert directory.leftovers() == []
+
+
+def test_a_deleted_partitions_recovery_point_is_not_its_namesakes(disk: SimulatedDisk) -> None:
+    directory = LogDirectory(disk, "/data")
+    log = open_partition(directory, ONE)
+    append(log, 10)
+    log.flushed(log.flush())
+    directory.write_checkpoint(directory.checkpoint({}))
+    directory.delete(ONE, "0123abcd")
+    log = open_partition(directory, ONE)
+    for _ in range(12):
+        append(log)
+    disk.crash()
+    disk.corrupt(log.segments[0].path, 70)
+    assert open_partition(LogDirectory(disk, "/data"), ONE).log_end_offset == 0
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_log_of_several_segments_is_known(disk: SimulatedDisk, late: bool) -> None:
+    """A gap between its segments is a loss then, even before the first checkpoint."""
+    directory = LogDirectory(disk, "/data")
+    checkpoint = directory.checkpoint({})
+    log = directory.open(ONE, COMPACTED, now_ms=NOW, topic_id=TOPIC_ID)
+    while len(log.segments) < 3:
+        append(log)
+    if late:
+        directory.write_checkpoint(checkpoint)  # was taken before the log was there
+    second = log.segments[1]
+    disk.crash()
+    disk.remove(second.path)
+    log = LogDirectory(disk, "/data").open(ONE, COMPACTED, now_ms=NOW)
+    assert log.log_end_offset == second.base_offset
+
+
+def test_gaps_of_a_log_that_was_brought_here_stay_normal(disk: SimulatedDisk) -> None:
+    """As Kafka's compaction leaves them; also if the power fails before the first checkpoint."""
+    directory = LogDirectory(disk, "/brought")
+    log = directory.open(ONE, COMPACTED, now_ms=NOW, topic_id=TOPIC_ID)
+    while len(log.segments) < 3:
+        append(log)
+    disk.crash()
+    disk.remove(log.segments[1].path)
+    disk.make_directories("/data")
+    disk.sync_directory("/")
+    disk.rename("/brought/orders-0", "/data/orders-0")
+    _, second, third = log.segments
+    kept = [*range(second.base_offset), *range(third.base_offset, log.log_end_offset)]
+    for _ in range(3):
+        log = LogDirectory(disk, "/data").open(ONE, COMPACTED, now_ms=NOW)
+        assert offsets(log) == kept
+        log.roll(NOW)
+        disk.power_loss(random.Random(1))
 
 
 def test_a_long_topic_name_still_makes_a_valid_name(disk: SimulatedDisk) -> None:

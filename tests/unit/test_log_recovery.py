@@ -243,24 +243,32 @@ def test_segments_behind_a_bad_batch_go_too(disk: SimulatedDisk, caplog: pytest.
     check_whole(log, end)
 
 
-def test_a_hole_between_segments_ends_the_log(disk: SimulatedDisk, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_a_hole_between_segments_ends_the_log(
+    disk: SimulatedDisk, caplog: pytest.LogCaptureFixture, policy: str
+) -> None:
+    settings = topic(segment_bytes=1000, cleanup_policy=frozenset({policy}))
     log = filled(disk, 100, segment_bytes=1000)
     second = log.segments[1]
     disk.crash()
-    sizes = [header.size for header in headers(open_log(disk, topic(segment_bytes=1000)), second.base_offset)]
+    sizes = [header.size for header in headers(open_log(disk, settings), second.base_offset)]
     overwrite(disk, f"{second.base_offset:020d}.log", content(disk, f"{second.base_offset:020d}.log")[: sum(sizes[:3])])
-    log = open_log(disk, topic(segment_bytes=1000))
+    log = open_log(disk, settings)
     check_whole(log, second.base_offset + 3)
     assert "set aside" in caplog.text
     assert any(name.endswith(".log.stray") for name in disk.list(DIRECTORY))
 
 
-def test_holes_are_normal_in_compacted_topics(disk: SimulatedDisk) -> None:
+@pytest.mark.parametrize("recovery_point", [None, 100])
+def test_holes_are_normal_in_compacted_topics_from_elsewhere_and_in_what_was_synced(
+    disk: SimulatedDisk, recovery_point: int | None
+) -> None:
     log = filled(disk, 100, segment_bytes=1000)
     second, third = log.segments[1:3]
     disk.crash()
     disk.remove(second.path)
-    log = open_log(disk, topic(segment_bytes=1000, cleanup_policy=frozenset({"compact"})))
+    compacted = topic(segment_bytes=1000, cleanup_policy=frozenset({"compact"}))
+    log = open_log(disk, compacted, recovery_point=recovery_point)
     assert log.log_end_offset == 100
     assert offsets(log) == [*range(second.base_offset), *range(third.base_offset, 100)]
 

@@ -138,27 +138,29 @@ class LogDirectory:
     def _open(
         self, topic_partition: TopicPartition, path: str, settings: TopicSettings, now_ms: int, topic_id: Uuid | None
     ) -> Log:
-        if topic_partition not in self._log_start_offsets and topic_partition in self._checkpointed_starts:
-            self._forget_namesake(topic_partition)
+        self._forget_namesake(topic_partition)
         log = Log.open(
             self._files,
             path,
             topic_partition,
             settings,
             clean_shutdown=self.clean_shutdown,
-            recovery_point=self._recovery_points.get(topic_partition, 0),
+            recovery_point=self._recovery_points.get(topic_partition),
             log_start_offset=self._log_start_offsets.get(topic_partition, 0),
             now_ms=now_ms,
             topic_id=topic_id,
             producer_expiration_ms=self._producer_expiration_ms,
             handles=self._handles,
         )
+        if topic_partition not in self._recovery_points and log.log_end_offset > log.log_start_offset:
+            log.flushed(log.flush())  # what comes from elsewhere may have gaps, which are none above a recovery point
         log.checkpointed_start = self._checkpointed_starts.get(topic_partition, 0)
         self._look_after(log)
         return log
 
     def _look_after(self, log: Log) -> None:
         log.before_cut = lambda offset: self._lower_recovery_point(log.topic_partition, offset)
+        log.before_roll = lambda: self._note_recovery_point(log)
 
     def _lower_recovery_point(self, topic_partition: TopicPartition, offset: int) -> None:
         """Before a log is cut: were the checkpoint to say that more was synced, what is appended next would be believed
@@ -169,10 +171,22 @@ class LogDirectory:
                 self._write(RECOVERY_POINT_CHECKPOINT, points)
                 self._checkpointed_points = points
 
-    def _forget_namesake(self, topic_partition: TopicPartition) -> None:
-        try:
+    def _note_recovery_point(self, log: Log) -> None:
+        """Before a log gets its second segment: a gap between segments is a loss, unless they come from elsewhere."""
+        if log.topic_partition not in self._checkpointed_points:
             with self._checkpointing:
-                self._forget_checkpointed_start(topic_partition)
+                points = {log.topic_partition: log.recovery_point, **self._checkpointed_points}
+                self._write(RECOVERY_POINT_CHECKPOINT, points)
+                self._checkpointed_points = points
+
+    def _forget_namesake(self, topic_partition: TopicPartition) -> None:
+        """What the checkpoints still say of a partition that was deleted is not true of one that takes its name."""
+        try:
+            if topic_partition not in self._log_start_offsets:
+                with self._checkpointing:
+                    self._forget_checkpointed_start(topic_partition)
+            if topic_partition not in self._recovery_points:
+                self._lower_recovery_point(topic_partition, 0)
         except OSError as error:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{topic_partition} cannot take the place of a deleted one: {error}"
@@ -232,8 +246,6 @@ class LogDirectory:
         path = os.path.join(self.path, name)
         if not self._files.exists(path):
             self._forget_offsets(topic_partition)
-            self._forget_namesake(topic_partition)
-            self._lower_recovery_point(topic_partition, 0)
         log = self._open(topic_partition, path, settings, now_ms, topic_id)
         self.futures[topic_partition] = log
         return log
@@ -301,8 +313,8 @@ class LogDirectory:
                 for offsets in checkpoint[1:]
             )
             for partition, log in self._all_logs():
-                if log.recovery_point < points.get(partition, 0):
-                    points[partition] = log.recovery_point  # it was cut meanwhile
+                # It may have been cut meanwhile, or opened.
+                points[partition] = min(log.recovery_point, points.get(partition, log.recovery_point))
             self._write(RECOVERY_POINT_CHECKPOINT, points)
             self._checkpointed_points = points
             self._write(LOG_START_CHECKPOINT, starts)

@@ -82,7 +82,7 @@ def load(
 ) -> Loaded:
     """Everything but `producers`, which is brought to the end of the log, is returned.
 
-    `gaps_are_normal` if offsets may be missing, as in a compacted topic. `rewrites` if a sync must be believed: after
+    `gaps_are_normal` if offsets may be missing between segments. `rewrites` if a sync must be believed: after
     one that failed the system takes what it has in memory for written, and no later sync writes it. So what is
     recovered is written once more where it stands.
     """
@@ -400,8 +400,8 @@ class _Loading:
     def _hole_after(self, number: int, next_offset: int) -> bool:
         """Does the end of this segment lack batches above the recovery point, though none of those left is bad?
 
-        Then its file lost its end while the next segment, begun later, did not. Compaction leaves gaps as well, but no
-        compacted topic is asked.
+        Then its file lost its end while the next segment, begun later, did not. Compaction here leaves no gap between
+        segments (see `compaction_filter`), but Kafka's does.
         """
         following = self.segments[number + 1 :]
         return bool(following) and not self.gaps_are_normal and following[0].base_offset > next_offset

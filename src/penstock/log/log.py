@@ -75,14 +75,17 @@ class Log(MovableLog):
         settings: TopicSettings,
         *,
         clean_shutdown: bool,
-        recovery_point: int,
+        recovery_point: int | None,
         log_start_offset: int,
         now_ms: int,
         topic_id: Uuid | None = None,
         producer_expiration_ms: int = DAY_MS,
         handles: Handles | None = None,
     ) -> Log:
-        """The log in `directory`, which is made if it is missing; recovered unless the last stop was clean."""
+        """The log in `directory`, which is made if it is missing; recovered unless the last stop was clean.
+
+        `recovery_point` is None if none was ever noted: the files are new, or come from elsewhere.
+        """
         producers = ProducerStates(topic_partition, producer_expiration_ms)
         log = cls(files, directory, topic_partition, settings, handles or Handles(files), producers, topic_id)
         try:
@@ -94,7 +97,8 @@ class Log(MovableLog):
             raise log._storage_error("cannot be opened", error) from error
         return log
 
-    def _load(self, clean_shutdown: bool, recovery_point: int, log_start_offset: int, now_ms: int) -> None:
+    def _load(self, clean_shutdown: bool, recovery_point: int | None, log_start_offset: int, now_ms: int) -> None:
+        is_foreign, recovery_point = recovery_point is None, recovery_point or 0
         self.topic_id, written = settle_topic_id(self._files, self.directory, self.topic_id)
         if written:
             self._unsynced.add(os.path.join(self.directory, PARTITION_METADATA))
@@ -107,7 +111,7 @@ class Log(MovableLog):
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
             index_interval=self._settings.index_interval_bytes,
-            gaps_are_normal="compact" in self._settings.cleanup_policy,
+            gaps_are_normal=is_foreign and "compact" in self._settings.cleanup_policy,
             rewrites=self._settings.flush_messages == 1,
             now_ms=now_ms,
         )

@@ -108,6 +108,8 @@ class StoredLog(ReadableLog):
         self.before_cut: Callable[[int], None] = _nobody_minds
         """Called before everything from an offset on is cut. What is on disk about the log must not say more of it:
         other records will take the place of those that go."""
+        self.before_roll: Callable[[], None] = _nobody_notes
+        """Called before a segment is added. OSError if it must not be."""
 
     def _storage_error(self, what: str, error: OSError) -> KafkaError:
         if not self._closed:
@@ -160,6 +162,7 @@ class StoredLog(ReadableLog):
         old = self._active
         try:
             old.cut_failed_writes()
+            self.before_roll()
             new = Segment.create(
                 self._files,
                 self.directory,
@@ -574,3 +577,7 @@ def _nobody_counts(error: OSError) -> None:
 
 def _nobody_minds(offset: int) -> None:
     """Until somebody does."""
+
+
+def _nobody_notes() -> None:
+    """A log by itself has no directory that remembers it."""
