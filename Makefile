@@ -37,7 +37,7 @@ bench: $(SPARK)
 	@$(BIN)/python -m bench $(ARGS)
 
 sim: $(INSTALLED)
-	@$(BIN)/python -m penstock.testing.sim --seeds $(SEEDS) $(ARGS)
+	@$(BIN)/python -m penstock.simulator --seeds $(SEEDS) $(ARGS)
 
 soak: $(SPARK)
 	$(BIN)/python -m pytest -m soak $(ARGS)

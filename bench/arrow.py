@@ -207,7 +207,7 @@ def main() -> None:
         keep_bytecode(os.path.join(directory, "bytecode"))
         cold, warm = import_seconds(directory)
         with penstock(os.path.join(directory, "node")) as kafka:
-            from penstock.client.admin import Admin
+            from penstock.client.wire.admin import Admin
 
             def new_topic() -> str:
                 name = f"bench-arrow-{next(numbers)}"

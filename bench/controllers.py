@@ -21,8 +21,8 @@ from rich.console import Console
 
 from bench.processes import resident_bytes
 from bench.subjects import keep_bytecode
-from penstock.client.connection import Connection
 from penstock.client.errors import ClientError, raise_for
+from penstock.client.wire.connection import Connection
 from penstock.local.cluster import plan_cluster
 from penstock.local.node import LocalNode
 from penstock.local.ports import free_ports

@@ -23,7 +23,7 @@ from rich.console import Console
 from bench.results import Row, Target
 from bench.subjects import PENSTOCK, keep_bytecode
 from bench.table import amount, target_text
-from penstock.client.admin import Admin
+from penstock.client.wire.admin import Admin
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.testing.clusters import RunningCluster, start_cluster
 

@@ -33,9 +33,9 @@ from bench.progress import Steps
 from bench.results import Row
 from bench.run import Scale
 from bench.subjects import PENSTOCK, READY_TIMEOUT_S, Kafka, PenstockNode
-from penstock.client.admin import Admin
-from penstock.client.connection import Connection
 from penstock.client.errors import ClientError, raise_for
+from penstock.client.wire.admin import Admin
+from penstock.client.wire.connection import Connection
 from penstock.model.ids import Uuid, uuid_from_text
 from penstock.protocol.messages.produce import (
     PartitionProduceData,

@@ -22,8 +22,8 @@ from rich.console import Console
 
 from bench.subjects import keep_bytecode
 from penstock.broker.coordinators.hashing import partition_for
-from penstock.client.connection import Connection
 from penstock.client.errors import ClientError, raise_for
+from penstock.client.wire.connection import Connection
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse

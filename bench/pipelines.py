@@ -29,8 +29,8 @@ from rich.table import Table
 from bench.subjects import Kafka, keep_bytecode, penstock
 from penstock.arrow import Writer
 from penstock.demo.events import Stream, page_views
-from penstock.pipelines.running import Runner
-from penstock.pipelines.validating import load_checked
+from penstock.pipelines.check.validate import load_checked
+from penstock.pipelines.engine.runner import Runner
 from penstock.spark import session
 
 if TYPE_CHECKING:

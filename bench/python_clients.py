@@ -23,9 +23,9 @@ from typing import NamedTuple
 import confluent_kafka
 from confluent_kafka import KafkaError, Message, TopicPartition
 
-from penstock.client.admin import Admin
-from penstock.client.consumer import Consumer
-from penstock.client.producer import Producer
+from penstock.client.librdkafka.consumer import Consumer
+from penstock.client.librdkafka.producer import Producer
+from penstock.client.wire.admin import Admin
 from penstock.serializers import String
 from penstock.testing.nodes import start_node
 

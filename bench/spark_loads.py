@@ -21,9 +21,9 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.arrow import Writer
-from penstock.client.admin import Admin
-from penstock.client.consumer import Consumer
-from penstock.client.producer import Producer
+from penstock.client.librdkafka.consumer import Consumer
+from penstock.client.librdkafka.producer import Producer
+from penstock.client.wire.admin import Admin
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -22,7 +22,7 @@ from rich.console import Console
 from bench.failover import is_created
 from bench.processes import cpu_seconds, resident_bytes
 from bench.subjects import keep_bytecode
-from penstock.client.admin.topics import PartitionDescription
+from penstock.client.wire.admin.topics import PartitionDescription
 from penstock.testing.clusters import RunningCluster, start_cluster
 from penstock.testing.nodes import RunningNode
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 from bench.floor import FloorSettings
 from bench.processes import ServerProcess, accepts, listening_pid, wait_until
-from penstock.client.admin import Admin
-from penstock.client.connection import Connection
 from penstock.client.errors import ClientError
+from penstock.client.wire.admin import Admin
+from penstock.client.wire.connection import Connection
 from penstock.local.node import LocalNode
 from penstock.local.ports import free_ports
 from penstock.model.ids import TopicPartition

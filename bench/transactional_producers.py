@@ -22,7 +22,7 @@ import aiokafka
 import confluent_kafka
 import kafka
 
-from penstock.client.producer import Producer
+from penstock.client.librdkafka.producer import Producer
 
 TOPIC = "bench-transactions"
 WAYS = ("plain", "flushed", "transactions")

@@ -30,7 +30,7 @@ from rich.table import Table
 from bench.processes import Job
 from bench.subjects import keep_bytecode, penstock
 from bench.transactional_producers import CLIENTS, JAVA, TIMEOUT_S, TOPIC, WAYS, ProducerSettings, produce
-from penstock.client.admin import Admin
+from penstock.client.wire.admin import Admin
 from penstock.testing.clusters import start_cluster
 
 TARGET = 0.8

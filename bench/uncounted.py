@@ -13,9 +13,9 @@ import textwrap
 from collections.abc import Callable
 from typing import Any
 
-from penstock.broker.connection import Connection
-from penstock.broker.replica import Replica
-from penstock.broker.server import Listener
+from penstock.broker.net.connection import Connection
+from penstock.broker.net.server import Listener
+from penstock.broker.partitions.replica import Replica
 
 COUNTING: dict[tuple[type, str], set[str]] = {
     (Connection, "buffer_updated"): {"self.since = now_ns()"},

@@ -10,8 +10,8 @@ import os
 
 from confluent_kafka import Producer
 
-from penstock.client.admin import Admin
-from penstock.client.admin.topics import LATEST
+from penstock import Admin
+from penstock.client.wire.admin.topics import LATEST
 from penstock.model.ids import TopicPartition
 
 BOOTSTRAP = os.environ.get("PENSTOCK_BOOTSTRAP", "127.0.0.1:9092")

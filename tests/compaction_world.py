@@ -15,10 +15,10 @@ from penstock.records.builder import build_batch
 from penstock.records.control import ControlType, build_transaction_marker, control_type
 from penstock.records.record import Record, iterate_records
 from penstock.settings.topic import TopicSettings
-from penstock.testing.simulated_clock import SimulatedClock
-from penstock.testing.simulated_disk import SimulatedDisk
-from penstock.testing.simulated_loop import SimulatedLoop
-from penstock.testing.simulated_processes import SimulatedProcesses
+from penstock.simulator.twins.clock import SimulatedClock
+from penstock.simulator.twins.disk import SimulatedDisk
+from penstock.simulator.twins.loop import SimulatedLoop
+from penstock.simulator.twins.processes import SimulatedProcesses
 from verified_appends import append_verified
 
 PARTITION = TopicPartition("topic", 0)

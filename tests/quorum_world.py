@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.broker.formatting import NodeIdentity, format_or_load
-from penstock.broker.peers import Peers
-from penstock.broker.quorum import MetadataQuorum, Operation
+from penstock.broker.metadata.quorum import MetadataQuorum, Operation
+from penstock.broker.net.peers import Peers
+from penstock.broker.storage.formatting import NodeIdentity, format_or_load
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import MetadataImage
 from penstock.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from penstock.testing.simulated_clock import SimulatedClock, SimulatedRandomness
-from penstock.testing.simulated_disk import SimulatedDisk
-from penstock.testing.simulated_loop import SimulatedLoop
-from penstock.testing.simulated_mount import Mount
-from penstock.testing.simulation.controller_world import node_settings, registration
+from penstock.simulator.stories.controller_world import node_settings, registration
+from penstock.simulator.twins.clock import SimulatedClock, SimulatedRandomness
+from penstock.simulator.twins.disk import SimulatedDisk
+from penstock.simulator.twins.loop import SimulatedLoop
+from penstock.simulator.twins.mount import Mount
 
 HOME = "/data"
 

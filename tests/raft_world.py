@@ -24,8 +24,8 @@ from penstock.raft.ready import Destination, Ready, Send
 from penstock.raft.roles import Candidate, Leader, Role
 from penstock.raft.settings import RaftSettings
 from penstock.raft.voters import NO_VOTERS, ReplicaKey, Voter, VoterEndpoint, VoterSet
-from penstock.testing.raft_disk import BEGINNING, Batch, Disk, SimulatedRaftLog
-from penstock.testing.raft_node import CLUSTER_ID, LISTENER, SimulatedNode
+from penstock.simulator.quorum.disk import BEGINNING, Batch, Disk, SimulatedRaftLog
+from penstock.simulator.quorum.node import CLUSTER_ID, LISTENER, SimulatedNode
 
 SETTINGS = RaftSettings(
     election_timeout_ms=100,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.broker.replica import Replica
+from penstock.broker.partitions.replica import Replica
 from penstock.metadata.partition import Partition
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.alter_partition_reassignments import (
@@ -32,9 +32,9 @@ from penstock.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from penstock.simulator.stories.cluster_world import DATA, ClusterWorld, Machine
+from penstock.simulator.twins.loop import SimulatedLoop
 from penstock.testing import requests
-from penstock.testing.simulated_loop import SimulatedLoop
-from penstock.testing.simulation.cluster_world import DATA, ClusterWorld, Machine
 
 TOPIC = "t"
 PROPERTIES = {

@@ -1,16 +1,18 @@
 """What type checkers see of the names that are imported when they are used."""
 
-from penstock.client.admin import Admin as Admin
-from penstock.client.async_consumer import AsyncConsumer as AsyncConsumer
-from penstock.client.async_producer import AsyncProducer as AsyncProducer
-from penstock.client.consumer import Consumer as Consumer
-from penstock.client.dead_letters import DeadLetter as DeadLetter
-from penstock.client.delivery import Delivery as Delivery
-from penstock.client.delivery import Sent as Sent
 from penstock.client.errors import ClientError as ClientError
-from penstock.client.producer import Producer as Producer
-from penstock.client.record import Batch as Batch
-from penstock.client.record import Record as Record
+from penstock.client.librdkafka.async_consumer import AsyncConsumer as AsyncConsumer
+from penstock.client.librdkafka.async_producer import AsyncProducer as AsyncProducer
+from penstock.client.librdkafka.consumer import Consumer as Consumer
+from penstock.client.librdkafka.dead_letters import DeadLetter as DeadLetter
+from penstock.client.librdkafka.delivery import Delivery as Delivery
+from penstock.client.librdkafka.delivery import Sent as Sent
+from penstock.client.librdkafka.partitioners import partition_of as partition_of
+from penstock.client.librdkafka.producer import Producer as Producer
+from penstock.client.librdkafka.record import Batch as Batch
+from penstock.client.librdkafka.record import Record as Record
+from penstock.client.wire.admin import Admin as Admin
+from penstock.client.wire.admin import ResourceType as ResourceType
 from penstock.model.ids import TopicPartition as TopicPartition
 from penstock.serializers import Avro as Avro
 from penstock.serializers import Bytes as Bytes

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from penstock.client.admin import Admin
+from penstock.client.wire.admin import Admin
 
 NewTopic = Callable[..., str]
 

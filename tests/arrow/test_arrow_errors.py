@@ -45,7 +45,7 @@ def test_what_is_refused(bootstrap: str, ten_rows: str, options: Any, error: typ
 
 @pytest.fixture(scope="module")
 def ten_rows(bootstrap: str, unique_topic: Any) -> str:
-    from penstock.client.admin import Admin
+    from penstock.client.wire.admin import Admin
 
     topic: str = unique_topic("arrow")
     with Admin(bootstrap) as admin:
@@ -82,6 +82,6 @@ def test_a_missing_package_is_named() -> None:
 
 def test_importing_penstock_loads_none_of_it() -> None:
     program = (
-        "import sys, penstock, penstock.client.admin; sys.exit('numba' in sys.modules or 'pyarrow' in sys.modules)"
+        "import sys, penstock, penstock.client.wire.admin; sys.exit('numba' in sys.modules or 'pyarrow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 0

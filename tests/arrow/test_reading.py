@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Producer
 
 from penstock.arrow import TYPES, DataLost, TopicPartition, read_table, scan, write_table
-from penstock.client.admin import Admin
+from penstock.client.wire.admin import Admin
 from penstock.serializers import Float64, Int64, Json, String
 from penstock.testing.nodes import start_node
 

@@ -27,8 +27,8 @@ from deltalake import DeltaTable
 
 from chaos.fleet_events import Fleet, Row
 from penstock.arrow import Writer, read_table
-from penstock.pipelines.operating import reports
-from penstock.spark.worker_python import worker_python
+from penstock.pipelines.operate.remote import reports
+from penstock.spark.runtime.worker_python import worker_python
 from penstock.testing import Cluster
 from postgres_server import PostgresServer
 from spark.standalone import StandaloneCluster, marked

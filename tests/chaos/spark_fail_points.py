@@ -83,9 +83,9 @@ def pass_by(directory: str, point: str) -> None:
 
 def install(directory: str) -> None:
     """Into this process, once."""
-    from penstock.spark.outlet import Outlet
-    from penstock.spark.sink_brokers import SinkBrokers
-    from penstock.spark.two_phase import Decide, Prepare
+    from penstock.spark.sink.brokers import SinkBrokers
+    from penstock.spark.sink.two_phase import Decide, Prepare
+    from penstock.spark.sink.worker_connections import Outlet
 
     if getattr(SinkBrokers, "fails_in", None) == directory:
         return
@@ -147,6 +147,6 @@ class FailingSource(PenstockDataSource):
             def abort(self, messages: Any, batchId: int) -> None:  # noqa: N803
                 self.sink.abort(messages, batchId)
 
-        from penstock.spark.sink import stream_sink
+        from penstock.spark.sink.writer import stream_sink
 
         return FailingSink(stream_sink(options, schema, overwrite=overwrite))

@@ -32,9 +32,9 @@ from chaos.transaction_faults import is_all_decided
 from penstock.local.cluster import FIRST_CONTROLLER_ID
 from penstock.local.node import CONTROLLER_LISTENER, LocalNode
 from penstock.model.ids import uuid_text
+from penstock.simulator.stories.cluster_checkers import Promises
 from penstock.testing.clusters import RunningCluster
 from penstock.testing.nodes import RunningNode
-from penstock.testing.simulation.cluster_checkers import Promises
 
 HOSTS = 3
 EVENTS, LEDGER = "events", "ledger"

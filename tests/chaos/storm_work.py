@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from penstock.testing.simulation.cluster_checkers import Promises
+from penstock.simulator.stories.cluster_checkers import Promises
 
 PATIENCE_S = 120.0
 RESTLESS = {

@@ -9,8 +9,8 @@ import pytest
 
 from client_world import NewTopic
 from penstock import Consumer, DeadLetter, Int64, Json, Producer, TopicPartition
-from penstock.client import dead_letters
 from penstock.client.errors import RecordTooLarge, UnknownTopic
+from penstock.client.librdkafka import dead_letters
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from confluent_kafka import serialization
 
 from client_world import NewTopic
 from penstock import Avro, Consumer, Float32, Float64, Int32, Int64, Json, Producer, String, Uuid
-from penstock.client.partitioners import partition_of
+from penstock.client.librdkafka.partitioners import partition_of
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it loads its message schemas in a way Python has deprecated

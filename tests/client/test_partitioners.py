@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from client_world import NewTopic
-from penstock.client.partitioners import murmur2, partition_of
+from penstock.client.librdkafka.partitioners import murmur2, partition_of
 
 # Kafka's own, as signed 32 bits.
 VECTORS = {

@@ -27,7 +27,7 @@ from penstock.client.errors import (
     Unreachable,
     Unserializable,
 )
-from penstock.client.partitioners import partition_of
+from penstock.client.librdkafka.partitioners import partition_of
 from penstock.serializers import Context
 from penstock.testing.nodes import start_node
 

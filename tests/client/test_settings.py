@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.rdkafka import library_path
 
-from penstock.client.properties import BOTH, CONSUMER_ONLY, PRODUCER_ONLY
+from penstock.client.librdkafka.properties import BOTH, CONSUMER_ONLY, PRODUCER_ONLY
 
 # Of the C API, with no meaning in Python.
 OF_C = {

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from drivers import DEADLINE_S
 from group_members import Member, NewMember, Read
 
-from penstock.client.admin import Admin
+from penstock.client.wire.admin import Admin
 
 PARTITIONS = 6
 

@@ -9,7 +9,7 @@ import pytest
 from group_members import KINDS, NewMember
 from live_group import PROPERTIES, Group
 
-from penstock.client.admin import Admin
+from penstock.client.wire.admin import Admin
 from penstock.testing.nodes import RunningNode, start_node
 
 

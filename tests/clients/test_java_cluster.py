@@ -12,7 +12,7 @@ import pytest
 from cases import numbered_records
 from drivers.java import JavaClient, class_path, run_tool
 
-from penstock.client.admin import ResourceType
+from penstock.client.wire.admin import ResourceType
 from penstock.model.ids import TopicPartition
 from penstock.testing.clusters import RunningCluster, start_cluster
 

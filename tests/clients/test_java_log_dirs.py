@@ -13,7 +13,7 @@ import pytest
 from cases import numbered_records
 from drivers.java import JavaClient, class_path, run_tool
 
-from penstock.client.admin import Admin, ResourceType
+from penstock.client.wire.admin import Admin, ResourceType
 from penstock.model.ids import TopicPartition
 from penstock.testing.nodes import RunningNode, start_node
 

@@ -17,7 +17,7 @@ from drivers import DEADLINE_S, Record
 from drivers.confluent import ConfluentKafka
 from live_group import PROPERTIES
 
-from penstock.client.admin import Admin
+from penstock.client.wire.admin import Admin
 from penstock.testing.nodes import RunningNode, start_node
 
 NewTopic = Callable[..., str]

@@ -16,7 +16,7 @@ import pytest
 from drivers import DEADLINE_S
 from live_group import PROPERTIES
 
-from penstock.client.admin import Admin
+from penstock.client.wire.admin import Admin
 from penstock.testing.nodes import RunningNode, start_node
 
 ASSIGN, REVOKE = "assign", "revoke"

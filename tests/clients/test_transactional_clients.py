@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from drivers import DEADLINE_S
 
-from penstock.client.admin import Admin
+from penstock.client.wire.admin import Admin
 from penstock.testing.nodes import RunningNode, start_node
 
 PARTITIONS = 3

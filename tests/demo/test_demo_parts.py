@@ -56,7 +56,7 @@ def test_poison_can_be_repaired_and_not_be_read() -> None:
 
 def test_pipelines_read_and_write_the_topics_that_are_counted() -> None:
     from penstock.pipelines import load
-    from penstock.pipelines.model import TopicSink, TopicSource
+    from penstock.pipelines.spec.model import TopicSink, TopicSource
 
     for name in PIPELINES:
         pipeline = load(pipeline_file(name)).pipeline

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from penstock.client.admin import Admin
-from penstock.client.connection import Connection
+from penstock.client.wire.admin import Admin
+from penstock.client.wire.connection import Connection
 from penstock.local.ports import free_ports
 from penstock.model.ids import TopicPartition
 from penstock.protocol.messages.produce import ProduceResponse

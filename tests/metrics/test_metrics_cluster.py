@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from penstock.client.admin import Admin
+from penstock.client.wire.admin import Admin
 from penstock.doctor.metrics_pages import Page, read_page
 from penstock.protocol.messages.list_transactions import ListTransactionsRequest
 from penstock.testing.clusters import RunningCluster, start_cluster

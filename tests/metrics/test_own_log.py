@@ -10,8 +10,8 @@ import sys
 from datetime import datetime
 from pathlib import Path
 
-from penstock.broker.own_log import JsonFormatter
-from penstock.client.admin import Admin
+from penstock.broker.node_log import JsonFormatter
+from penstock.client.wire.admin import Admin
 from penstock.testing.nodes import start_node
 
 FIELDS = ["time", "level", "logger", "node", "message"]

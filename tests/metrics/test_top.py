@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka import Producer
 
 from penstock.cli.top_view import BrokerLook, GroupLook, Look, TopicLook, compare
-from penstock.client.admin import Admin
+from penstock.client.wire.admin import Admin
 from penstock.local.ports import free_ports
 from penstock.model.ids import TopicPartition
 from penstock.testing.nodes import RunningNode, start_node

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.cli.main import run
-from penstock.pipelines.analysis import analyse
-from penstock.pipelines.documents import parse
-from penstock.pipelines.edits import compare, worst
-from penstock.pipelines.loading import bind
-from penstock.pipelines.planning import plan
-from penstock.pipelines.shapes import QueryShape, SourceShape, StepShape, shape_of
+from penstock.pipelines.check.analysis import analyse
+from penstock.pipelines.check.checkpoint_edits import compare, worst
+from penstock.pipelines.check.checkpoint_shape import QueryShape, SourceShape, StepShape, shape_of
+from penstock.pipelines.check.query_plan import plan
+from penstock.pipelines.spec.documents import parse
+from penstock.pipelines.spec.loading import bind
 
 FILE = """\
 name: shop

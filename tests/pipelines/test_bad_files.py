@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.pipelines.validating import validate
+from penstock.pipelines.check.validate import validate
 from pipelines.bad_files import CASES
 
 

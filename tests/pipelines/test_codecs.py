@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from google.protobuf import descriptor_pb2
 
-from penstock.pipelines.codecs import codec
-from penstock.pipelines.model import Decoding, Encoding
-from penstock.pipelines.schemas import SchemaInvalid, columns_of_values
+from penstock.pipelines.check.codecs import codec
+from penstock.pipelines.spec.model import Decoding, Encoding
+from penstock.pipelines.spec.schemas import SchemaInvalid, columns_of_values
 
 AVRO = json.dumps(
     {

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.pipelines import documents
-from penstock.pipelines.documents import Mapping
-from penstock.pipelines.environments import overlay
-from penstock.pipelines.loading import bind, load
-from penstock.pipelines.problems import PipelineInvalid
+from penstock.pipelines.spec import documents
+from penstock.pipelines.spec.documents import Mapping
+from penstock.pipelines.spec.environments import overlay
+from penstock.pipelines.spec.loading import bind, load
+from penstock.pipelines.spec.problems import PipelineInvalid
 
 FILE = """\
 name: orders-${region}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.pipelines.evolution import COLUMNS_MAX, added_columns, type_of
+from penstock.pipelines.engine.evolution import COLUMNS_MAX, added_columns, type_of
 
 
 @pytest.mark.parametrize(

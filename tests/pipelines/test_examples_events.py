@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from penstock.demo.events import HOUR_MS, STREAMS, Event, Stream
-from penstock.pipelines.model import TopicSource
-from penstock.pipelines.validating import load_checked
+from penstock.pipelines.check.validate import load_checked
+from penstock.pipelines.spec.model import TopicSource
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "pipelines"
 COUNT = 4000

@@ -26,11 +26,11 @@ from penstock.pipelines import (
     TopicSink,
     TopicSource,
     Watermark,
-    json_schema,
 )
-from penstock.pipelines.documents import parse, plain
-from penstock.pipelines.loading import bind, dumped
-from penstock.pipelines.validating import check_made
+from penstock.pipelines.check.validate import check_made
+from penstock.pipelines.spec import json_schema
+from penstock.pipelines.spec.documents import parse, plain
+from penstock.pipelines.spec.loading import bind, dumped
 from pipelines.bad_files import CASES
 
 # On a busy machine it is the machine that is slow.
@@ -129,7 +129,7 @@ def test_a_function_has_no_form_in_a_file() -> None:
 
 def test_the_published_schema_is_the_models() -> None:
     with open(json_schema.FILE, encoding="utf-8") as file:
-        assert file.read() == json_schema.text(), "run python -m penstock.pipelines.json_schema"
+        assert file.read() == json_schema.text(), "run python -m penstock.pipelines.spec.json_schema"
     jsonschema.Draft202012Validator.check_schema(json_schema.published())
 
 
@@ -145,7 +145,7 @@ def test_looking_at_a_file_imports_neither_spark_nor_its_friends() -> None:
     """They would take longer than all the rest."""
     code = """if True:
         import sys
-        import penstock.cli.app, penstock.pipelines.validating, penstock.pipelines.graph
+        import penstock.cli.app, penstock.pipelines.check.validate, penstock.pipelines.operate.graph
         print([name for name in ("pyspark", "pandas", "pyarrow", "numba", "fastavro") if name in sys.modules])
     """
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

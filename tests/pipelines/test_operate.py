@@ -21,8 +21,11 @@ from penstock.cli.pipeline_display import line_of, picture
 from penstock.client.errors import ClientError
 from penstock.model.ids import TopicPartition
 from penstock.pipelines import load
-from penstock.pipelines.analysis import analyse
-from penstock.pipelines.backfill import (
+from penstock.pipelines.check.analysis import analyse
+from penstock.pipelines.check.query_plan import QueryPlan, plan
+from penstock.pipelines.engine.metrics import FAMILIES, families_of, parse_listener
+from penstock.pipelines.engine.query_status import STOPPED_HERE, QueryStatus, Tally
+from penstock.pipelines.operate.backfill import (
     Backfill,
     BackfillRefused,
     check_points,
@@ -34,12 +37,8 @@ from penstock.pipelines.backfill import (
     shadowed,
     to_json,
 )
-from penstock.pipelines.dead_letters import Done, Letter, Selection, ledger_entry, read_ledger, replay
-from penstock.pipelines.metrics import FAMILIES, families_of, parse_listener
-from penstock.pipelines.model import Pipeline, TopicSink
-from penstock.pipelines.planning import QueryPlan, plan
-from penstock.pipelines.query_status import STOPPED_HERE, QueryStatus, Tally
-from penstock.pipelines.reports import (
+from penstock.pipelines.operate.dead_letters import Done, Letter, Selection, ledger_entry, read_ledger, replay
+from penstock.pipelines.operate.reports import (
     HEARTBEAT_MS,
     LOST_AFTER_MS,
     REPORT_EVERY_MS,
@@ -50,7 +49,8 @@ from penstock.pipelines.reports import (
     is_due,
     state_of,
 )
-from penstock.spark.query_progress import QueryProgress, SourceIdentity
+from penstock.pipelines.spec.model import Pipeline, TopicSink
+from penstock.spark.progress.query_progress import QueryProgress, SourceIdentity
 
 PAGE = Path(__file__).parents[2] / "docs" / "pipelines-operating.md"
 

@@ -13,8 +13,8 @@ import pytest
 from penstock import Producer
 from penstock.arrow import read_table
 from penstock.client.errors import Fenced
-from penstock.pipelines.dead_letters import Selection
-from penstock.pipelines.replaying import DeadLetterTopic
+from penstock.pipelines.operate.dead_letters import Selection
+from penstock.pipelines.operate.replay import DeadLetterTopic
 
 if TYPE_CHECKING:
     from conftest import CommandLine

@@ -6,11 +6,12 @@ from textwrap import dedent
 
 import pytest
 
-from penstock.pipelines import graph, sql
-from penstock.pipelines.analysis import analyse
-from penstock.pipelines.documents import parse
-from penstock.pipelines.loading import bind
-from penstock.pipelines.planning import plan
+from penstock.pipelines.check.analysis import analyse
+from penstock.pipelines.check.query_plan import plan
+from penstock.pipelines.operate import graph
+from penstock.pipelines.spec import sql
+from penstock.pipelines.spec.documents import parse
+from penstock.pipelines.spec.loading import bind
 
 FILE = """\
 name: shop

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from penstock.pipelines import Duration, Restart
-from penstock.pipelines.batches import sink_id
-from penstock.pipelines.fixtures import unmatched
-from penstock.pipelines.running import Backoff, message_of
-from penstock.pipelines.secrets import Secret
+from penstock.pipelines.engine.batch import sink_id
+from penstock.pipelines.engine.fixtures import unmatched
+from penstock.pipelines.engine.runner import Backoff, message_of
+from penstock.pipelines.spec.secrets import Secret
 
 
 def test_pauses_double_up_to_a_limit_and_end() -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.pipelines import graph
-from penstock.pipelines.analysis import analyse
-from penstock.pipelines.loading import dumped, load
-from penstock.pipelines.planning import plan
-from penstock.pipelines.secrets import Secret, SecretMissing, plain, redacted
+from penstock.pipelines.check.analysis import analyse
+from penstock.pipelines.check.query_plan import plan
+from penstock.pipelines.operate import graph
+from penstock.pipelines.spec.loading import dumped, load
+from penstock.pipelines.spec.secrets import Secret, SecretMissing, plain, redacted
 
 VALUE = "hunter2-correct-horse"
 

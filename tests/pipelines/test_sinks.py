@@ -12,13 +12,13 @@ from bulk_server import BulkServer, bulk_server
 from inline_frames import InlineFrame, inline
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType, TimestampType
 
-from penstock.pipelines.model import Restart
-from penstock.pipelines.problems import PipelineFailed
-from penstock.pipelines.running import Backoff
+from penstock.pipelines.engine.runner import Backoff
 from penstock.pipelines.sinks import ORIGIN, Destination, Refused, SinkUnavailable
 from penstock.pipelines.sinks.destination import REFUSED_MAX, judged
 from penstock.pipelines.sinks.elasticsearch import client_options, write_bulk
 from penstock.pipelines.sinks.tasks import Receipt, Task
+from penstock.pipelines.spec.model import Restart
+from penstock.pipelines.spec.problems import PipelineFailed
 
 
 def test_who_a_sink_is() -> None:

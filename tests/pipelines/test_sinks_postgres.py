@@ -18,9 +18,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from penstock.pipelines.problems import PipelineFailed
 from penstock.pipelines.sinks import ORIGIN, Destination, Refused, SinkUnavailable
 from penstock.pipelines.sinks.postgres import PostgresSink
+from penstock.pipelines.spec.problems import PipelineFailed
 from postgres_server import PASSWORD, PostgresServer, postgres_server
 
 SCHEMA = {"id": LongType(), "name": StringType(), ORIGIN: StringType()}

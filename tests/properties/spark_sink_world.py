@@ -14,8 +14,8 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.spark import two_phase
-from penstock.spark.two_phase import (
+from penstock.spark.sink import two_phase
+from penstock.spark.sink.two_phase import (
     Abort,
     Commit,
     Decide,

@@ -17,7 +17,7 @@ import pytest
 
 import wire as w
 from penstock.broker.apis import fetch_plain, produce_plain, produce_run
-from penstock.broker.connection import Connection
+from penstock.broker.net.connection import Connection
 from penstock.model.ids import ZERO_UUID
 from penstock.protocol.declaration import Message
 from penstock.protocol.frames import encode_request
@@ -31,9 +31,9 @@ from penstock.protocol.messages.incremental_alter_configs import (
 )
 from penstock.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from penstock.records.compression import Codec
-from penstock.testing.simulated_loop import SimulatedLoop, simulate
-from penstock.testing.simulation.broker_world import DATA, BrokerWorld
-from penstock.testing.simulation.story import quietly
+from penstock.simulator.stories.broker_world import DATA, BrokerWorld
+from penstock.simulator.story import quietly
+from penstock.simulator.twins.loop import SimulatedLoop, simulate
 
 TOPICS: dict[str, dict[str, str]] = {
     "plain": {},

@@ -38,9 +38,9 @@ from penstock.protocol.primitives import (
     UUID,
     Scalar,
 )
-from penstock.testing.simulated_loop import SimulatedLoop, simulate
-from penstock.testing.simulation.broker_world import BrokerWorld
-from penstock.testing.simulation.story import quietly
+from penstock.simulator.stories.broker_world import BrokerWorld
+from penstock.simulator.story import quietly
+from penstock.simulator.twins.loop import SimulatedLoop, simulate
 
 STRINGS = (
     *("topic", "topic", "flushed", "rewritten", "new", "new.topic", "new_topic", "", "no such name", "x" * 300),

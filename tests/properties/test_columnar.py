@@ -15,8 +15,8 @@ from penstock.arrow.batching import PartitionStream
 from penstock.arrow.columns import TYPES, Columns
 from penstock.arrow.encoding import byte_column, header_columns
 from penstock.arrow.rows import Rows
-from penstock.client.partitioners import murmur2
-from penstock.client.transaction import ProducerIdentity
+from penstock.client.librdkafka.partitioners import murmur2
+from penstock.client.wire.transaction import ProducerIdentity
 from penstock.model.errors import KafkaError
 from penstock.model.ids import TopicPartition
 from penstock.records import columnar_decoding

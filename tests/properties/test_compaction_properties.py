@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from compaction_world import DAY_MS, DIRECTORY, PARTITION, World
 from penstock.log import compaction
 from penstock.log.checkpoints import read_offset_checkpoint
-from penstock.testing.simulated_disk import SimulatedDisk
-from penstock.testing.simulated_mount import Mount, ProcessKilled
+from penstock.simulator.twins.disk import SimulatedDisk
+from penstock.simulator.twins.mount import Mount, ProcessKilled
 
 LEFTOVERS = (".cleaned", ".swap", ".deleted", ".tmp")
 

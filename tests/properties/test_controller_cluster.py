@@ -9,8 +9,8 @@ import pytest
 
 from penstock.controller.elections import RECOVERING
 from penstock.protocol.messages.metadata_records import PartitionChangeRecord
-from penstock.testing.simulation.controller_story import ControllerStory, play
-from penstock.testing.simulation.controller_world import directory
+from penstock.simulator.stories.controller_story import ControllerStory, play
+from penstock.simulator.stories.controller_world import directory
 
 
 @pytest.mark.parametrize("seed", range(25))

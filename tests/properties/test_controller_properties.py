@@ -25,7 +25,7 @@ from penstock.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from penstock.testing.simulation.controller_world import World, registration
+from penstock.simulator.stories.controller_world import World, registration
 
 Step = Callable[[World], None]
 

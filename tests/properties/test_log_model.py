@@ -23,7 +23,7 @@ from penstock.records.batch import iterate_headers, read_header
 from penstock.records.builder import build_batch
 from penstock.records.record import iterate_records
 from penstock.settings.topic import TopicSettings
-from penstock.testing.simulated_disk import SimulatedDisk
+from penstock.simulator.twins.disk import SimulatedDisk
 
 PARTITION = TopicPartition("events", 0)
 DIRECTORY = "/data/events-0"

@@ -8,10 +8,10 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.broker.quorum import MetadataQuorum
+from penstock.broker.metadata.quorum import MetadataQuorum
 from penstock.model.errors import KafkaError
-from penstock.testing.simulated_loop import SimulatedLoop, simulate
-from penstock.testing.simulated_mount import ProcessKilled
+from penstock.simulator.twins.loop import SimulatedLoop, simulate
+from penstock.simulator.twins.mount import ProcessKilled
 from quorum_world import QuorumMachine, creating, deleting
 
 SMALL = {

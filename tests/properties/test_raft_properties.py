@@ -8,7 +8,7 @@ from penstock.raft.messages import VoteAnswer
 from penstock.raft.progress import Progress
 from penstock.raft.voter_history import VoterHistory
 from penstock.raft.voters import VoterSet
-from penstock.testing.raft_disk import Disk, LogImage, SimulatedRaftLog
+from penstock.simulator.quorum.disk import Disk, LogImage, SimulatedRaftLog
 from raft_world import Table, key, vote, voter_set
 
 

@@ -14,7 +14,7 @@ from penstock.records.batch import read_header
 from penstock.records.builder import build_batch
 from penstock.records.control import build_transaction_marker
 from penstock.settings.topic import TopicSettings
-from penstock.testing.simulated_disk import SimulatedDisk
+from penstock.simulator.twins.disk import SimulatedDisk
 from verified_appends import append_verified
 
 DIRECTORY = "/data/t-0"

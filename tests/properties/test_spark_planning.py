@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.model.ids import TopicPartition
-from penstock.spark.offsets import Offsets, from_spark, to_spark
-from penstock.spark.planning import Admission, Limits, Piece, plan, share, split
+from penstock.spark.source.offsets import Offsets, from_spark, to_spark
+from penstock.spark.source.planning import Admission, Limits, Piece, plan, share, split
 
 partitions = st.builds(TopicPartition, st.sampled_from(["a", "b", "c.d"]), st.integers(0, 30))
 offsets = st.dictionaries(partitions, st.integers(0, 2**62), max_size=12)

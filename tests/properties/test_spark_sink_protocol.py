@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from spark_sink_world import play
 
-from penstock.spark.two_phase import Slots
+from penstock.spark.sink.two_phase import Slots
 
 SEEDS = 300
 MISTAKES = {

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from penstock.broker.apis.describe_configs import RESOURCES_MAX
-from penstock.client.admin import Admin
-from penstock.client.connection import Connection
+from penstock.client.wire.admin import Admin
+from penstock.client.wire.connection import Connection
 from penstock.metadata.image import ResourceType
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from penstock.client.admin import Admin
+from penstock.client.wire.admin import Admin
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from penstock.testing.clusters import RunningCluster, start_cluster

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 from confluent_kafka import TopicPartition as Place
 
-from penstock.client.admin import ResourceType
+from penstock.client.wire.admin import ResourceType
 from penstock.model.ids import TopicPartition
 from penstock.testing.clusters import RunningCluster, start_cluster
 from penstock.testing.nodes import RunningNode

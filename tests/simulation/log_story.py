@@ -29,9 +29,9 @@ from penstock.records.batch import BatchHeader, check_crc, iterate_headers, read
 from penstock.records.builder import build_batch
 from penstock.records.control import build_transaction_marker, read_transaction_marker
 from penstock.settings.topic import TopicSettings
-from penstock.testing.simulated_clock import SimulatedClock
-from penstock.testing.simulated_disk import SimulatedDisk
-from penstock.testing.simulated_mount import Mount, ProcessKilled
+from penstock.simulator.twins.clock import SimulatedClock
+from penstock.simulator.twins.disk import SimulatedDisk
+from penstock.simulator.twins.mount import Mount, ProcessKilled
 from verified_appends import append_verified
 
 DIRECTORY = "/data/events-0"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.broker.neighbourhood import Neighbourhood
-from penstock.testing.simulation.alarm_story import SECONDS, play
-from penstock.testing.simulation.story import Outcome, quietly
+from penstock.broker.metadata.neighbourhood import Neighbourhood
+from penstock.simulator.stories.alarm_story import SECONDS, play
+from penstock.simulator.story import Outcome, quietly
 
 SEEDS = range(10)
 

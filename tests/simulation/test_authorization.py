@@ -48,10 +48,10 @@ from penstock.security.authorizer import (
     transactional_id_resource,
 )
 from penstock.security.principal import Principal
-from penstock.testing.simulated_loop import SimulatedLoop, simulate
-from penstock.testing.simulation.broker_world import BrokerWorld
-from penstock.testing.simulation.client import Client
-from penstock.testing.simulation.story import quietly
+from penstock.simulator.client import Client
+from penstock.simulator.stories.broker_world import BrokerWorld
+from penstock.simulator.story import quietly
+from penstock.simulator.twins.loop import SimulatedLoop, simulate
 
 GROUP = group_resource("g")
 TOPIC = topic_resource("t")

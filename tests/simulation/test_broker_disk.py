@@ -17,11 +17,11 @@ from penstock.protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from penstock.testing.simulated_disk import Event
-from penstock.testing.simulated_loop import SimulatedLoop, simulate
-from penstock.testing.simulation.broker_world import DATA, BrokerWorld
-from penstock.testing.simulation.client import Client, Lost, records_checked
-from penstock.testing.simulation.story import quietly
+from penstock.simulator.client import Client, Lost, records_checked
+from penstock.simulator.stories.broker_world import DATA, BrokerWorld
+from penstock.simulator.story import quietly
+from penstock.simulator.twins.disk import Event
+from penstock.simulator.twins.loop import SimulatedLoop, simulate
 
 HOUR_S = 3600.0
 

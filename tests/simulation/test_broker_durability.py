@@ -1,6 +1,6 @@
 """What a node promised is kept, whatever befalls it: seeded stories on a simulated disk, clock and network.
 
-Many more seeds: `python -m penstock.testing.sim --story node`.
+Many more seeds: `python -m penstock.simulator --story node`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import pytest
 
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.metadata import MetadataRequest
-from penstock.testing.simulated_loop import SimulatedLoop, simulate
-from penstock.testing.simulation.broker_world import BrokerWorld
-from penstock.testing.simulation.node_story import play
-from penstock.testing.simulation.story import quietly
+from penstock.simulator.stories.broker_world import BrokerWorld
+from penstock.simulator.stories.node_story import play
+from penstock.simulator.story import quietly
+from penstock.simulator.twins.loop import SimulatedLoop, simulate
 
 
 @pytest.mark.soak

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.testing.sim import main
-from penstock.testing.simulation.stories import STORIES
-from penstock.testing.simulation.story import quietly, replay_command
+from penstock.simulator.campaign import main
+from penstock.simulator.stories.stories import STORIES
+from penstock.simulator.story import quietly, replay_command
 
 # Of each story: how many seeds make a slice, and how many slices are always run.
 SLICES = {
@@ -100,7 +100,7 @@ def test_a_long_campaign() -> None:
 def test_a_seed_is_the_same_run_whatever_the_hashes_are() -> None:
     def traces(hash_seed: str) -> subprocess.Popen[str]:
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        command = [sys.executable, "-m", "penstock.testing.sim", "--seed", "7"]
+        command = [sys.executable, "-m", "penstock.simulator.campaign", "--seed", "7"]
         return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
     runs = [traces("1"), traces("2")]

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from penstock.model.errors import ErrorCode
-from penstock.testing.simulated_loop import SimulatedLoop, simulate
+from penstock.simulator.twins.loop import SimulatedLoop, simulate
 from replication_world import ReplicatedTopic
 
 HOUR_MS = 3_600_000

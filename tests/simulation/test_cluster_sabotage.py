@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from penstock.broker import quorum
-from penstock.broker.directory_assignments import DirectoryAssignments
-from penstock.broker.follower_fetch import FollowerFetch
-from penstock.broker.metadata_store import MetadataStore
-from penstock.broker.quorum import MetadataQuorum
-from penstock.broker.repair import Repairs
-from penstock.broker.replica import Replica
+from penstock.broker.metadata import quorum
+from penstock.broker.metadata.quorum import MetadataQuorum
+from penstock.broker.metadata.store import MetadataStore
+from penstock.broker.partitions.follower_fetch import FollowerFetch
+from penstock.broker.partitions.repair import Repairs
+from penstock.broker.partitions.replica import Replica
+from penstock.broker.storage.directory_assignments import DirectoryAssignments
 from penstock.controller import directories, leaders
 from penstock.controller.elections import Wanted
 from penstock.log.log import Appended, Log
@@ -35,11 +35,11 @@ from penstock.records.batch import BatchHeader
 from penstock.replication.partition import LeaderState, Proposal
 from penstock.replication.producers import ProducerStates
 from penstock.replication.progress import NO_BROKER_EPOCH, Follower
-from penstock.testing.simulated_loop import SimulatedLoop
-from penstock.testing.simulation.cluster_disks import DiskStory
-from penstock.testing.simulation.cluster_story import REPLICAS, ROUNDS, TOPIC, ClusterStory
-from penstock.testing.simulation.cluster_world import Machine
-from penstock.testing.simulation.program import play_on_loop
+from penstock.simulator.program import play_on_loop
+from penstock.simulator.stories.cluster_disks import DiskStory
+from penstock.simulator.stories.cluster_story import REPLICAS, ROUNDS, TOPIC, ClusterStory
+from penstock.simulator.stories.cluster_world import Machine
+from penstock.simulator.twins.loop import SimulatedLoop
 
 Patch = pytest.MonkeyPatch
 SEEDS = 30

@@ -15,7 +15,7 @@ import pytest
 
 from penstock.broker.apis import delete_records, fetch, offset_for_leader_epoch
 from penstock.broker.apis.fetch import Fetch
-from penstock.broker.replica import Replica
+from penstock.broker.partitions.replica import Replica
 from penstock.controller.result import Result
 from penstock.controller.topics import TopicHandlers
 from penstock.controller.view import ClusterView
@@ -32,10 +32,10 @@ from penstock.records.batch import BatchHeader, iterate_headers
 from penstock.replication.follower import FollowerState
 from penstock.replication.partition import LeaderState
 from penstock.settings.topic import TopicSettings
-from penstock.testing.simulation.cluster_circumstances import Circumstances
-from penstock.testing.simulation.cluster_story import ROUNDS, ClusterStory
-from penstock.testing.simulation.program import play_on_loop
-from penstock.testing.simulation.story import quietly
+from penstock.simulator.program import play_on_loop
+from penstock.simulator.stories.cluster_circumstances import Circumstances
+from penstock.simulator.stories.cluster_story import ROUNDS, ClusterStory
+from penstock.simulator.story import quietly
 
 Patch = pytest.MonkeyPatch
 SEEDS = range(6, 36)  # what shows seldom shows in the first of them

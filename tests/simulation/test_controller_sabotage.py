@@ -20,7 +20,7 @@ from penstock.metadata.partition import Partition
 from penstock.metadata.topics import Topic
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.metadata_records import ClearElrRecord, ConfigRecord, PartitionChangeRecord
-from penstock.testing.simulation import controller_story
+from penstock.simulator.stories import controller_story
 
 Patch = pytest.MonkeyPatch
 SEEDS = 60

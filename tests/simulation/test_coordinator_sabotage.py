@@ -19,7 +19,7 @@ from penstock.broker.coordinators.coordinator import Coordinator
 from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS
 from penstock.broker.coordinators.loading import Load
 from penstock.broker.coordinators.partition import CoordinatorPartition
-from penstock.broker.replica import Replica
+from penstock.broker.partitions.replica import Replica
 from penstock.groups.classic_group import ClassicGroup
 from penstock.groups.consumer_group import ConsumerGroup
 from penstock.groups.departures import Departures
@@ -41,14 +41,14 @@ from penstock.records import validation
 from penstock.records.batch import BatchHeader
 from penstock.replication.partition import LeaderState
 from penstock.replication.producers import ProducerStates
-from penstock.testing.simulated_loop import SimulatedLoop
-from penstock.testing.simulation import coordinator_clients
-from penstock.testing.simulation.cluster_story import TOPIC
-from penstock.testing.simulation.cluster_world import Machine
-from penstock.testing.simulation.coordinator_clients import GROUP, TRANSACTION, Place
-from penstock.testing.simulation.coordinator_groups import ConsumerMember
-from penstock.testing.simulation.coordinator_story import PROPERTIES, CoordinatorStory
-from penstock.testing.simulation.program import play_on_loop
+from penstock.simulator.program import play_on_loop
+from penstock.simulator.stories import coordinator_clients
+from penstock.simulator.stories.cluster_story import TOPIC
+from penstock.simulator.stories.cluster_world import Machine
+from penstock.simulator.stories.coordinator_clients import GROUP, TRANSACTION, Place
+from penstock.simulator.stories.coordinator_groups import ConsumerMember
+from penstock.simulator.stories.coordinator_story import PROPERTIES, CoordinatorStory
+from penstock.simulator.twins.loop import SimulatedLoop
 from penstock.transactions import initializing, joining
 from penstock.transactions import shard as transaction_shard
 from penstock.transactions.markers import MarkerOutbox, Markers

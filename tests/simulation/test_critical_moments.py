@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from penstock.testing.simulated_loop import SimulatedLoop, simulate
-from penstock.testing.simulation.moments import Moments, Pair
+from penstock.simulator.moments import Moments, Pair
+from penstock.simulator.twins.loop import SimulatedLoop, simulate
 
 
 class Worker:

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.follower_fetch import FollowerFetch
-from penstock.broker.raft_driver import RaftDriver
+from penstock.broker.metadata.raft_driver import RaftDriver
+from penstock.broker.partitions.follower_fetch import FollowerFetch
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.fetch import FetchResponse
 from penstock.records.batch import iterate_headers
-from penstock.testing.simulated_loop import SimulatedLoop, simulate
-from penstock.testing.simulation.cluster_world import CONTROLLER_PORT
+from penstock.simulator.stories.cluster_world import CONTROLLER_PORT
+from penstock.simulator.twins.loop import SimulatedLoop, simulate
 from replication_world import ReplicatedTopic
 
 

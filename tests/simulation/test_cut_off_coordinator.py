@@ -15,11 +15,11 @@ from penstock.protocol.messages.create_topics import CreatableTopic, CreateTopic
 from penstock.protocol.messages.end_txn import EndTxnRequest
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
 from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
+from penstock.simulator.client import Client
+from penstock.simulator.stories.cluster_world import ClusterWorld
+from penstock.simulator.story import quietly
+from penstock.simulator.twins.loop import SimulatedLoop, simulate
 from penstock.testing.requests import batch
-from penstock.testing.simulated_loop import SimulatedLoop, simulate
-from penstock.testing.simulation.client import Client
-from penstock.testing.simulation.cluster_world import ClusterWorld
-from penstock.testing.simulation.story import quietly
 
 TOPIC, NAME, STATE = "t", "p", "__transaction_state"
 PROPERTIES = {"transaction.state.log.num.partitions": "1", "broker.session.timeout.ms": "4000"}

@@ -13,9 +13,9 @@ from penstock.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from penstock.testing.simulated_loop import SimulatedLoop, simulate
-from penstock.testing.simulation.client import Client, Lost
-from penstock.testing.simulation.cluster_world import ClusterWorld
+from penstock.simulator.client import Client, Lost
+from penstock.simulator.stories.cluster_world import ClusterWorld
+from penstock.simulator.twins.loop import SimulatedLoop, simulate
 from wire import batch
 
 TOPIC = "t"

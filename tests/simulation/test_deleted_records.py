@@ -10,9 +10,9 @@ from penstock.protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from penstock.testing.simulated_loop import SimulatedLoop, simulate
-from penstock.testing.simulation.cluster_world import Machine
-from penstock.testing.simulation.story import quietly
+from penstock.simulator.stories.cluster_world import Machine
+from penstock.simulator.story import quietly
+from penstock.simulator.twins.loop import SimulatedLoop, simulate
 from replication_world import TOPIC, ReplicatedTopic
 
 VALUES = [f"value {number}" for number in range(12)]

@@ -24,7 +24,7 @@ from penstock.log.segment import Segment
 from penstock.log.unsynced import Unsynced
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.records.batch import BatchHeader
-from penstock.testing.simulated_disk import SimulatedDisk
+from penstock.simulator.twins.disk import SimulatedDisk
 
 SEEDS = range(int(os.environ.get("SEEDS", "40")))
 STEPS = 60

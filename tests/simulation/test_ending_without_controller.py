@@ -13,10 +13,10 @@ from penstock.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnR
 from penstock.protocol.messages.end_txn import EndTxnRequest
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
 from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
-from penstock.testing.simulated_loop import SimulatedLoop, simulate
-from penstock.testing.simulation.client import Client
-from penstock.testing.simulation.cluster_world import ClusterWorld
-from penstock.testing.simulation.story import quietly
+from penstock.simulator.client import Client
+from penstock.simulator.stories.cluster_world import ClusterWorld
+from penstock.simulator.story import quietly
+from penstock.simulator.twins.loop import SimulatedLoop, simulate
 
 PROPERTIES = {
     "transaction.state.log.num.partitions": "1",

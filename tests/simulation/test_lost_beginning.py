@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from penstock.model.errors import ErrorCode
-from penstock.testing.simulated_loop import SimulatedLoop, simulate
-from penstock.testing.simulation.story import quietly
+from penstock.simulator.story import quietly
+from penstock.simulator.twins.loop import SimulatedLoop, simulate
 from replication_world import ReplicatedTopic
 
 VALUES = [f"{number}-{'x' * 60}" for number in range(12)]

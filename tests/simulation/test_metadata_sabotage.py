@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from penstock.broker import quorum
-from penstock.broker.metadata_store import MetadataStore
+from penstock.broker.metadata import quorum
+from penstock.broker.metadata.store import MetadataStore
 from penstock.controller import controller
 from penstock.controller.result import Result
 from penstock.raft.ballot import Ballot
-from penstock.testing.simulated_loop import SimulatedLoop
-from penstock.testing.simulation.metadata_story import MetadataStory
-from penstock.testing.simulation.program import play_on_loop
+from penstock.simulator.program import play_on_loop
+from penstock.simulator.stories.metadata_story import MetadataStory
+from penstock.simulator.twins.loop import SimulatedLoop
 
 Patch = pytest.MonkeyPatch
 SEEDS = 30

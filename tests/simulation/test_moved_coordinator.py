@@ -15,10 +15,10 @@ from penstock.protocol.messages.api_versions import ApiVersionsRequest
 from penstock.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from penstock.protocol.messages.elect_leaders import ElectLeadersRequest
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
-from penstock.testing.simulated_loop import SimulatedLoop, simulate
-from penstock.testing.simulation.client import Client
-from penstock.testing.simulation.cluster_world import ClusterWorld, Machine
-from penstock.testing.simulation.story import quietly
+from penstock.simulator.client import Client
+from penstock.simulator.stories.cluster_world import ClusterWorld, Machine
+from penstock.simulator.story import quietly
+from penstock.simulator.twins.loop import SimulatedLoop, simulate
 
 TOPIC, GROUP, OFFSETS = "t", "g", "__consumer_offsets"
 

@@ -23,7 +23,7 @@ from penstock.log.log import Log
 from penstock.log.transaction_index import TransactionIndex
 from penstock.model.errors import KafkaError
 from penstock.replication import moving
-from penstock.testing.simulated_mount import ProcessKilled
+from penstock.simulator.twins.mount import ProcessKilled
 
 SEEDS = range(int(os.environ.get("SEEDS", "40")))
 STEPS = 60

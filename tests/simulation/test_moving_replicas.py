@@ -20,10 +20,10 @@ from penstock.protocol.messages.alter_replica_log_dirs import (
 from penstock.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from penstock.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from penstock.records.batch import iterate_headers
-from penstock.testing.simulated_loop import SimulatedLoop, simulate
-from penstock.testing.simulation.broker_world import BrokerWorld
-from penstock.testing.simulation.client import Client, Lost, records_checked
-from penstock.testing.simulation.story import quietly
+from penstock.simulator.client import Client, Lost, records_checked
+from penstock.simulator.stories.broker_world import BrokerWorld
+from penstock.simulator.story import quietly
+from penstock.simulator.twins.loop import SimulatedLoop, simulate
 
 DISKS = ("/disk/a", "/disk/b", "/disk/c")
 CHECKS_MAX = 2000

@@ -25,9 +25,9 @@ from penstock.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from penstock.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from penstock.records.batch import iterate_headers
-from penstock.testing.simulated_loop import SimulatedLoop, simulate
-from penstock.testing.simulation.client import Client, Lost, connected
-from penstock.testing.simulation.cluster_world import CLUSTER_ID, CONTROLLER_PORT, DATA, PORT, ClusterWorld, Machine
+from penstock.simulator.client import Client, Lost, connected
+from penstock.simulator.stories.cluster_world import CLUSTER_ID, CONTROLLER_PORT, DATA, PORT, ClusterWorld, Machine
+from penstock.simulator.twins.loop import SimulatedLoop, simulate
 from simulation.test_quorum_cluster import create, in_world
 
 METADATA_LOG = f"{DATA}/__cluster_metadata-0"

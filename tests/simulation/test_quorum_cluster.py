@@ -11,9 +11,9 @@ from penstock.model.errors import ErrorCode
 from penstock.protocol.messages import add_raft_voter
 from penstock.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from penstock.testing.simulated_loop import SimulatedLoop, simulate
-from penstock.testing.simulation.client import Lost
-from penstock.testing.simulation.cluster_world import CLUSTER_ID, CONTROLLER_PORT, DATA, ClusterWorld
+from penstock.simulator.client import Lost
+from penstock.simulator.stories.cluster_world import CLUSTER_ID, CONTROLLER_PORT, DATA, ClusterWorld
+from penstock.simulator.twins.loop import SimulatedLoop, simulate
 
 SMALL = {
     "metadata.log.max.record.bytes.between.snapshots": "2000",

@@ -26,8 +26,8 @@ from penstock.raft.ready import Destination, Ready
 from penstock.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
 from penstock.raft.voters import Voter, VoterSet
 from penstock.raft.voting import Voting
-from penstock.testing.raft_cluster import RaftCluster, play
-from penstock.testing.raft_node import SimulatedNode
+from penstock.simulator.quorum.cluster import RaftCluster, play
+from penstock.simulator.quorum.node import SimulatedNode
 
 Patch = pytest.MonkeyPatch
 

@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from penstock.broker.replica import Replica
+from penstock.broker.partitions.replica import Replica
 from penstock.io.files import Buffer
 from penstock.model.errors import ErrorCode
 from penstock.records.batch import iterate_headers
-from penstock.testing.simulated_loop import SimulatedLoop, simulate
-from penstock.testing.simulation.cluster_world import Machine
-from penstock.testing.simulation.story import quietly
+from penstock.simulator.stories.cluster_world import Machine
+from penstock.simulator.story import quietly
+from penstock.simulator.twins.loop import SimulatedLoop, simulate
 from replication_world import TOPIC, ReplicatedTopic
 
 BATCHES = 30

@@ -6,9 +6,9 @@ import asyncio
 from contextlib import suppress
 
 from penstock.model.errors import ErrorCode
-from penstock.testing.simulated_loop import SimulatedLoop, simulate
-from penstock.testing.simulation.client import Lost
-from penstock.testing.simulation.cluster_world import Machine
+from penstock.simulator.client import Lost
+from penstock.simulator.stories.cluster_world import Machine
+from penstock.simulator.twins.loop import SimulatedLoop, simulate
 from replication_world import TOPIC, TOPIC_RESOURCE, ReplicatedTopic
 
 

@@ -16,8 +16,8 @@ from penstock.replication.epochs import LeaderEpochs
 from penstock.replication.follower import FollowerState, Truncation
 from penstock.replication.partition import LeaderState, Proposal
 from penstock.replication.progress import NO_BROKER_EPOCH, Follower
-from penstock.testing.simulation.replicated_partition import Answer, Entry, Fetch, Replica
-from penstock.testing.simulation.replication_story import play
+from penstock.simulator.stories.replicated_partition import Answer, Entry, Fetch, Replica
+from penstock.simulator.stories.replication_story import play
 
 SEEDS = 400
 

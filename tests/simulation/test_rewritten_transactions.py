@@ -14,11 +14,11 @@ from penstock.protocol.messages.end_txn import EndTxnRequest
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
 from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
 from penstock.records.compression import Codec
+from penstock.simulator.client import Client
+from penstock.simulator.stories.broker_world import BrokerWorld
+from penstock.simulator.story import quietly
+from penstock.simulator.twins.loop import SimulatedLoop, simulate
 from penstock.testing import requests
-from penstock.testing.simulated_loop import SimulatedLoop, simulate
-from penstock.testing.simulation.broker_world import BrokerWorld
-from penstock.testing.simulation.client import Client
-from penstock.testing.simulation.story import quietly
 
 TOPIC, NAME = "t", "writer"
 BEFORE_TV2 = 11

@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from penstock.broker.searches import Search, Searches
+from penstock.broker.partitions.searches import Search, Searches
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
 from penstock.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from penstock.records.compression import Codec
+from penstock.simulator.client import Client
+from penstock.simulator.stories.broker_world import BrokerWorld
+from penstock.simulator.story import quietly
+from penstock.simulator.twins.loop import SimulatedLoop, simulate
 from penstock.testing import requests
-from penstock.testing.simulated_loop import SimulatedLoop, simulate
-from penstock.testing.simulation.broker_world import BrokerWorld
-from penstock.testing.simulation.client import Client
-from penstock.testing.simulation.story import quietly
 
 TOPIC = "t"
 MAX_TIMESTAMP = -3

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from penstock.broker.apis.fetch import Fetch
-from penstock.broker.flusher import Flusher
-from penstock.broker.storage import Storage
-from penstock.testing.simulation.node_story import NodeStory
-from penstock.testing.simulation.program import play_on_loop
-from penstock.testing.simulation.story import quietly
+from penstock.broker.storage.flusher import Flusher
+from penstock.broker.storage.storage import Storage
+from penstock.simulator.program import play_on_loop
+from penstock.simulator.stories.node_story import NodeStory
+from penstock.simulator.story import quietly
 
 Patch = pytest.MonkeyPatch
 SEEDS = 10

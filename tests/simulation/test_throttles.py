@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from penstock.model.errors import ErrorCode
-from penstock.testing.simulated_loop import SimulatedLoop, simulate
+from penstock.simulator.twins.loop import SimulatedLoop, simulate
 from replication_world import BROKER_RESOURCE, TOPIC, TOPIC_RESOURCE, ReplicatedTopic
 
 BATCHES, BATCH_BYTES = 120, 5000

@@ -20,7 +20,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from penstock.client.admin import Admin
+from penstock.client.wire.admin import Admin
 from penstock.model.ids import TopicPartition
 from penstock.spark import session
 

@@ -30,7 +30,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from penstock.local.ports import free_ports
-from penstock.spark.java import find_java, java_home
+from penstock.spark.runtime.java import find_java, java_home
 
 MARK = "PENSTOCK_STANDALONE"
 READY_SECONDS = 90.0

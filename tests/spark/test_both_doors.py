@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from connector_jars import broker_jars, connector_jars
 
-from penstock.client.admin import Admin
 from penstock.client.errors import ClientError
+from penstock.client.wire.admin import Admin
 from penstock.local.ports import free_ports
 from penstock.testing import Cluster
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from documentation import blocks_of
-from penstock.pipelines.fixtures import run_tests
-from penstock.pipelines.validating import load_checked
+from penstock.pipelines.check.validate import load_checked
+from penstock.pipelines.engine.fixtures import run_tests
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

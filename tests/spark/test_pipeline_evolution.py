@@ -11,16 +11,16 @@ import pytest
 from deltalake import DeltaTable
 
 from penstock.pipelines import Decoding, FormatSink, PipelineInvalid, Step, TopicSink, TopicSource
-from penstock.pipelines.analysing import analyze
-from penstock.pipelines.checkpoints import guard
-from penstock.pipelines.decoding import decoded
-from penstock.pipelines.evolution import CheckpointNotes, Evolution
-from penstock.pipelines.files import Files
-from penstock.pipelines.problems import PipelineFailed
-from penstock.pipelines.shapes import QueryShape, SourceShape
+from penstock.pipelines.check.checkpoint_shape import QueryShape, SourceShape
+from penstock.pipelines.check.validate import load_checked
+from penstock.pipelines.engine.analyzer import analyze
+from penstock.pipelines.engine.checkpoints import guard
+from penstock.pipelines.engine.decoding import decoded
+from penstock.pipelines.engine.evolution import CheckpointNotes, Evolution
+from penstock.pipelines.engine.files import Files
 from penstock.pipelines.sinks.delta import DeltaSink
 from penstock.pipelines.sinks.destination import Destination
-from penstock.pipelines.validating import load_checked
+from penstock.pipelines.spec.problems import PipelineFailed
 from penstock.spark import Pipeline
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ import pytest
 from penstock import Admin
 from penstock.arrow import read_table, write_table
 from penstock.cli.pipeline_run import backfill_runner
-from penstock.pipelines.backfill import Backfill, BackfillRefused
-from penstock.pipelines.metrics import PipelineMetrics
-from penstock.pipelines.operating import reports
-from penstock.pipelines.running import Runner
-from penstock.pipelines.validating import load_checked
+from penstock.pipelines.check.validate import load_checked
+from penstock.pipelines.engine.metrics import PipelineMetrics
+from penstock.pipelines.engine.runner import Runner
+from penstock.pipelines.operate.backfill import Backfill, BackfillRefused
+from penstock.pipelines.operate.remote import reports
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,15 +15,15 @@ from deltalake import DeltaTable
 from google.protobuf import descriptor_pb2
 
 from penstock.arrow import read_table, write_table
-from penstock.pipelines.codecs import codec
-from penstock.pipelines.model import Encoding
-from penstock.pipelines.problems import PipelineFailed
-from penstock.pipelines.running import Runner
+from penstock.pipelines.check.codecs import codec
+from penstock.pipelines.check.validate import load_checked
+from penstock.pipelines.engine.runner import Runner
 from penstock.pipelines.sinks import Destination, SinkUnavailable
 from penstock.pipelines.sinks.delta import DeltaSink
 from penstock.pipelines.sinks.files import FileSink
 from penstock.pipelines.sinks.postgres import PostgresSink
-from penstock.pipelines.validating import load_checked
+from penstock.pipelines.spec.model import Encoding
+from penstock.pipelines.spec.problems import PipelineFailed
 from penstock.testing.sinks import COLUMNS, SinkCase, check_sink
 from postgres_server import PostgresServer, postgres_server
 

@@ -23,10 +23,10 @@ from deltalake import DeltaTable
 
 from penstock.arrow import Writer, read_table
 from penstock.demo.events import HOUR_MS, STREAMS, Event, Stream
-from penstock.pipelines.loading import Loaded
-from penstock.pipelines.model import TopicSink, TopicSource
-from penstock.pipelines.running import Runner
-from penstock.pipelines.validating import load_checked
+from penstock.pipelines.check.validate import load_checked
+from penstock.pipelines.engine.runner import Runner
+from penstock.pipelines.spec.loading import Loaded
+from penstock.pipelines.spec.model import TopicSink, TopicSource
 from spark.example_outputs import EXAMPLES, Expected
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 
 from penstock.arrow import read_table, write_table
-from penstock.pipelines.decoding import decoded
-from penstock.pipelines.encoding import records
-from penstock.pipelines.fixtures import run_tests
-from penstock.pipelines.model import Decoding, Encoding, TopicSink, TopicSource
-from penstock.pipelines.running import Runner
-from penstock.pipelines.validating import load_checked
+from penstock.pipelines.check.validate import load_checked
+from penstock.pipelines.engine.decoding import decoded
+from penstock.pipelines.engine.encoding import records
+from penstock.pipelines.engine.fixtures import run_tests
+from penstock.pipelines.engine.runner import Runner
+from penstock.pipelines.spec.model import Decoding, Encoding, TopicSink, TopicSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ import pytest
 from penstock import Admin, TopicPartition
 from penstock.arrow import write_table
 from penstock.spark import queries, watch
-from penstock.spark.query_progress import QueryProgress
+from penstock.spark.progress.query_progress import QueryProgress
 from penstock.testing import Cluster
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import pytest
 from standalone import start_standalone
 
 from penstock import spark as penstock_spark
-from penstock.spark.errors import SessionConflict, SparkMissing
+from penstock.spark.runtime.errors import SessionConflict, SparkMissing
 from penstock.testing import Cluster
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def test_other_settings_than_the_running_ones_are_refused_by_name(spark: SparkSe
 
 
 def test_a_session_from_elsewhere_is_used_and_said(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["penstock.spark.session"], "_ours", None)
+    monkeypatch.setattr(sys.modules["penstock.spark.runtime.session"], "_ours", None)
     with pytest.warns(UserWarning, match="started elsewhere"):
         assert penstock_spark.session("penstock-tests") is spark
 

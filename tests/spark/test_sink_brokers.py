@@ -13,14 +13,10 @@ import pyarrow as pa
 import pytest
 
 from penstock.arrow import read_table
-from penstock.spark import two_phase
-from penstock.spark.decisions import NAMELESS
-from penstock.spark.outlet import Outlet
-from penstock.spark.sink import _told_of
-from penstock.spark.sink_brokers import SinkBrokers
-from penstock.spark.sink_options import sink_options
-from penstock.spark.source_errors import BadOption
-from penstock.spark.two_phase import (
+from penstock.spark.sink.brokers import SinkBrokers
+from penstock.spark.sink.decisions import NAMELESS
+from penstock.spark.sink.options import sink_options
+from penstock.spark.sink.two_phase import (
     Abort,
     Commit,
     Decide,
@@ -34,6 +30,9 @@ from penstock.spark.two_phase import (
     Prepare,
     TaskTransaction,
 )
+from penstock.spark.sink.worker_connections import Outlet
+from penstock.spark.sink.writer import _told_of, two_phase
+from penstock.spark.source.errors import BadOption
 from penstock.testing import Cluster
 
 NewTopic = Callable[..., str]

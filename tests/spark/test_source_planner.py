@@ -15,12 +15,12 @@ from pyspark.sql.datasource import InputPartition
 
 from penstock.arrow import Transaction, write_table
 from penstock.model.ids import TopicPartition
-from penstock.spark.fetching import close_connections, record_batches
-from penstock.spark.offsets import Offsets
-from penstock.spark.options import stream_options
-from penstock.spark.pieces import PiecePartition
-from penstock.spark.source_errors import BadOption, DataLost, ForeignCheckpoint, OutOfRange, SourceUnreachable
-from penstock.spark.stream_planner import StreamPlanner
+from penstock.spark.source.errors import BadOption, DataLost, ForeignCheckpoint, OutOfRange, SourceUnreachable
+from penstock.spark.source.fetching import close_connections, record_batches
+from penstock.spark.source.offsets import Offsets
+from penstock.spark.source.options import stream_options
+from penstock.spark.source.partitions import PiecePartition
+from penstock.spark.source.stream_planner import StreamPlanner
 from penstock.testing import Cluster
 
 NewTopic = Callable[..., str]
@@ -29,8 +29,8 @@ COLUMNS = ["offset", "value"]
 
 @pytest.fixture(autouse=True)
 def _impatient_and_tidy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("penstock.spark.topic_logs.PROPAGATION_SECONDS", 0.2)
-    monkeypatch.setattr("penstock.spark.stream_planner.CATCH_UP_SECONDS", 0.2)
+    monkeypatch.setattr("penstock.spark.source.topic_logs.PROPAGATION_SECONDS", 0.2)
+    monkeypatch.setattr("penstock.spark.source.stream_planner.CATCH_UP_SECONDS", 0.2)
     yield
     close_connections()
 

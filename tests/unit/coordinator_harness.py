@@ -12,8 +12,8 @@ from penstock.broker.coordinators.coordinator import Coordinator
 from penstock.broker.coordinators.partition import CoordinatorPartition, Producer
 from penstock.broker.coordinators.serde import GROUP_RECORDS
 from penstock.broker.coordinators.shard import Waiting
-from penstock.broker.flusher import Flusher
-from penstock.broker.replica import Replica, Surroundings, Wakeups
+from penstock.broker.partitions.replica import Replica, Surroundings, Wakeups
+from penstock.broker.storage.flusher import Flusher
 from penstock.metadata.image import EMPTY_IMAGE
 from penstock.metadata.partition import Partition
 from penstock.model.decision import CoordinatorRecord, Decision, Reply
@@ -22,8 +22,8 @@ from penstock.protocol.messages.group_records import OffsetCommitKey, OffsetComm
 from penstock.records.batch import read_header
 from penstock.records.builder import build_batch
 from penstock.settings.topic import TopicSettings
-from penstock.testing.simulated_disk import SimulatedDisk
-from penstock.testing.simulated_loop import SimulatedLoop, simulate
+from penstock.simulator.twins.disk import SimulatedDisk
+from penstock.simulator.twins.loop import SimulatedLoop, simulate
 
 COMMIT_TIMEOUT_MS = 5000
 

@@ -9,7 +9,7 @@ from penstock.model.ids import TopicPartition
 from penstock.records.batch import BatchHeader, iterate_headers
 from penstock.records.builder import build_batch
 from penstock.settings.topic import TopicSettings
-from penstock.testing.simulated_disk import SimulatedDisk
+from penstock.simulator.twins.disk import SimulatedDisk
 from verified_appends import append_verified
 
 PARTITION = TopicPartition("events", 0)

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from penstock.broker.fetch_sessions import EVICTION_AGE_MS, FetchSessions
+from penstock.broker.partitions.fetch_sessions import EVICTION_AGE_MS, FetchSessions
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 

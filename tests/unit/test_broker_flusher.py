@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.broker.flusher import NO_ROOM_RETRY_SECONDS, Flusher
-from penstock.broker.replica import Replica
+from penstock.broker.partitions.replica import Replica
+from penstock.broker.storage.flusher import NO_ROOM_RETRY_SECONDS, Flusher
 from penstock.log.log import NoRoom
-from penstock.testing.simulated_loop import SimulatedLoop, simulate
+from penstock.simulator.twins.loop import SimulatedLoop, simulate
 
 
 class FakeLog:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from penstock.client.admin import Admin
+from penstock.client.wire.admin import Admin
 from penstock.local.ports import free_ports
 from penstock.model.ids import TopicPartition
 from penstock.testing.nodes import start_node

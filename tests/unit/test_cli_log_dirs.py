@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock import Producer
-from penstock.client.admin import Admin, ResourceType
+from penstock.client.wire.admin import Admin, ResourceType
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
 from penstock.testing.nodes import RunningNode, start_node

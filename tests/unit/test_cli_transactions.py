@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
-from penstock.client.connection import Connection
+from penstock.client.wire.connection import Connection
 from penstock.local.ports import free_ports
 from penstock.protocol.messages.produce import ProduceResponse
 from penstock.testing.nodes import RunningNode, start_node

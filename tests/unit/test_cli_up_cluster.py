@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.client.admin import Admin
+from penstock.client.wire.admin import Admin
 from penstock.local.ports import is_free
 from unit.test_cli_up import StartUp, Up, is_alive, wait_until
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Producer
 
-from penstock.client.admin import Admin, ResourceType
-from penstock.client.admin.topics import EARLIEST, LATEST
+from penstock.client.wire.admin import Admin, ResourceType
+from penstock.client.wire.admin.topics import EARLIEST, LATEST
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition, uuid_from_text
 from penstock.testing.nodes import RunningNode

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from penstock.client.admin import Admin
-from penstock.client.admin.group_members import classic_group
-from penstock.client.admin.group_reset import time_of
-from penstock.client.admin.groups import CommittedOffset, GroupDescription
-from penstock.client.connection import Connection
 from penstock.client.errors import UnsupportedApi
+from penstock.client.wire.admin import Admin
+from penstock.client.wire.admin.group_members import classic_group
+from penstock.client.wire.admin.group_reset import time_of
+from penstock.client.wire.admin.groups import CommittedOffset, GroupDescription
+from penstock.client.wire.connection import Connection
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
 from penstock.protocol.apis import ApiKey

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from penstock.client.cluster import Cluster, parse_bootstrap
-from penstock.client.connection import Connection
 from penstock.client.errors import BadResponse, ClientError, TimedOut, Unreachable, UnsupportedApi
+from penstock.client.wire.cluster import Cluster, parse_bootstrap
+from penstock.client.wire.connection import Connection
 from penstock.local.ports import free_ports
 from penstock.protocol.apis import API, ApiKey
 from penstock.protocol.codec import encode

@@ -16,8 +16,8 @@ from penstock.log.swap import (
     swap_files,
 )
 from penstock.records.builder import build_batch
-from penstock.testing.simulated_disk import SimulatedDisk
-from penstock.testing.simulated_mount import Mount, ProcessKilled
+from penstock.simulator.twins.disk import SimulatedDisk
+from penstock.simulator.twins.mount import Mount, ProcessKilled
 
 DIRECTORY = "/partition"
 SUFFIXES = (".log", ".index", ".timeindex")

@@ -8,7 +8,7 @@ from penstock.controller.elections import RECOVERED, RECOVERING
 from penstock.metadata.partition import NO_LEADER
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.alter_partition import BrokerState
-from penstock.testing.simulation.controller_world import World
+from penstock.simulator.stories.controller_world import World
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from penstock.controller.result import Unfinished
 from penstock.metadata.partition import NO_LEADER
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
-from penstock.testing.simulation.controller_world import World, registration
+from penstock.simulator.stories.controller_world import World, registration
 
 
 def refused(world: World, request: object, **options: bool) -> ErrorCode:

@@ -11,7 +11,7 @@ from penstock.model.errors import ErrorCode
 from penstock.protocol.messages import alter_configs as legacy
 from penstock.protocol.messages import incremental_alter_configs as incremental
 from penstock.protocol.messages.metadata_records import FeatureLevelRecord
-from penstock.testing.simulation.controller_world import World
+from penstock.simulator.stories.controller_world import World
 
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation
 

@@ -8,7 +8,7 @@ from penstock.metadata.partition import LOST_DIRECTORY, MIGRATING_DIRECTORY, NO_
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import Uuid
 from penstock.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
-from penstock.testing.simulation.controller_world import World, directory, registration
+from penstock.simulator.stories.controller_world import World, directory, registration
 
 
 def assigned(world: World, request: AssignReplicasToDirsRequest) -> int:

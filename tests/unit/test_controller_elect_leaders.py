@@ -6,7 +6,7 @@ from penstock.controller.elections import RECOVERING, Election
 from penstock.metadata.partition import NO_LEADER
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.elect_leaders import ElectLeadersRequest
-from penstock.testing.simulation.controller_world import World
+from penstock.simulator.stories.controller_world import World
 
 
 def restarted(brokers: int = 3) -> World:

@@ -16,7 +16,7 @@ from penstock.protocol.messages.create_partitions import (
 )
 from penstock.protocol.messages.metadata_records import ClearElrRecord, FeatureLevelRecord
 from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from penstock.testing.simulation.controller_world import World, bootstrap
+from penstock.simulator.stories.controller_world import World, bootstrap
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 

@@ -6,7 +6,7 @@ from penstock.controller.features import UpgradeType
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.metadata_records import FeatureLevelRecord
 from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from penstock.testing.simulation.controller_world import World
+from penstock.simulator.stories.controller_world import World
 
 
 def update(world: World, *updates: tuple[str, int, int], validate_only: bool = False) -> int:

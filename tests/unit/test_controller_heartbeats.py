@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.controller.heartbeats import BrokerSession, Heartbeats
-from penstock.testing.simulation.controller_world import World
+from penstock.simulator.stories.controller_world import World
 
 SESSION, REFUSED = 9000, 3000
 ONE = BrokerSession(1, 10)

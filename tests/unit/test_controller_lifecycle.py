@@ -12,7 +12,7 @@ from penstock.metadata.partition import NO_LEADER
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from penstock.protocol.messages.unregister_broker import UnregisterBrokerRequest
-from penstock.testing.simulation.controller_world import World, directory, registration
+from penstock.simulator.stories.controller_world import World, directory, registration
 
 
 def code_of(world: World, request: BrokerHeartbeatRequest) -> ErrorCode:

@@ -12,7 +12,7 @@ from penstock.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
-from penstock.testing.simulation.controller_world import World
+from penstock.simulator.stories.controller_world import World
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from penstock.protocol.messages.create_topics import (
 )
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from penstock.protocol.messages.metadata_records import ConfigRecord, PartitionRecord, TopicRecord
-from penstock.testing.simulation.controller_world import World
+from penstock.simulator.stories.controller_world import World
 
 
 def create_topics(world: World, *topics: CreatableTopic, validate_only: bool = False) -> list[tuple[int, str | None]]:

@@ -7,7 +7,7 @@ import pytest
 from penstock.controller.heartbeats import BrokerSession
 from penstock.metadata.partition import NO_LEADER
 from penstock.protocol.messages.unregister_broker import UnregisterBrokerRequest
-from penstock.testing.simulation.controller_world import World, directory
+from penstock.simulator.stories.controller_world import World, directory
 
 SESSION_MS = 9000
 

@@ -10,7 +10,7 @@ from coordinator_harness import sleep
 from penstock.broker.coordinators.completion import Completion
 from penstock.broker.coordinators.shard import Waiting
 from penstock.model.decision import Decision
-from penstock.testing.simulated_loop import SimulatedLoop, simulate
+from penstock.simulator.twins.loop import SimulatedLoop, simulate
 
 PATIENCE_SECONDS = 0.1
 

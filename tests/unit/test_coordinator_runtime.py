@@ -14,7 +14,7 @@ from penstock.broker.coordinators.partition import Marker, Producer
 from penstock.broker.coordinators.steady_clock import SteadyClock
 from penstock.model.decision import Decision
 from penstock.model.errors import ErrorCode
-from penstock.testing.simulated_clock import SimulatedClock
+from penstock.simulator.twins.clock import SimulatedClock
 
 
 def test_it_serves_once_it_is_loaded() -> None:

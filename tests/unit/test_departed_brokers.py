@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.broker.departed import DepartedBrokers
+from penstock.broker.metadata.departed import DepartedBrokers
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import EMPTY_IMAGE, MetadataImage
 from penstock.protocol.declaration import Message

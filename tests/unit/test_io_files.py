@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from penstock.io.files import FileSystem, RealFileSystem, read_file, write_file_atomically
-from penstock.testing.simulated_disk import SimulatedDisk
-from penstock.testing.simulated_mount import Mount
+from penstock.simulator.twins.disk import SimulatedDisk
+from penstock.simulator.twins.mount import Mount
 
 
 class Place:

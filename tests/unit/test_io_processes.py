@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from penstock.io.processes import RealProcesses
-from penstock.testing.simulated_disk import SimulatedDisk
-from penstock.testing.simulated_loop import SimulatedLoop, simulate
-from penstock.testing.simulated_processes import SimulatedProcesses
+from penstock.simulator.twins.disk import SimulatedDisk
+from penstock.simulator.twins.loop import SimulatedLoop, simulate
+from penstock.simulator.twins.processes import SimulatedProcesses
 
 THIS = "child_for_tests"
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.io.files import read_file, write_file_atomically
-from penstock.testing.simulated_clock import SimulatedClock, SimulatedRandomness
-from penstock.testing.simulated_disk import Event, SimulatedDisk, SimulatedFile
-from penstock.testing.simulated_mount import Mount, ProcessKilled
-from penstock.testing.torn_writes import Change, after_power_loss, apply
+from penstock.simulator.twins.clock import SimulatedClock, SimulatedRandomness
+from penstock.simulator.twins.disk import Event, SimulatedDisk, SimulatedFile
+from penstock.simulator.twins.mount import Mount, ProcessKilled
+from penstock.simulator.twins.torn_writes import Change, after_power_loss, apply
 
 GARBAGE = {0x00, 0xFF, 0xA5}
 

@@ -12,10 +12,10 @@ import time
 
 import pytest
 
-from penstock.testing.simulated_clock import SimulatedClock
-from penstock.testing.simulated_disk import SimulatedDisk
-from penstock.testing.simulated_loop import Deadlock, SimulatedLoop, simulate
-from penstock.testing.simulated_mount import Mount
+from penstock.simulator.twins.clock import SimulatedClock
+from penstock.simulator.twins.disk import SimulatedDisk
+from penstock.simulator.twins.loop import Deadlock, SimulatedLoop, simulate
+from penstock.simulator.twins.mount import Mount
 
 
 def test_time_passes_only_in_waiting() -> None:
@@ -166,7 +166,7 @@ def test_one_program_a_host() -> None:
 
 TRACED = """
 import asyncio, sys
-from penstock.testing.simulated_loop import simulate
+from penstock.simulator.twins.loop import simulate
 
 class Echo(asyncio.Protocol):
     def connection_made(self, transport):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.testing.simulated_loop import SimulatedLoop, simulate
+from penstock.simulator.twins.loop import SimulatedLoop, simulate
 
 SEEDS = range(8)
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from penstock.io.threads import SharedLock
-from penstock.testing import simulated_loop
-from penstock.testing.simulated_disk import SimulatedDisk
-from penstock.testing.simulated_loop import SimulatedLoop, simulate
-from penstock.testing.simulated_mount import Mount, ProcessKilled
+from penstock.simulator.twins import loop as simulated_loop
+from penstock.simulator.twins.disk import SimulatedDisk
+from penstock.simulator.twins.loop import SimulatedLoop, simulate
+from penstock.simulator.twins.mount import Mount, ProcessKilled
 
 WRITES = 20
 HOST = "machine"

@@ -10,7 +10,7 @@ from penstock.model.errors import ErrorCode, KafkaError
 from penstock.records.batch import CorruptBatch, iterate_headers, read_header
 from penstock.records.builder import build_batch
 from penstock.records.control import build_transaction_marker
-from penstock.testing.simulated_disk import SimulatedDisk
+from penstock.simulator.twins.disk import SimulatedDisk
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from log_harness import DIRECTORY, append, content, headers, open_log, topic
 
 from penstock.log.log import Log
-from penstock.testing.simulated_disk import SimulatedDisk
+from penstock.simulator.twins.disk import SimulatedDisk
 
 LOG = "00000000000000000000.log"
 

@@ -10,7 +10,7 @@ from penstock.log.checkpoints import read_offset_checkpoint
 from penstock.log.directory import LogDirectory, parse_partition_directory
 from penstock.log.log import Log
 from penstock.model.ids import TopicPartition
-from penstock.testing.simulated_disk import SimulatedDisk
+from penstock.simulator.twins.disk import SimulatedDisk
 
 ONE, TWO = TopicPartition("orders", 0), TopicPartition("a-b.c", 12)
 COMPACTED = topic(cleanup_policy=frozenset({"compact"}))

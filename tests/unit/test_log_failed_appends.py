@@ -20,7 +20,7 @@ from penstock.records.batch import read_header
 from penstock.records.builder import build_batch
 from penstock.records.control import build_transaction_marker
 from penstock.replication.producers import ProducerStates
-from penstock.testing.simulated_disk import SimulatedDisk
+from penstock.simulator.twins.disk import SimulatedDisk
 from verified_appends import append_verified
 
 ONE, OTHER, PLAIN = 1, 2, 3

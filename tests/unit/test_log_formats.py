@@ -25,7 +25,7 @@ from penstock.log.producer_snapshot import CorruptSnapshot, ProducerSnapshots, d
 from penstock.log.transaction_index import AbortedTransaction, CorruptTransactionIndex, TransactionIndex
 from penstock.model.ids import TopicPartition
 from penstock.replication.producers import ProducedBatch, ProducerEntry
-from penstock.testing.simulated_disk import SimulatedDisk
+from penstock.simulator.twins.disk import SimulatedDisk
 
 UUID = bytes(range(16))
 

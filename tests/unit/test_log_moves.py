@@ -13,7 +13,7 @@ from penstock.log.log import Log
 from penstock.model.ids import TopicPartition
 from penstock.records.batch import read_header
 from penstock.records.builder import build_batch
-from penstock.testing.simulated_disk import SimulatedDisk
+from penstock.simulator.twins.disk import SimulatedDisk
 
 PARTITION = TopicPartition("events", 0)
 

@@ -24,7 +24,7 @@ from log_harness import (
 from penstock.io.files import RealFileSystem
 from penstock.log.log import Log
 from penstock.records.builder import build_batch
-from penstock.testing.simulated_disk import SimulatedDisk
+from penstock.simulator.twins.disk import SimulatedDisk
 
 LOG = "00000000000000000000.log"
 INDEX = "00000000000000000000.index"

@@ -9,7 +9,7 @@ from penstock.model.errors import ErrorCode, KafkaError
 from penstock.records.batch import BatchHeader, read_header
 from penstock.records.builder import build_batch
 from penstock.settings.topic import TopicSettings
-from penstock.testing.simulated_disk import SimulatedDisk
+from penstock.simulator.twins.disk import SimulatedDisk
 
 Batches = list[tuple[memoryview, BatchHeader]]
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from penstock.broker.coordinators.slices import SLICE_SECONDS
-from penstock.broker.long_answers import LongAnswers
+from penstock.broker.net.long_answers import LongAnswers
 
 STEPS = 100
 

@@ -10,7 +10,7 @@ from penstock.protocol.messages.metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from penstock.testing.simulation.controller_world import World
+from penstock.simulator.stories.controller_world import World
 
 
 def a_world() -> World:

@@ -6,9 +6,9 @@ from itertools import product
 
 import pytest
 
-from penstock.broker.neighbourhood import Neighbourhood, proves_death
+from penstock.broker.metadata.neighbourhood import Neighbourhood, proves_death
 from penstock.io.neighbours import RealNeighbours
-from penstock.testing.simulation.controller_world import World
+from penstock.simulator.stories.controller_world import World
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="names without files are Linux's")
 

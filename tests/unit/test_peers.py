@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from penstock.broker.peers import Peer, PeerFailed, Peers
+from penstock.broker.net.peers import Peer, PeerFailed, Peers
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import API, ApiKey
 from penstock.protocol.codec import decode_from
@@ -18,7 +18,7 @@ from penstock.protocol.messages.api_versions import ApiVersion, ApiVersionsRespo
 from penstock.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from penstock.protocol.messages.vote import VoteRequest
-from penstock.testing.simulated_loop import SimulatedLoop, simulate
+from penstock.simulator.twins.loop import SimulatedLoop, simulate
 
 PORT = 9092
 Answer = Callable[[Message], Message | None]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.metadata_recovery import MetadataLost
+from penstock.broker.metadata.recovery import MetadataLost
 from penstock.io.files import read_file
 from penstock.log.meta_properties import read_meta_properties
 from penstock.metadata.image import MetadataImage
@@ -19,8 +19,8 @@ from penstock.raft.quorum_state import decode_quorum_state
 from penstock.records.batch import iterate_headers
 from penstock.records.control import parse_quorum_record
 from penstock.records.record import iterate_records
-from penstock.testing.simulated_loop import SimulatedLoop, simulate
-from penstock.testing.simulated_mount import ProcessKilled
+from penstock.simulator.twins.loop import SimulatedLoop, simulate
+from penstock.simulator.twins.mount import ProcessKilled
 from quorum_world import HOME, QuorumMachine, create_topic, creating, deleting
 
 LOG = f"{HOME}/__cluster_metadata-0"

@@ -22,7 +22,7 @@ from penstock.raft.quorum_state import ElectionState
 from penstock.raft.ready import AppendControl
 from penstock.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
 from penstock.raft.voters import ReplicaKey
-from penstock.testing.raft_node import CLUSTER_ID
+from penstock.simulator.quorum.node import CLUSTER_ID
 from raft_world import SETTINGS, Table, begin_epoch, directory, endpoints, key, led_by, vote
 
 

@@ -19,8 +19,8 @@ from penstock.raft.quorum_state import ElectionState
 from penstock.raft.ready import InstallSnapshot, StartSnapshot, TruncateTo, WriteSnapshot
 from penstock.raft.roles import Follower, Leader, Unattached
 from penstock.raft.voters import ReplicaKey
-from penstock.testing.raft_disk import Snapshot
-from penstock.testing.raft_node import CLUSTER_ID
+from penstock.simulator.quorum.disk import Snapshot
+from penstock.simulator.quorum.node import CLUSTER_ID
 from raft_world import SETTINGS, Table, begin_epoch, key, led_by, voter_set, with_settings
 
 

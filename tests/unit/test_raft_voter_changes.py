@@ -28,8 +28,8 @@ from penstock.raft.quorum_state import ElectionState
 from penstock.raft.ready import AppendControl
 from penstock.raft.roles import Follower, Leader, Prospective, Resigned, Unattached
 from penstock.raft.voters import ReplicaKey, Voter, VoterSet
-from penstock.testing.raft_disk import Batch
-from penstock.testing.raft_node import CLUSTER_ID
+from penstock.simulator.quorum.disk import Batch
+from penstock.simulator.quorum.node import CLUSTER_ID
 from raft_world import SETTINGS, Table, directory, endpoints, key, led_by, voter_set, with_settings
 
 SUPPORTED = KRaftVersionsAnswer(kraft_versions=(0, 1))

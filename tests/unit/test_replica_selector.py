@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.broker.replica_selector import closest_replica
+from penstock.broker.partitions.replica_selector import closest_replica
 from penstock.metadata.cluster import BrokerRegistration
 from penstock.replication.partition import LeaderState
 

@@ -7,10 +7,10 @@ import socket
 import pytest
 
 from penstock.local.ports import free_ports
-from penstock.spark.defaults import JAVA_OPTIONS, is_local, is_master, session_defaults, with_defaults
-from penstock.spark.errors import MasterUnreachable, NoSession
-from penstock.spark.session import plan
-from penstock.spark.worker_python import worker_python
+from penstock.spark.runtime.defaults import JAVA_OPTIONS, is_local, is_master, session_defaults, with_defaults
+from penstock.spark.runtime.errors import MasterUnreachable, NoSession
+from penstock.spark.runtime.session import plan
+from penstock.spark.runtime.worker_python import worker_python
 
 
 def test_masters_are_told_apart() -> None:

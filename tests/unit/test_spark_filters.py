@@ -21,8 +21,8 @@ from pyspark.sql.datasource import (
 )
 
 from penstock.model.ids import TopicPartition
-from penstock.spark.filters import push
-from penstock.spark.planning import Piece
+from penstock.spark.source.filters import push
+from penstock.spark.source.planning import Piece
 
 OFFSET, PARTITION, TOPIC, TIME = ("offset",), ("partition",), ("topic",), ("timestamp",)
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.spark.errors import JavaMissing
-from penstock.spark.java import WHEEL, Java, find_java, java_home, major
+from penstock.spark.runtime.errors import JavaMissing
+from penstock.spark.runtime.java import WHEEL, Java, find_java, java_home, major
 
 VECTOR = "--add-modules=jdk.incubator.vector"
 

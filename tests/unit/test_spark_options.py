@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from penstock.model.ids import TopicPartition
-from penstock.spark.offsets import EARLIEST, LATEST, from_spark
-from penstock.spark.options import OPTIONS, batch_options, source_options, stream_options
-from penstock.spark.source_errors import BadOption, ForeignCheckpoint
+from penstock.spark.source.errors import BadOption, ForeignCheckpoint
+from penstock.spark.source.offsets import EARLIEST, LATEST, from_spark
+from penstock.spark.source.options import OPTIONS, batch_options, source_options, stream_options
 
 NEEDED = {"kafka.bootstrap.servers": "h:9092", "subscribe": "orders"}
 

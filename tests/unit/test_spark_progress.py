@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from penstock.model.ids import TopicPartition
-from penstock.spark.query_board import Group, QueryBoard, Word
-from penstock.spark.query_progress import LOST_AFTER_MS, QueryProgress, SourceIdentity, UnreadableProgress
+from penstock.spark.progress.publisher import Group, QueryBoard, Word
+from penstock.spark.progress.query_progress import LOST_AFTER_MS, QueryProgress, SourceIdentity, UnreadableProgress
 
 ORDERS = SourceIdentity("penstock: orders", bootstrap="here:9092", group="spark-orders")
 RATE = SourceIdentity("rate")

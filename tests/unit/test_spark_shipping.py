@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.spark import shipping
-from penstock.spark.errors import NotShipped
-from penstock.spark.shipping import COMMAND, FOLDER, Shipped, digest, environment_files, pack
+from penstock.spark.runtime import shipping
+from penstock.spark.runtime.errors import NotShipped
+from penstock.spark.runtime.shipping import COMMAND, FOLDER, Shipped, digest, environment_files, pack
 
 
 def light() -> list[shipping.File]:

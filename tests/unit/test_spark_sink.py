@@ -19,11 +19,11 @@ from pyspark.sql.types import (
 )
 
 from penstock.arrow.errors import BadColumn
-from penstock.spark import sink_columns as columns_module
-from penstock.spark.sink import batch_sink, stream_sink
-from penstock.spark.sink_columns import HEADERS_TEXT, sink_columns
-from penstock.spark.sink_options import sink_options
-from penstock.spark.source_errors import BadOption
+from penstock.spark.sink.columns import HEADERS_TEXT, sink_columns
+from penstock.spark.sink.options import sink_options
+from penstock.spark.sink.writer import batch_sink, stream_sink
+from penstock.spark.sink.writer import columns as columns_module
+from penstock.spark.source.errors import BadOption
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))

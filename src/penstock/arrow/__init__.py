@@ -35,7 +35,7 @@ from penstock.arrow.errors import (
 )
 from penstock.arrow.scanning import Scan, read_table, scan
 from penstock.arrow.writing import Writer, Written, write_table
-from penstock.client.transaction import Transaction
+from penstock.client.wire.transaction import Transaction
 from penstock.model.ids import TopicPartition
 
 __all__ = [

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.arrow.rows import Rows
-from penstock.client.transaction import ProducerIdentity
+from penstock.client.wire.transaction import ProducerIdentity
 from penstock.model.ids import TopicPartition
 from penstock.records.batch import (
     HEADER_SIZE,

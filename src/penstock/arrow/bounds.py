@@ -14,9 +14,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from penstock.arrow.errors import BadBounds, DataLost
-from penstock.client.admin.topics import EARLIEST, LATEST
-from penstock.client.leaders import Leaders
-from penstock.client.log_offsets import READ_COMMITTED, LogOffsets
+from penstock.client.wire.admin.topics import EARLIEST, LATEST
+from penstock.client.wire.leaders import Leaders
+from penstock.client.wire.log_offsets import READ_COMMITTED, LogOffsets
 from penstock.model.ids import TopicPartition
 
 PointInLog = str | int | datetime

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 from penstock.arrow.bounds import OffsetRange
 from penstock.arrow.columns import Columns
 from penstock.arrow.errors import ArrowError, DataLost, ReadStalled, UnreadableBatch
-from penstock.client.admin.topics import EARLIEST, by_topic
 from penstock.client.errors import ClientError, raise_for
-from penstock.client.leaders import STALE, Leaders
-from penstock.client.log_offsets import LogOffsets
+from penstock.client.wire.admin.topics import EARLIEST, by_topic
+from penstock.client.wire.leaders import STALE, Leaders
+from penstock.client.wire.log_offsets import LogOffsets
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
 from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData

@@ -19,8 +19,8 @@ from penstock.arrow.columns import Columns
 from penstock.arrow.errors import BadBounds, BadColumn
 from penstock.arrow.reading import Reader, ReadSettings
 from penstock.client.errors import BadSetting
-from penstock.client.leaders import Leaders
-from penstock.client.log_offsets import ISOLATION_LEVELS
+from penstock.client.wire.leaders import Leaders
+from penstock.client.wire.log_offsets import ISOLATION_LEVELS
 from penstock.model.ids import TopicPartition
 
 BATCH_BYTES = 8 * 1024 * 1024

@@ -23,8 +23,8 @@ from penstock.arrow.encoding import ByteColumn, column, partition_numbers, seria
 from penstock.arrow.errors import RecordTooLarge, WriteFailed
 from penstock.arrow.rows import ColumnNames, pieces_of, rows_of
 from penstock.client.errors import BadSetting, ClientError
-from penstock.client.leaders import STALE, Leaders
-from penstock.client.transaction import PRODUCE_NEWEST, ProducerIdentity, Transaction, take_identity
+from penstock.client.wire.leaders import STALE, Leaders
+from penstock.client.wire.transaction import PRODUCE_NEWEST, ProducerIdentity, Transaction, take_identity
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
 from penstock.protocol.messages.produce import (

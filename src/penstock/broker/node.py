@@ -16,32 +16,32 @@ import logging
 from collections.abc import Mapping
 
 from penstock.broker import apis, controller_apis
-from penstock.broker.assignment import Assignment
-from penstock.broker.controller_channel import ControllerChannel
-from penstock.broker.controller_presence import ControllerPresence
-from penstock.broker.controller_upkeep import ControllerUpkeep
 from penstock.broker.coordinators.coordinators import Coordinators
-from penstock.broker.departed import DepartedBrokers
-from penstock.broker.directory_assignments import DirectoryAssignments
-from penstock.broker.fetch_sessions import FetchSessions
-from penstock.broker.flusher import Flusher
-from penstock.broker.formatting import NodeIdentity, format_or_load, needs_cluster_id
-from penstock.broker.handover import Handover
-from penstock.broker.lifecycle import BrokerLifecycle
-from penstock.broker.listeners import Listeners
+from penstock.broker.metadata.controller_channel import ControllerChannel
+from penstock.broker.metadata.controller_presence import ControllerPresence
+from penstock.broker.metadata.controller_upkeep import ControllerUpkeep
+from penstock.broker.metadata.departed import DepartedBrokers
+from penstock.broker.metadata.lifecycle import BrokerLifecycle
+from penstock.broker.metadata.neighbourhood import Neighbourhood
+from penstock.broker.metadata.producer_ids import ProducerIds
+from penstock.broker.metadata.quorum import MetadataQuorum
 from penstock.broker.metrics.counters import Counters
 from penstock.broker.metrics.endpoint import MetricsEndpoint
-from penstock.broker.neighbourhood import Neighbourhood
-from penstock.broker.peers import PeerFailed, Peers
-from penstock.broker.producer_ids import ProducerIds
-from penstock.broker.quorum import MetadataQuorum
-from penstock.broker.repair import Repairs
-from penstock.broker.replica import Wakeups
-from penstock.broker.replicas import Replicas
-from penstock.broker.router import Router
-from penstock.broker.searches import Searches
-from penstock.broker.server import ConnectionLimits
-from penstock.broker.storage import Storage
+from penstock.broker.net.listeners import Listeners
+from penstock.broker.net.peers import PeerFailed, Peers
+from penstock.broker.net.router import Router
+from penstock.broker.net.server import ConnectionLimits
+from penstock.broker.partitions.assignment import Assignment
+from penstock.broker.partitions.fetch_sessions import FetchSessions
+from penstock.broker.partitions.handover import Handover
+from penstock.broker.partitions.repair import Repairs
+from penstock.broker.partitions.replica import Wakeups
+from penstock.broker.partitions.replicas import Replicas
+from penstock.broker.partitions.searches import Searches
+from penstock.broker.storage.directory_assignments import DirectoryAssignments
+from penstock.broker.storage.flusher import Flusher
+from penstock.broker.storage.formatting import NodeIdentity, format_or_load, needs_cluster_id
+from penstock.broker.storage.storage import Storage
 from penstock.io.clock import Clock, Randomness
 from penstock.io.files import FileSystem
 from penstock.io.neighbours import Neighbours, NoNeighbours

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from penstock import __version__
-from penstock.broker import own_log
+from penstock.broker import node_log
 from penstock.broker.node import Node
 from penstock.io import threads
 from penstock.io.clock import RealClock, RealRandomness
@@ -36,7 +36,7 @@ def run(settings: NodeSettings) -> None:
     """One node in this process, until SIGTERM or SIGINT; raises KafkaError if it cannot start or has to give up."""
     import uvloop
 
-    own_log.configure(settings.penstock_log_format, settings.node_id)
+    node_log.configure(settings.penstock_log_format, settings.node_id)
     if threads.is_asked_for():
         threads.enforce()
         threads.end_process_on_violation()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from penstock.cli.output import fail
 
 if TYPE_CHECKING:
-    from penstock.client.admin import Admin
+    from penstock.client.wire.admin import Admin
     from penstock.model.ids import TopicPartition
 
 # `2h`, `1d12h`, and ISO 8601's `P1DT12H`.

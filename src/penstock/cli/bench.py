@@ -108,8 +108,8 @@ def latency(
 @contextlib.contextmanager
 def _topic(bootstrap_server: str, topic: str | None, partitions: int) -> Iterator[str]:
     """The user's topic, or one of our own that is gone afterwards."""
-    from penstock.client.admin import Admin
-    from penstock.client.admin.topics import LATEST
+    from penstock.client.wire.admin import Admin
+    from penstock.client.wire.admin.topics import LATEST
     from penstock.model.ids import TopicPartition
 
     with Admin(bootstrap_server) as admin:

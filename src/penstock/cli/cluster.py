@@ -22,7 +22,7 @@ def describe(bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False
 
         penstock cluster describe --json | jq .under_replicated
     """
-    from penstock.client.admin import Admin
+    from penstock.client.wire.admin import Admin
 
     with Admin(bootstrap_server) as admin:
         cluster = admin.cluster.describe()

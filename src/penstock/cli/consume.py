@@ -142,8 +142,8 @@ def _starting_point(text: str) -> tuple[str, int]:
 
 def _spans(bootstrap_server: str, topic: str, wanted: list[int] | None, start: tuple[str, int]) -> dict[int, Span]:
     """Where to begin and where the end is, by partition. Our own client asks: it fails at once, and says why."""
-    from penstock.client.admin import Admin
-    from penstock.client.admin.topics import EARLIEST, LATEST
+    from penstock.client.wire.admin import Admin
+    from penstock.client.wire.admin.topics import EARLIEST, LATEST
 
     with Admin(bootstrap_server) as admin:
         (description,) = patiently(lambda: admin.topics.describe([topic]))

@@ -21,8 +21,8 @@ from penstock.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from penstock.client.admin.group_members import GroupDescription, GroupMember
-    from penstock.client.admin.groups import PartitionLag
+    from penstock.client.wire.admin.group_members import GroupDescription, GroupMember
+    from penstock.client.wire.admin.groups import PartitionLag
 
 app = command_group("See how far consumer groups are, move and delete them.")
 
@@ -53,7 +53,7 @@ def list_groups(
         penstock groups list --state Stable
         penstock groups list --names | grep ^billing
     """
-    from penstock.client.admin import Admin
+    from penstock.client.wire.admin import Admin
 
     _check_among("--state", state or (), _STATES)
     _check_among("--type", type_ or (), _TYPES)
@@ -92,7 +92,7 @@ def describe(
 
         penstock groups describe billing
     """
-    from penstock.client.admin import Admin
+    from penstock.client.wire.admin import Admin
 
     _check_names(names or ())
     with Admin(bootstrap_server) as admin:
@@ -122,7 +122,7 @@ def delete(
 
         penstock groups delete billing --if-exists
     """
-    from penstock.client.admin import Admin
+    from penstock.client.wire.admin import Admin
     from penstock.model.errors import ErrorCode, KafkaError
 
     _check_names(names)
@@ -158,7 +158,7 @@ def delete_offsets(
 
         penstock groups delete-offsets billing --topic orders --topic payments:0,1
     """
-    from penstock.client.admin import Admin
+    from penstock.client.wire.admin import Admin
 
     _check_names([name])
     wanted = parse_partitions("--topic", topic)

@@ -10,7 +10,7 @@ from penstock.cli.arguments import existing_partitions, parse_duration, parse_pa
 from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, fail, note, print_json, print_table
 
 if TYPE_CHECKING:
-    from penstock.client.admin.groups import GroupDescription, ResetTarget
+    from penstock.client.wire.admin.groups import GroupDescription, ResetTarget
 
 
 def reset_offsets(
@@ -63,8 +63,8 @@ def reset_offsets(
         penstock groups reset-offsets billing --topic orders:0,1 --to-time 2026-05-01T12:00:00Z --execute
         penstock groups reset-offsets billing --topic orders --shift-by -100 --execute
     """
-    from penstock.client.admin import Admin
-    from penstock.client.admin.groups import ShiftBy
+    from penstock.client.wire.admin import Admin
+    from penstock.client.wire.admin.groups import ShiftBy
 
     if not name:
         fail("a group has a name of at least one character")

@@ -20,7 +20,7 @@ from penstock.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from penstock.client.admin import Admin
+    from penstock.client.wire.admin import Admin
     from penstock.model.ids import TopicPartition
 
 app = command_group("Look at the log directories of brokers, and move replicas between them.")
@@ -49,7 +49,7 @@ def describe(
         penstock log-dirs describe
         penstock log-dirs describe --broker 1 --replicas
     """
-    from penstock.client.admin import Admin
+    from penstock.client.wire.admin import Admin
 
     with Admin(bootstrap_server) as admin:
         described = admin.log_dirs.describe(broker)
@@ -113,7 +113,7 @@ def move(
         penstock log-dirs move orders --broker 1 --partitions 0,3 --to /data/disk-2
         penstock log-dirs move orders --broker 1 --cancel
     """
-    from penstock.client.admin import Admin
+    from penstock.client.wire.admin import Admin
 
     if (to is None) != cancel:
         fail("say where to: give one of --to or --cancel")

@@ -12,9 +12,9 @@ from penstock.cli.output import Json, command_group, fail, note, parse_pairs, pr
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.pipelines.loading import Loaded
-    from penstock.pipelines.model import Pipeline
-    from penstock.pipelines.problems import Problem
+    from penstock.pipelines.spec.loading import Loaded
+    from penstock.pipelines.spec.model import Pipeline
+    from penstock.pipelines.spec.problems import Problem
 
 app = command_group("Validate, test, run and operate data pipelines, which are files.")
 app.command("list")(pipeline_operate.list_pipelines)
@@ -64,7 +64,7 @@ def validate(
         penstock pipeline validate orders.yaml --against-checkpoint
     """
     from penstock.cli.pipeline_validate import analyzed, compared
-    from penstock.pipelines.validating import validate as problems_of
+    from penstock.pipelines.check.validate import validate as problems_of
 
     if analyze or against_checkpoint:
         loaded = checked(file, env, settings)
@@ -98,9 +98,9 @@ def graph(
 
         penstock pipeline graph orders.yaml --mermaid > orders.mmd
     """
-    from penstock.pipelines import graph as pictures
-    from penstock.pipelines.analysis import analyse
-    from penstock.pipelines.planning import plan
+    from penstock.pipelines.check.analysis import analyse
+    from penstock.pipelines.check.query_plan import plan
+    from penstock.pipelines.operate import graph as pictures
 
     loaded = checked(file, env, settings)
     analysis = analyse(loaded.pipeline, loaded.directory)
@@ -116,7 +116,7 @@ def schema() -> None:
 
         penstock pipeline schema > pipeline.schema.json
     """
-    from penstock.pipelines.json_schema import FILE
+    from penstock.pipelines.spec.json_schema import FILE
 
     with open(FILE, encoding="utf-8") as opened:
         print(opened.read(), end="")
@@ -138,7 +138,7 @@ def test(
 
         penstock pipeline test examples/pipelines/routing.yaml
     """
-    from penstock.pipelines.fixtures import run_tests
+    from penstock.pipelines.engine.fixtures import run_tests
 
     loaded = checked(file, env, settings)
     known = [each.name for each in loaded.pipeline.tests]
@@ -230,7 +230,7 @@ def run(
     """
     from penstock.cli.pipeline_display import watched
     from penstock.cli.pipeline_run import backfill_of, backfill_runner, refuse_second, serving_metrics
-    from penstock.pipelines.running import Runner
+    from penstock.pipelines.engine.runner import Runner
 
     quiet_librdkafka()
     loaded = checked(file, env, settings)
@@ -272,8 +272,8 @@ def _session(loaded: Loaded, master: str | None, quick: bool = False) -> SparkSe
 
 def checked(file: str, env: str | None, settings: list[str] | None) -> Loaded:
     """A pipeline that can run; otherwise its problems are told and the command ends."""
-    from penstock.pipelines.problems import PipelineInvalid
-    from penstock.pipelines.validating import load_checked
+    from penstock.pipelines.check.validate import load_checked
+    from penstock.pipelines.spec.problems import PipelineInvalid
 
     try:
         loaded, warnings = load_checked(file, env, parse_pairs("--set", settings or ()))

@@ -17,8 +17,8 @@ from rich.text import Text
 
 from penstock.cli.arguments import duration_text
 from penstock.cli.output import note
-from penstock.pipelines.reports import PipelineReport, QueryReport
-from penstock.pipelines.running import Runner
+from penstock.pipelines.engine.runner import Runner
+from penstock.pipelines.operate.reports import PipelineReport, QueryReport
 
 _LINE_SECONDS = 10.0
 _COLOURS = {

@@ -11,7 +11,7 @@ from penstock.cli.arguments import duration_text
 from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, fail, note, print_json, print_table
 
 if TYPE_CHECKING:
-    from penstock.pipelines.reports import PipelineReport
+    from penstock.pipelines.operate.reports import PipelineReport
 
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="The name of a pipeline.")]
 
@@ -26,8 +26,8 @@ def list_pipelines(bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, json: Json =
         penstock pipeline list
     """
     from penstock.cli.pipeline_display import time_text
-    from penstock.pipelines.operating import reports
-    from penstock.pipelines.reports import total
+    from penstock.pipelines.operate.remote import reports
+    from penstock.pipelines.operate.reports import total
 
     found = list(reports(bootstrap_server).values())
     if json:
@@ -69,7 +69,7 @@ def status(name: Name, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, json: Js
         penstock pipeline status orders --json
     """
     from penstock.cli.pipeline_display import figures, state_text, time_text
-    from penstock.pipelines.operating import report_of
+    from penstock.pipelines.operate.remote import report_of
 
     report = report_of(bootstrap_server, name)
     if json:
@@ -123,7 +123,7 @@ def stop(
         penstock pipeline stop orders
         penstock pipeline stop orders --now --timeout 10
     """
-    from penstock.pipelines.operating import report_of, told_to_stop
+    from penstock.pipelines.operate.remote import report_of, told_to_stop
 
     report = report_of(bootstrap_server, name)
     if not report.is_live:

@@ -13,7 +13,7 @@ import typer
 from penstock.cli.output import DEFAULT_BOOTSTRAP, Json, fail, print_json, print_table
 
 if TYPE_CHECKING:
-    from penstock.pipelines.replaying import Outcome
+    from penstock.pipelines.operate.replay import Outcome
 
 
 def replay_dead_letters(
@@ -69,8 +69,8 @@ def replay_dead_letters(
         penstock pipeline replay-dead-letters orders.yaml --dry-run
         penstock pipeline replay-dead-letters orders.dead-letters --reason "not JSON"
     """
-    from penstock.pipelines.dead_letters import Selection
-    from penstock.pipelines.replaying import DeadLetterTopic
+    from penstock.pipelines.operate.dead_letters import Selection
+    from penstock.pipelines.operate.replay import DeadLetterTopic
 
     bootstrap, topic, owner = bootstrap_server or DEFAULT_BOOTSTRAP, target, ""
     if os.path.exists(target) or target.endswith((".yaml", ".yml")):

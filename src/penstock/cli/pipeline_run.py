@@ -12,17 +12,17 @@ from penstock.cli.output import fail, note
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.pipelines.backfill import Backfill, Ranges
-    from penstock.pipelines.loading import Loaded
-    from penstock.pipelines.metrics import PipelineMetrics
-    from penstock.pipelines.running import Runner
+    from penstock.pipelines.engine.metrics import PipelineMetrics
+    from penstock.pipelines.engine.runner import Runner
+    from penstock.pipelines.operate.backfill import Backfill, Ranges
+    from penstock.pipelines.spec.loading import Loaded
 
 
 def backfill_of(
     begin: str | None, end: str | None, name: str | None, suffix: str, queries: tuple[str, ...]
 ) -> Backfill | None:
     """What the options ask for together; None if it is no backfill."""
-    from penstock.pipelines.backfill import Backfill
+    from penstock.pipelines.operate.backfill import Backfill
 
     if begin is not None and name is not None:
         return Backfill(name=name, begin=begin, end=end or "", suffix=suffix, queries=queries)
@@ -38,10 +38,10 @@ def backfill_of(
 def refuse_second(loaded: Loaded, wanted: Backfill | None, bootstrap: str) -> None:
     """Two runs of a pipeline at the same time. If its cluster cannot be asked, its queries will tell why."""
     from penstock.client.errors import ClientError
-    from penstock.pipelines.analysis import analyse
-    from penstock.pipelines.operating import RunsAlready, wait_until_alone
-    from penstock.pipelines.planning import plan
-    from penstock.pipelines.running import uses_cluster
+    from penstock.pipelines.check.analysis import analyse
+    from penstock.pipelines.check.query_plan import plan
+    from penstock.pipelines.engine.runner import uses_cluster
+    from penstock.pipelines.operate.remote import RunsAlready, wait_until_alone
 
     pipeline = loaded.pipeline
     if not uses_cluster(pipeline, plan(pipeline, analyse(pipeline, loaded.directory)).values()):
@@ -56,13 +56,13 @@ def refuse_second(loaded: Loaded, wanted: Backfill | None, bootstrap: str) -> No
 
 def backfill_runner(loaded: Loaded, wanted: Backfill, bootstrap: str, session: Callable[[], SparkSession]) -> Runner:
     """Refuses what can be refused before Spark starts."""
-    from penstock.pipelines.analysis import analyse
-    from penstock.pipelines.backfill import chosen, shadowed
-    from penstock.pipelines.backfill_ranges import BackfillSources, agreed, make_shadow_topics, resolved
-    from penstock.pipelines.files import Files
-    from penstock.pipelines.heads import Sources
-    from penstock.pipelines.planning import plan
-    from penstock.pipelines.running import Runner
+    from penstock.pipelines.check.analysis import analyse
+    from penstock.pipelines.check.query_plan import plan
+    from penstock.pipelines.engine.backfill_ranges import BackfillSources, agreed, make_shadow_topics, resolved
+    from penstock.pipelines.engine.files import Files
+    from penstock.pipelines.engine.query_input import Sources
+    from penstock.pipelines.engine.runner import Runner
+    from penstock.pipelines.operate.backfill import chosen, shadowed
 
     pipeline = loaded.pipeline
     queries = chosen(pipeline, plan(pipeline, analyse(pipeline, loaded.directory)), wanted)
@@ -103,7 +103,7 @@ def serving_metrics(listener: str | None) -> Iterator[PipelineMetrics | _NoMetri
     if listener is None:
         yield _NoMetrics()
         return
-    from penstock.pipelines.metrics import PipelineMetrics
+    from penstock.pipelines.engine.metrics import PipelineMetrics
 
     with PipelineMetrics(listener) as metrics:
         note(f"metrics at http://{metrics.address}/metrics")

@@ -10,12 +10,12 @@ from penstock.cli.output import note, print_json
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.pipelines.loading import Loaded
+    from penstock.pipelines.spec.loading import Loaded
 
 
 def analyzed(loaded: Loaded, session: SparkSession, json: bool) -> bool:
     """Whether Spark can run it. What it cannot is told, and the types of what it can."""
-    from penstock.pipelines.analysing import analyze
+    from penstock.pipelines.engine.analyzer import analyze
 
     found = analyze(loaded, session)
     if json:
@@ -33,7 +33,7 @@ def analyzed(loaded: Loaded, session: SparkSession, json: bool) -> bool:
 
 def compared(loaded: Loaded, session: Callable[[], SparkSession], json: bool) -> bool:
     """Whether all queries go on from their checkpoints."""
-    from penstock.pipelines.checkpoints import against_checkpoints, reader, told
+    from penstock.pipelines.engine.checkpoints import against_checkpoints, reader, told
 
     found: list[dict[str, Any]] = []
     fine = True

@@ -78,7 +78,7 @@ def produce(
         printf 'alice:1\\nbob:2\\n' | penstock produce scores -K :
         penstock consume old -e --from-beginning --json | penstock produce new --format json
     """
-    from penstock.client.admin import Admin
+    from penstock.client.wire.admin import Admin
 
     if format_ not in ("value", "json"):
         fail(f"--format {format_!r} is neither value nor json")

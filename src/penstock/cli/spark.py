@@ -72,7 +72,7 @@ def run(
         penstock spark run --conf spark.driver.memory=4g orders.py --since yesterday
         penstock spark run --master spark://10.0.0.7:7077 --ship-env orders.py
     """
-    from penstock.spark.session import COMMAND_LINE, CommandLine, plan
+    from penstock.spark.runtime.session import COMMAND_LINE, CommandLine, plan
 
     if not os.path.isfile(script):
         fail(f"{script}: no such file")
@@ -115,8 +115,8 @@ def check(
     java = _find_java(report)
     report.found("java", f"{java.version}, {java.executable} ({java.origin})")
 
-    from penstock.spark.kernels import compile_kernels
-    from penstock.spark.session import session
+    from penstock.spark.runtime.kernels import compile_kernels
+    from penstock.spark.runtime.session import session
 
     with report.timed("kernels", "compiled"):
         compile_kernels()
@@ -212,7 +212,7 @@ class _Step:
 
 
 def _find_java(report: _Report) -> Any:
-    from penstock.spark.java import find_java
+    from penstock.spark.runtime.java import find_java
 
     java = find_java()
     for reason in java.passed_over:

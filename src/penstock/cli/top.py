@@ -42,7 +42,7 @@ def top(
         penstock top --json | jq '.groups[] | select(.lag > 1000)'
     """
     from penstock.cli.top_view import Looker, compare
-    from penstock.client.admin import Admin
+    from penstock.client.wire.admin import Admin
 
     with Admin(bootstrap_server) as admin:
         looker = Looker(admin, internal=internal)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from penstock.client.admin import Admin
+    from penstock.client.wire.admin import Admin
     from penstock.doctor.metrics_pages import Page
 
 GROUPS_MAX = 100

@@ -20,8 +20,8 @@ from penstock.cli.output import (
 from penstock.cli.topics_reassign import reassign, reassignments
 
 if TYPE_CHECKING:
-    from penstock.client.admin import Admin
-    from penstock.client.admin.topics import TopicDescription
+    from penstock.client.wire.admin import Admin
+    from penstock.client.wire.admin.topics import TopicDescription
     from penstock.model.ids import TopicPartition
 
 app = command_group("Create, list, describe, alter, move and delete topics.")
@@ -34,7 +34,7 @@ ConfigPairs = Annotated[
 
 
 def _admin(bootstrap_server: str) -> Admin:
-    from penstock.client.admin import Admin
+    from penstock.client.wire.admin import Admin
 
     return Admin(bootstrap_server)
 
@@ -175,8 +175,8 @@ def describe(
 
 
 def _describe(admin: Admin, topic: TopicDescription, all_configs: bool) -> dict[str, Any]:
-    from penstock.client.admin.configs import ConfigSource, ResourceType
-    from penstock.client.admin.topics import EARLIEST, LATEST
+    from penstock.client.wire.admin.configs import ConfigSource, ResourceType
+    from penstock.client.wire.admin.topics import EARLIEST, LATEST
     from penstock.model.ids import TopicPartition
 
     # A partition without a leader has offsets, but nobody to ask.
@@ -241,7 +241,7 @@ def alter(
         penstock topics alter orders -p 12
         penstock topics alter orders --delete-records-before 0:1000
     """
-    from penstock.client.admin import ResourceType
+    from penstock.client.wire.admin import ResourceType
 
     configs = parse_pairs("--config", config or ())
     before = _offsets_by_partition(name, delete_records_before or [])

@@ -11,7 +11,7 @@ import typer
 from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, fail, note, print_json, print_table
 
 if TYPE_CHECKING:
-    from penstock.client.admin import Admin
+    from penstock.client.wire.admin import Admin
     from penstock.model.ids import TopicPartition
 
 _POLL_SECONDS = 0.1
@@ -49,7 +49,7 @@ def reassign(
         penstock topics reassign orders --replicas 0:2,3,4 --wait
         penstock topics reassign orders --cancel
     """
-    from penstock.client.admin import Admin
+    from penstock.client.wire.admin import Admin
 
     if sum(map(bool, (brokers, replicas, cancel))) != 1:
         fail("say where to: give one of --brokers, --replicas or --cancel")
@@ -83,7 +83,7 @@ def reassignments(bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = 
 
         penstock topics reassignments
     """
-    from penstock.client.admin import Admin
+    from penstock.client.wire.admin import Admin
 
     with Admin(bootstrap_server) as admin:
         found = admin.reassignments.list()

@@ -20,7 +20,7 @@ from penstock.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from penstock.client.admin.transactions import OpenTransaction, ProducerState, TransactionDescription
+    from penstock.client.wire.admin.transactions import OpenTransaction, ProducerState, TransactionDescription
     from penstock.model.ids import TopicPartition
 
 app = command_group("See transactions, find those that hang, and abort them.")
@@ -58,7 +58,7 @@ def list_transactions(
 
         penstock transactions list --state Ongoing --longer-than 1m
     """
-    from penstock.client.admin import Admin
+    from penstock.client.wire.admin import Admin
 
     longer_than_ms = None if longer_than is None else _milliseconds("--longer-than", longer_than)
     with Admin(bootstrap_server) as admin:
@@ -88,7 +88,7 @@ def describe(
 
         penstock transactions describe payments-1
     """
-    from penstock.client.admin import Admin
+    from penstock.client.wire.admin import Admin
 
     if "" in names:
         fail("a transactional id has at least one character")
@@ -130,7 +130,7 @@ def producers(
 
         penstock transactions producers orders:0
     """
-    from penstock.client.admin import Admin
+    from penstock.client.wire.admin import Admin
 
     with Admin(bootstrap_server) as admin:
         found = admin.transactions.producers(existing_partitions(admin, parse_partitions("TOPIC", topic)))
@@ -163,7 +163,7 @@ def find_hanging(
         penstock transactions find-hanging
         penstock transactions find-hanging --topic orders --longer-than 1h
     """
-    from penstock.client.admin import Admin
+    from penstock.client.wire.admin import Admin
 
     longer_than_ms = _milliseconds("--longer-than", longer_than)
     with Admin(bootstrap_server) as admin:
@@ -209,8 +209,8 @@ def abort(
 
         penstock transactions abort orders:0 --start-offset 1234
     """
-    from penstock.client.admin import Admin
-    from penstock.client.admin.transactions import NotHanging
+    from penstock.client.wire.admin import Admin
+    from penstock.client.wire.admin.transactions import NotHanging
     from penstock.model.ids import TopicPartition
 
     topic, _, number = where.rpartition(":")

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from penstock.client.admin import Admin
+from penstock.client.wire.admin import Admin
 from penstock.demo.janitor import Janitor
 from penstock.demo.streams import PARTITIONS, TOPICS
 from penstock.local.cluster import LocalCluster, plan_cluster

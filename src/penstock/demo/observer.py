@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 
-from penstock.client.admin import Admin
 from penstock.client.errors import ClientError
+from penstock.client.wire.admin import Admin
 from penstock.demo.streams import GROUPS
 from penstock.model.errors import KafkaError
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.demo.streams import PIPELINES, pipeline_file
 
 if TYPE_CHECKING:
-    from penstock.pipelines.reports import QueryReport
-    from penstock.pipelines.running import Runner
+    from penstock.pipelines.engine.runner import Runner
+    from penstock.pipelines.operate.reports import QueryReport
 
 CORES_MAX = 4
 _SAY_SECONDS = 1.0
@@ -25,8 +25,8 @@ _SAY_SECONDS = 1.0
 
 def main() -> int:
     bootstrap, directory = sys.argv[1:]
-    from penstock.pipelines.running import Runner
-    from penstock.pipelines.validating import load_checked
+    from penstock.pipelines.check.validate import load_checked
+    from penstock.pipelines.engine.runner import Runner
     from penstock.spark import session
 
     cores = max(1, min(CORES_MAX, os.cpu_count() or 1))

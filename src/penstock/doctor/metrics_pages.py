@@ -17,7 +17,7 @@ from penstock.settings.listeners import is_wildcard
 from penstock.settings.observability import parse_metrics_listener
 
 if TYPE_CHECKING:
-    from penstock.client.admin import Admin
+    from penstock.client.wire.admin import Admin
 
 SETTING = "penstock.metrics.listener"
 PAGE_BYTES_MAX = 64 * 1024 * 1024
@@ -71,7 +71,7 @@ def read_page(url: str, timeout: float = 5.0) -> Page:
 
 def find_pages(admin: Admin, hosts: Mapping[int, str]) -> dict[int, str]:
     """Where brokers, named with their hosts, have their metrics; without those that have none or do not say."""
-    from penstock.client.admin import ResourceType
+    from penstock.client.wire.admin import ResourceType
 
     found: dict[int, str] = {}
     for broker_id, host in hosts.items():

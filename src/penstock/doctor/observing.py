@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.client.admin import Admin, ResourceType
-from penstock.client.cluster import parse_bootstrap
-from penstock.client.connection import Connection
 from penstock.client.errors import BadResponse, ClientError, TimedOut
+from penstock.client.wire.admin import Admin, ResourceType
+from penstock.client.wire.cluster import parse_bootstrap
+from penstock.client.wire.connection import Connection
 from penstock.doctor.metrics_pages import Page, find_pages, read_page, read_pages
 from penstock.doctor.observations import (
     REBALANCING,
@@ -47,8 +47,8 @@ from penstock.protocol.messages.describe_configs import (
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 if TYPE_CHECKING:
-    from penstock.client.admin.cluster import BrokerDescription, QuorumDescription
-    from penstock.client.admin.groups import GroupDescription, PartitionLag
+    from penstock.client.wire.admin.cluster import BrokerDescription, QuorumDescription
+    from penstock.client.wire.admin.groups import GroupDescription, PartitionLag
 
 GROUPS_MAX = 500
 SAMPLE_S = 0.2

@@ -20,8 +20,8 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from penstock.client.connection import Connection
 from penstock.client.errors import ClientError
+from penstock.client.wire.connection import Connection
 from penstock.local.lifeline import Lifeline
 from penstock.local.properties import merge_properties
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse

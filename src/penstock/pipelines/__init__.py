@@ -4,9 +4,9 @@
 
     pipeline = load("orders.yaml", environment="prod")
 
-The way of a file: `documents` (YAML with places), `environments` (overlays and parameters), `binding` (to the classes
-of `model`), `checking` (what fields say together, over `analysis` and `sql`), `planning` (the queries it runs as).
-Nothing on it imports Spark. Names are imported when they are used.
+`spec` reads a file: `documents` (YAML with positions), `environments` (overlays and parameters), `binding` (to the
+classes of `model`). `check` finds what is wrong with it and plans its queries. Neither imports Spark. `engine` runs it
+on Spark, `sinks` writes its tables, `operate` watches and controls it from outside. Names are imported when used.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from __future__ import annotations
 import importlib
 
 _HOMES = {
-    "Decoding": "model",
-    "Duration": "durations",
-    "Encoding": "model",
-    "Expectation": "model",
-    "FormatSink": "model",
-    "FormatSource": "model",
-    "Pipeline": "model",
-    "PipelineFailed": "problems",
-    "PipelineInvalid": "problems",
-    "PipelineTest": "model",
-    "Problem": "problems",
-    "Restart": "model",
-    "Secret": "secrets",
-    "Step": "model",
-    "TopicSink": "model",
-    "TopicSource": "model",
-    "Watermark": "model",
-    "load": "loading",
-    "validate": "validating",
+    "Decoding": "spec.model",
+    "Duration": "spec.durations",
+    "Encoding": "spec.model",
+    "Expectation": "spec.model",
+    "FormatSink": "spec.model",
+    "FormatSource": "spec.model",
+    "Pipeline": "spec.model",
+    "PipelineFailed": "spec.problems",
+    "PipelineInvalid": "spec.problems",
+    "PipelineTest": "spec.model",
+    "Problem": "spec.problems",
+    "Restart": "spec.model",
+    "Secret": "spec.secrets",
+    "Step": "spec.model",
+    "TopicSink": "spec.model",
+    "TopicSource": "spec.model",
+    "Watermark": "spec.model",
+    "load": "spec.loading",
+    "validate": "check.validate",
 }
 
 __all__ = [*_HOMES]

@@ -12,20 +12,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.spark.session import session
+from penstock.spark.runtime.session import session
 
 if TYPE_CHECKING:
-    from penstock.spark.pipelines import queries
-    from penstock.spark.progress import watch
-    from penstock.spark.query_progress import QueryProgress
+    from penstock.spark.progress.listener import watch
+    from penstock.spark.progress.query_progress import QueryProgress
+    from penstock.spark.progress.topic import queries
 
 __all__ = ["QueryProgress", "queries", "session", "watch"]
 
 _HOMES = {
     "Pipeline": "penstock.pipelines",  # which stands above this room, and is its door for pipelines in Python
-    "QueryProgress": "penstock.spark.query_progress",
-    "queries": "penstock.spark.pipelines",
-    "watch": "penstock.spark.progress",
+    "QueryProgress": "penstock.spark.progress.query_progress",
+    "queries": "penstock.spark.progress.topic",
+    "watch": "penstock.spark.progress.listener",
 }
 
 

@@ -28,7 +28,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from penstock.spark.source_errors import BadOption
+from penstock.spark.source.errors import BadOption
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -56,7 +56,7 @@ class PenstockDataSource(DataSource):
     # -- reading
 
     def schema(self) -> StructType:
-        from penstock.spark.options import source_options
+        from penstock.spark.source.options import source_options
 
         options = source_options(self.options)
         return StructType(
@@ -64,26 +64,26 @@ class PenstockDataSource(DataSource):
         )
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from penstock.spark.options import batch_options
-        from penstock.spark.reader import BatchReader
+        from penstock.spark.source.options import batch_options
+        from penstock.spark.source.reader import BatchReader
 
         return BatchReader(batch_options(self.options), _columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        from penstock.spark.options import stream_options
-        from penstock.spark.reader import StreamReader
+        from penstock.spark.source.options import stream_options
+        from penstock.spark.source.reader import StreamReader
 
         return StreamReader(stream_options(self.options), _columns(schema))
 
     # -- writing
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from penstock.spark.sink import batch_sink
+        from penstock.spark.sink.writer import batch_sink
 
         return batch_sink(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        from penstock.spark.sink import stream_sink
+        from penstock.spark.sink.writer import stream_sink
 
         return stream_sink(self.options, schema, overwrite=overwrite)
 

@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Mapping
 from types import TracebackType
 
-from penstock.client.admin import Admin
+from penstock.client.wire.admin import Admin
 from penstock.testing.clusters import RunningCluster, start_cluster
 from penstock.testing.nodes import RunningNode
 

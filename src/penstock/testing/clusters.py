@@ -18,9 +18,9 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from penstock.client.admin import Admin
-from penstock.client.admin.topics import TopicDescription
 from penstock.client.errors import ClientError
+from penstock.client.wire.admin import Admin
+from penstock.client.wire.admin.topics import TopicDescription
 from penstock.local.cluster import LocalCluster, plan_cluster
 from penstock.local.node import CONTROLLER_LISTENER, NodeFailed
 from penstock.local.ports import free_ports, is_free

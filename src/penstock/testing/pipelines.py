@@ -15,12 +15,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from penstock.pipelines.binding import Places
-from penstock.pipelines.fixtures import Given, Outcome, outcome, run_tests
-from penstock.pipelines.loading import Loaded
-from penstock.pipelines.model import Pipeline
-from penstock.pipelines.problems import PipelineInvalid
-from penstock.pipelines.validating import check_made, load_checked
+from penstock.pipelines.check.validate import check_made, load_checked
+from penstock.pipelines.engine.fixtures import Given, Outcome, outcome, run_tests
+from penstock.pipelines.spec.binding import Places
+from penstock.pipelines.spec.loading import Loaded
+from penstock.pipelines.spec.model import Pipeline
+from penstock.pipelines.spec.problems import PipelineInvalid
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

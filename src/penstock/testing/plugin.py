@@ -27,7 +27,7 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.pipelines.model import Pipeline
+    from penstock.pipelines.spec.model import Pipeline
     from penstock.testing.cluster import Cluster
     from penstock.testing.pipelines import PipelineUnderTest
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.broker.request import Request
+from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.security.authorizer import CLUSTER, Operation
 

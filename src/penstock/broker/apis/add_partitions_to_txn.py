@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.coordinators.asking import Gathering, caller_of
 from penstock.broker.coordinators.shard import Waiting
-from penstock.broker.request import Request
+from penstock.broker.net.request import Request
 from penstock.controller.names import INTERNAL_TOPICS
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import ApiKey

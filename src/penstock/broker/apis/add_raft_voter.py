@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.forwarding import pass_on
-from penstock.broker.quorum_messages import answer_by_quorum
-from penstock.broker.raft_wire import refusal_to_wire
-from penstock.broker.request import Request
+from penstock.broker.metadata.forwarding import pass_on
+from penstock.broker.metadata.quorum_messages import answer_by_quorum
+from penstock.broker.metadata.raft_wire import refusal_to_wire
+from penstock.broker.net.request import Request
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.declaration import Message
 from penstock.security.authorizer import Operation

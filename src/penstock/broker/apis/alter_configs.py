@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.broker.apis.config_resources import cordoning_refusal, refusal_of
-from penstock.broker.forwarding import forward
-from penstock.broker.request import Request
+from penstock.broker.metadata.forwarding import forward
+from penstock.broker.net.request import Request
 from penstock.controller.controller import Controller
 from penstock.controller.result import Result
 from penstock.model.errors import KafkaError

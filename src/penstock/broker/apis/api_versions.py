@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Request
+from penstock.broker.net.request import Request
 from penstock.metadata.features import SUPPORTED_FEATURES
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import ApiKey
@@ -21,8 +21,8 @@ from penstock.protocol.messages.api_versions import (
 )
 
 if TYPE_CHECKING:
+    from penstock.broker.net.router import Router
     from penstock.broker.node import Node
-    from penstock.broker.router import Router
 
 API_KEY = ApiKey.API_VERSIONS
 VERSIONS = (0, 4)

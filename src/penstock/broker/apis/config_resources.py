@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Request
+from penstock.broker.net.request import Request
 from penstock.metadata.image import ResourceType
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages import alter_configs as legacy

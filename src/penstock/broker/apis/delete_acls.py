@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.broker.apis.acl_refusals import refusal_of
-from penstock.broker.request import Request
+from penstock.broker.net.request import Request
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
 from penstock.security.authorizer import Operation

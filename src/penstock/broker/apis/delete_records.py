@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.broker.leader_hints import not_here
-from penstock.broker.replica import Replica
-from penstock.broker.request import Request
+from penstock.broker.net.request import Request
+from penstock.broker.partitions.leader_hints import not_here
+from penstock.broker.partitions.replica import Replica
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.delete_records import (

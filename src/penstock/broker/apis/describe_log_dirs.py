@@ -11,7 +11,7 @@ import os
 from collections.abc import Container
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Request
+from penstock.broker.net.request import Request
 from penstock.log.directory import LogDirectory
 from penstock.log.log import Log
 from penstock.model.errors import ErrorCode

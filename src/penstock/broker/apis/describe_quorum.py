@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.forwarding import pass_on
-from penstock.broker.quorum import QuorumDescription, ReplicaStatus, not_controller
-from penstock.broker.request import Request
+from penstock.broker.metadata.forwarding import pass_on
+from penstock.broker.metadata.quorum import QuorumDescription, ReplicaStatus, not_controller
+from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import METADATA_TOPIC, ZERO_UUID
 from penstock.protocol.apis import ApiKey

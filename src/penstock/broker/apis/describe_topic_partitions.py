@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Request
+from penstock.broker.net.request import Request
 from penstock.controller.names import INTERNAL_TOPICS, check_topic_name
 from penstock.metadata.partition import NO_LEADER
 from penstock.model.errors import ErrorCode, KafkaError

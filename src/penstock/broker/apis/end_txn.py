@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.coordinators.asking import caller_of
 from penstock.broker.coordinators.shard import Waiting
-from penstock.broker.request import Request
+from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse

@@ -21,12 +21,12 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.broker import follower_fetch
-from penstock.broker.fetch_sessions import FetchContext, PartitionKey, SessionPartition
-from penstock.broker.leader_hints import hint, not_here
-from penstock.broker.replica import Replica
-from penstock.broker.replica_selector import closest_replica
-from penstock.broker.request import Request
+from penstock.broker.net.request import Request
+from penstock.broker.partitions import follower_fetch
+from penstock.broker.partitions.fetch_sessions import FetchContext, PartitionKey, SessionPartition
+from penstock.broker.partitions.leader_hints import hint, not_here
+from penstock.broker.partitions.replica import Replica
+from penstock.broker.partitions.replica_selector import closest_replica
 from penstock.log.log import Log, Slice
 from penstock.log.transaction_index import AbortedTransaction as Aborted
 from penstock.model.errors import ErrorCode, KafkaError

@@ -12,8 +12,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from penstock.broker.connection import Connection
-from penstock.broker.replica import Replica
+from penstock.broker.net.connection import Connection
+from penstock.broker.partitions.replica import Replica
 from penstock.io.files import Buffer
 from penstock.model.errors import KafkaError
 from penstock.security.authorizer import Operation, topic_resource

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.broker.coordinators.asking import ask, caller_of
-from penstock.broker.request import Request
+from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from penstock.broker import loggers
 from penstock.broker.apis.config_resources import cordoning_refusal, refusal_of
-from penstock.broker.forwarding import forward
-from penstock.broker.request import Request
+from penstock.broker.metadata.forwarding import forward
+from penstock.broker.net.request import Request
 from penstock.controller.controller import Controller
 from penstock.controller.result import Result
 from penstock.metadata.image import ResourceType

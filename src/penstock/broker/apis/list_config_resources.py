@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Request
+from penstock.broker.net.request import Request
 from penstock.metadata.image import ResourceType
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import ApiKey

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.broker.leader_hints import not_here
-from penstock.broker.replica import Replica
-from penstock.broker.request import Request
-from penstock.broker.searches import Search
+from penstock.broker.net.request import Request
+from penstock.broker.partitions.leader_hints import not_here
+from penstock.broker.partitions.replica import Replica
+from penstock.broker.partitions.searches import Search
 from penstock.log.log import Log, TimestampedOffset
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.apis import ApiKey

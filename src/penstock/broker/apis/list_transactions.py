@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from penstock.broker.coordinators.asking import Gathering, ask_each, caller_of
 from penstock.broker.coordinators.partition import CoordinatorPartition
 from penstock.broker.coordinators.shard import Waiting
-from penstock.broker.request import Request
+from penstock.broker.net.request import Request
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from penstock.security.authorizer import Operation, transactional_id_resource

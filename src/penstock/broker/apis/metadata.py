@@ -9,8 +9,8 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, create_internal_topic
-from penstock.broker.endpoints import reachable_at
-from penstock.broker.request import Request
+from penstock.broker.net.endpoints import reachable_at
+from penstock.broker.net.request import Request
 from penstock.controller.names import INTERNAL_TOPICS, check_topic_name
 from penstock.metadata.partition import NO_LEADER, Partition
 from penstock.metadata.topics import Topic

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.coordinators.asking import Gathering, ask_each, caller_of
 from penstock.broker.coordinators.shard import Waiting
-from penstock.broker.request import Request
+from penstock.broker.net.request import Request
 from penstock.groups.offset_fetch import single_group
 from penstock.model.decision import Caller
 from penstock.model.errors import ErrorCode

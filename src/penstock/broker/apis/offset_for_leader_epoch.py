@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.leader_hints import not_here
-from penstock.broker.request import Request
+from penstock.broker.net.request import Request
+from penstock.broker.partitions.leader_hints import not_here
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.offset_for_leader_epoch import (

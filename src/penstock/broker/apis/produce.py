@@ -18,10 +18,10 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.broker.connection import Reply
-from penstock.broker.leader_hints import hint, not_here
-from penstock.broker.replica import Replica
-from penstock.broker.request import Request
+from penstock.broker.net.connection import Reply
+from penstock.broker.net.request import Request
+from penstock.broker.partitions.leader_hints import hint, not_here
+from penstock.broker.partitions.replica import Replica
 from penstock.controller.names import INTERNAL_TOPICS
 from penstock.log.log import Appended
 from penstock.model.errors import ErrorCode, KafkaError

@@ -14,8 +14,8 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.broker.connection import Connection
-from penstock.broker.replica import Replica
+from penstock.broker.net.connection import Connection
+from penstock.broker.partitions.replica import Replica
 from penstock.controller.names import INTERNAL_TOPICS
 from penstock.model.errors import KafkaError
 from penstock.records.batch import TRANSACTIONAL, read_header, set_base_offset

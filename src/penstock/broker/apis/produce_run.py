@@ -12,7 +12,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from penstock.broker.apis.produce_plain import FLEXIBLE_SINCE, LOG_START_SINCE, may_append, records_span
-from penstock.broker.connection import Connection
+from penstock.broker.net.connection import Connection
 from penstock.model.errors import KafkaError
 from penstock.records.batch import BatchHeader, read_header, set_base_offset
 from penstock.records.validation import validate_produce

@@ -13,7 +13,7 @@ from penstock.broker.coordinators.asking import caller_of
 from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS
 from penstock.broker.coordinators.partition import Producer
 from penstock.broker.coordinators.shard import Waiting
-from penstock.broker.request import Request
+from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
 from penstock.protocol.apis import ApiKey

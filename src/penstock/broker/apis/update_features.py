@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.forwarding import forward
-from penstock.broker.request import Request
+from penstock.broker.metadata.forwarding import forward
+from penstock.broker.net.request import Request
 from penstock.controller.features import refused
 from penstock.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES
 from penstock.model.errors import ErrorCode, KafkaError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.quorum_messages import answer_by_quorum
-from penstock.broker.request import Request
+from penstock.broker.metadata.quorum_messages import answer_by_quorum
+from penstock.broker.net.request import Request
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.declaration import Message
 

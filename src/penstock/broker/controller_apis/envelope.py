@@ -9,8 +9,8 @@ import ipaddress
 import struct
 from typing import TYPE_CHECKING
 
-from penstock.broker.forwarding import PRINCIPAL_VERSION
-from penstock.broker.request import EnvelopedRequest, Request
+from penstock.broker.metadata.forwarding import PRINCIPAL_VERSION
+from penstock.broker.net.request import EnvelopedRequest, Request
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import API, ApiKey
 from penstock.protocol.codec import MalformedMessage, decode, decode_from

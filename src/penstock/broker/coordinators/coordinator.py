@@ -12,7 +12,7 @@ from penstock.broker.coordinators.partition import CoordinatorPartition, Produce
 from penstock.broker.coordinators.serde import RecordFormat
 from penstock.broker.coordinators.shard import BytesReplay, EndTransaction, Operation, Replay, ShardT, Waiting
 from penstock.broker.coordinators.slices import Slices
-from penstock.broker.replica import Replica
+from penstock.broker.partitions.replica import Replica
 from penstock.io.clock import Clock
 from penstock.model.decision import Decision
 from penstock.model.errors import ErrorCode

@@ -14,7 +14,7 @@ from penstock.broker.coordinators.serde import GROUP_RECORDS, TRANSACTION_RECORD
 from penstock.broker.coordinators.slices import Slices
 from penstock.broker.coordinators.steady_clock import SteadyClock
 from penstock.broker.coordinators.verification import TransactionVerification
-from penstock.broker.replica import Replica
+from penstock.broker.partitions.replica import Replica
 from penstock.groups.settings import GroupCoordinatorSettings
 from penstock.groups.shard import GroupShard
 from penstock.groups.topics import DeletedTopic

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic
 
 from penstock.broker.coordinators.shard import NO_PRODUCER, ShardT
-from penstock.broker.replica import Replica
+from penstock.broker.partitions.replica import Replica
 from penstock.log.log import Slice
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.codec import MalformedMessage

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.broker.coordinators.coordinator import Coordinator
 from penstock.broker.coordinators.partition import CoordinatorPartition
 from penstock.broker.coordinators.write_markers import write_markers
-from penstock.broker.peers import PeerFailed
+from penstock.broker.net.peers import PeerFailed
 from penstock.metadata.partition import NO_LEADER
 from penstock.model.ids import TopicPartition
 from penstock.protocol.messages.write_txn_markers import WriteTxnMarkersResponse

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.broker.coordinators.internal_topics import TRANSACTION_STATE
 from penstock.broker.coordinators.shard import Waiting
-from penstock.broker.peers import PeerFailed
+from penstock.broker.net.peers import PeerFailed
 from penstock.model.decision import Caller
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition

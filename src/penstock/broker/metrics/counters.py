@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.broker.metrics.latency import Latencies, Latency
-from penstock.broker.replica import ReplicationCounts
+from penstock.broker.partitions.replica import ReplicationCounts
 
 
 class Counters:

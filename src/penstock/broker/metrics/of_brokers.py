@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.broker.metrics import families as f
 from penstock.broker.metrics.exposition import Collected, Sample, labels_text
 from penstock.broker.metrics.families import Family
-from penstock.broker.replica import Replica
+from penstock.broker.partitions.replica import Replica
 from penstock.log.log import Log
 
 if TYPE_CHECKING:

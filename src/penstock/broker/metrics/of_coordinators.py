@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.broker.metrics import families as f
 from penstock.broker.metrics.exposition import Collected, Sample
-from penstock.broker.peers import PeerFailed
+from penstock.broker.net.peers import PeerFailed
 from penstock.groups.shard import GroupShard
 from penstock.model.ids import TopicPartition
 from penstock.protocol.messages.list_offsets import (

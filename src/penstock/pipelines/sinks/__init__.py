@@ -16,13 +16,13 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from penstock.pipelines.encoding import columns_written
-from penstock.pipelines.model import FormatSink
-from penstock.pipelines.problems import PipelineFailed
-from penstock.pipelines.secrets import plain
+from penstock.pipelines.engine.encoding import columns_written
+from penstock.pipelines.engine.tables import beside
 from penstock.pipelines.sinks.destination import ORIGIN, Destination, Refused, Sink, SinkUnavailable
-from penstock.pipelines.sql import SOURCE_ROW
-from penstock.pipelines.tables import beside
+from penstock.pipelines.spec.model import FormatSink
+from penstock.pipelines.spec.problems import PipelineFailed
+from penstock.pipelines.spec.secrets import plain
+from penstock.pipelines.spec.sql import SOURCE_ROW
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -17,11 +17,11 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipelines.problems import PipelineFailed, nearest
 from penstock.pipelines.sinks.destination import ORIGIN, Destination, Refused, Sink, SinkUnavailable, judged
 from penstock.pipelines.sinks.merging import quoted_path
 from penstock.pipelines.sinks.shaping import as_json, in_order_by
 from penstock.pipelines.sinks.tasks import Receipt, Task, run_tasks
+from penstock.pipelines.spec.problems import PipelineFailed, nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from penstock.pipelines.files import Files
-from penstock.pipelines.problems import PipelineFailed, nearest
+from penstock.pipelines.engine.files import Files
 from penstock.pipelines.sinks.destination import Destination, Sink
+from penstock.pipelines.spec.problems import PipelineFailed, nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa

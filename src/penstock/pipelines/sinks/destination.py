@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from penstock.pipelines.problems import PipelineFailed
+from penstock.pipelines.spec.problems import PipelineFailed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.pipelines.files import Files, named
+from penstock.pipelines.engine.files import Files, named
 from penstock.pipelines.sinks.destination import Destination, Sink
 
 if TYPE_CHECKING:

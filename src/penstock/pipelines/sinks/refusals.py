@@ -10,17 +10,17 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from penstock.pipelines.model import FormatSink
-from penstock.pipelines.problems import PipelineFailed
+from penstock.pipelines.engine.tables import REASON, DeadRows
 from penstock.pipelines.sinks import origin_of
 from penstock.pipelines.sinks.destination import Refused
-from penstock.pipelines.sql import SOURCE_ROW
-from penstock.pipelines.tables import REASON, DeadRows
+from penstock.pipelines.spec.model import FormatSink
+from penstock.pipelines.spec.problems import PipelineFailed
+from penstock.pipelines.spec.sql import SOURCE_ROW
 
 if TYPE_CHECKING:
-    from penstock.pipelines.analysis import Analysis
-    from penstock.pipelines.model import Pipeline
-    from penstock.pipelines.tables import Tables
+    from penstock.pipelines.check.analysis import Analysis
+    from penstock.pipelines.engine.tables import Tables
+    from penstock.pipelines.spec.model import Pipeline
 
 _log = logging.getLogger("penstock.pipelines")
 

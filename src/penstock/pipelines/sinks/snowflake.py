@@ -17,11 +17,11 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipelines.problems import PipelineFailed
 from penstock.pipelines.sinks.destination import Destination, Sink, SinkUnavailable
 from penstock.pipelines.sinks.merging import ATTEMPT, PARTITION, ROW, quoted
 from penstock.pipelines.sinks.shaping import as_text
 from penstock.pipelines.sinks.tasks import Receipt, Task, run_tasks
+from penstock.pipelines.spec.problems import PipelineFailed
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,0 +1,149 @@
+"""Requests to the active controller, whoever that is.
+
+What is sent is answered once, or fails when its time is over: while no controller is known it waits for one; when the
+connection is lost, or the node that was asked turns out not to be the active controller, it is sent again. So whatever
+is sent here may be carried out twice, and the controller's handlers are made for that (epochs tell).
+
+If this node is the active controller it asks itself, by way of the same handlers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.broker.net.peers import Peer, PeerFailed
+from penstock.broker.net.request import LocalRequest
+from penstock.model.errors import ErrorCode
+from penstock.protocol.declaration import Message
+from penstock.security.principal import ANONYMOUS
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+logger = logging.getLogger("penstock.controller")
+
+RETRY_S: Final = 0.05
+
+Done = Callable[[Any], None]  # of the response, or a PeerFailed
+
+
+class _Asked:
+    __slots__ = ("deadline", "done", "is_over", "message", "timer")
+
+    def __init__(self, message: Message, done: Done, deadline: float) -> None:
+        self.message = message
+        self.done = done
+        self.deadline = deadline
+        self.is_over = False
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class ControllerChannel:
+    def __init__(self, node: Node, channel: str) -> None:
+        """`channel`: those of one name share a connection."""
+        self._node = node
+        self._loop = node.loop
+        self._channel = channel
+        self._peer: Peer | None = None
+        self._open: dict[_Asked, None] = {}
+        self._waiting: dict[_Asked, None] = {}  # for a controller to be known
+        self._is_closed = False
+        self.on_connection_lost: Callable[[], None] | None = None
+
+    def send(self, message: Message, done: Done, *, timeout: float) -> None:
+        """`done` gets the response or a PeerFailed, later."""
+        asked = _Asked(message, done, self._loop.time() + timeout)
+        if self._is_closed:
+            self._loop.call_soon(done, PeerFailed("this node is stopping"))
+            return
+        asked.timer = self._loop.call_at(asked.deadline, self._expire, asked)
+        self._open[asked] = None
+        self._try(asked)
+
+    def controller_changed(self) -> None:
+        """Another node is the active controller, or it is not known who."""
+        target = self._target()
+        if self._peer is not None and target is not self._peer:
+            # An answer may still come, but need not: the one that was asked may be cut off.
+            former, self._peer = self._peer, None
+            former.on_lost = None
+            former.disconnect("another node is the active controller")
+        waiting, self._waiting = self._waiting, {}
+        for asked in waiting:
+            self._try(asked)
+
+    def close(self) -> None:
+        self._is_closed = True
+        for asked in list(self._open):
+            self._finish(asked, PeerFailed("this node is stopping"))
+
+    def _target(self) -> Peer | None:
+        endpoint = self._node.quorum.controller_endpoint
+        return None if endpoint is None else self._node.peers.at(*endpoint, self._channel)
+
+    def _try(self, asked: _Asked) -> None:
+        if asked.is_over:
+            return
+        if self._node.quorum.is_active:
+            self._ask_here(asked)
+            return
+        peer = self._target()
+        if peer is None:
+            self._waiting[asked] = None
+            return
+        self._peer = peer
+        peer.on_lost = self._connection_lost
+        peer.send(asked.message, partial(self._answered, asked), timeout=asked.deadline - self._loop.time())
+
+    def _ask_here(self, asked: _Asked) -> None:
+        node = self._node
+        route = node.controller_router.routes[asked.message.__schema__.key or 0]
+
+        def done(response: Any) -> None:
+            self._loop.call_soon(self._answered, asked, response)
+
+        request = LocalRequest(
+            done,
+            route.api_key,
+            route.max_version,
+            0,
+            "local",
+            ANONYMOUS,
+            node.authorizer,
+            node.controller_router,
+        )
+        response = route.handle(node, request, asked.message)
+        if response is not None:
+            request.answer(response)
+
+    def _answered(self, asked: _Asked, outcome: Any) -> None:
+        if asked.is_over:
+            return
+        if isinstance(outcome, PeerFailed):
+            logger.debug("asking the controller again: %s", outcome.message)
+        elif getattr(outcome, "error_code", ErrorCode.NONE) != ErrorCode.NOT_CONTROLLER:
+            self._finish(asked, outcome)
+            return
+        self._loop.call_later(RETRY_S, self._try, asked)
+
+    def _expire(self, asked: _Asked) -> None:
+        who = "no controller is known" if asked in self._waiting else "the controller did not answer in time"
+        self._finish(asked, PeerFailed(who, timed_out=True))
+
+    def _finish(self, asked: _Asked, outcome: Any) -> None:
+        if asked.is_over:
+            return
+        asked.is_over = True
+        self._open.pop(asked, None)
+        self._waiting.pop(asked, None)
+        if asked.timer is not None:
+            asked.timer.cancel()
+        asked.done(outcome)
+
+    def _connection_lost(self) -> None:
+        if self.on_connection_lost is not None and not self._is_closed:
+            self.on_connection_lost()

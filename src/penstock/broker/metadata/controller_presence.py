@@ -1,0 +1,71 @@
+"""A controller makes itself known: where it listens and what it supports, once for each of its starts.
+
+The registration goes to the active controller, which may be this node itself, and is repeated until the metadata shows
+it. Clients that administer the quorum find controllers by it, and an upgrade waits for all of them to support it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from penstock.broker.net.peers import PeerFailed
+from penstock.metadata.features import SUPPORTED_FEATURES
+from penstock.model.errors import ErrorCode
+from penstock.protocol.messages.controller_registration import (
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
+    Feature,
+)
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+logger = logging.getLogger("penstock.controller")
+
+TIMEOUT_S: Final = 10.0
+RETRY_S: Final = 1.0
+
+
+class ControllerPresence:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.incarnation_id = node.randomness.bytes(16)
+        self._is_asking = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def check(self) -> None:
+        """A controller is active, or the metadata moved: is this one known?"""
+        node = self._node
+        known = node.image.controllers.get(node.settings.node_id)
+        is_known = known is not None and known.incarnation_id == self.incarnation_id
+        if is_known or self._is_asking or node.quorum.controller_id < 0 or node.image.metadata_version == 0:
+            return
+        self._is_asking = True
+        request = ControllerRegistrationRequest(
+            controller_id=node.settings.node_id,
+            incarnation_id=self.incarnation_id,
+            listeners=node.listeners.registered_by_controller(),
+            features=[
+                Feature(name=name, min_supported_version=levels.minimum, max_supported_version=levels.maximum)
+                for name, levels in SUPPORTED_FEATURES.items()
+            ],
+        )
+        node.controller.send(request, self._answered, timeout=TIMEOUT_S)
+
+    def _answered(self, outcome: ControllerRegistrationResponse | PeerFailed) -> None:
+        if isinstance(outcome, PeerFailed) or outcome.error_code:
+            why = outcome.message if isinstance(outcome, PeerFailed) else ErrorCode(outcome.error_code).name
+            logger.warning("this controller is not registered yet: %s", why)
+        # The answer may be here before the metadata; look again, in case that does not come either.
+        self._timer = self._node.loop.call_later(RETRY_S, self._again)
+
+    def _again(self) -> None:
+        self._is_asking = False
+        self.check()
+
+    def close(self) -> None:
+        self._is_asking = True
+        if self._timer is not None:
+            self._timer.cancel()

@@ -1,0 +1,174 @@
+"""What the active controller does by itself: it watches over brokers, balances leaders, keeps the log moving.
+
+All of it stops when another node takes over, which begins anew with what the metadata says: every broker that is not
+fenced has a whole session to be heard of.
+
+A broker that is found dead is not waited for that long (`suspects`): one whose heartbeat connection ended, or that died
+together with the controller before, as a node of both roles does. In-sync replicas then take over what it led; an
+unclean election waits for the end of the session, as the broker may be back. And if this process itself could do
+nothing for a while (it was stopped), nobody could be heard of, so that all sessions begin again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from penstock.broker.metadata.suspects import Suspects
+from penstock.controller.controller import Controller
+from penstock.controller.result import Result
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.protocol.messages.metadata_records import NoOpRecord
+
+if TYPE_CHECKING:
+    from penstock.broker.net.connection import Connection
+    from penstock.broker.node import Node
+
+logger = logging.getLogger("penstock.controller")
+
+# A timer that fires this late means that this process, and not the brokers, was away.
+ASLEEP_MS: Final = 1000
+# Brokers that live turn to a new controller within this time, mostly long before.
+CALL_AFTER_S: Final = 1.0
+
+
+class ControllerUpkeep:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._loop = node.loop
+        self._is_active = False
+        self._timers: dict[str, asyncio.Handle] = {}
+        self._sessions_at_ms = 0
+        # The connection each broker was last heard of on.
+        self._contacts: dict[int, tuple[Connection, int]] = {}
+        self._offset = -1
+        self._suspects = Suspects(node, self._watch_sessions)
+
+    def now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+    def controller_changed(self) -> None:
+        """This node may have become the active controller, or ceased to be."""
+        active = self._node.quorum.is_active
+        if active and not self._is_active:
+            self._is_active = True
+            self._begin()
+        elif self._is_active and not active:
+            self.close()
+
+    def close(self) -> None:
+        self._is_active = False
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._contacts.clear()
+        self._suspects.close()
+
+    def _begin(self) -> None:
+        node = self._node
+        self._watch_sessions()
+        self._suspects.look(CALL_AFTER_S)
+        settings = node.settings
+        if settings.auto_leader_rebalance_enable:
+            self._later("balance", settings.leader_imbalance_check_interval_seconds, self._balance)
+        self._later("unclean", settings.unclean_leader_election_interval_ms / 1000, self._elect_unclean)
+        if settings.metadata_max_idle_interval_ms and len(node.quorum.voters) > 1:
+            self._offset = node.quorum.log_end_offset
+            self._later("idle", settings.metadata_max_idle_interval_ms / 1000, self._keep_moving)
+
+    def _later(self, name: str, seconds: float, act: object) -> None:
+        former = self._timers.pop(name, None)
+        if former is not None:
+            former.cancel()
+        assert callable(act)
+        self._timers[name] = self._loop.call_later(seconds, act)
+
+    # -- brokers ----------------------------------------------------------------------------------------------------
+
+    def session_alive(self, broker_id: int) -> bool:
+        node = self._node
+        if broker_id == node.settings.node_id and node.broker_epoch < 0:
+            # The broker of this process has yet to register: what is known of it is of a process that is gone.
+            return False
+        return node.quorum.controller.heartbeats.session_alive(broker_id, self.now_ms())
+
+    def heard_of(self, broker_id: int, broker_epoch: int, connection: Connection | None) -> None:
+        """A heartbeat has been looked at; None if the broker is this node's own."""
+        if not self._is_active:
+            return
+        if connection is not None:
+            self._contacts[broker_id] = connection, broker_epoch
+        if "sessions" not in self._timers:
+            self._watch_sessions()
+
+    def connection_closed(self, connection: Connection) -> None:
+        for broker_id, (contact, broker_epoch) in list(self._contacts.items()):
+            if contact is connection:
+                del self._contacts[broker_id]
+                if self._is_active:
+                    heartbeats = self._node.quorum.controller.heartbeats
+                    heartbeats.contact_lost(broker_id, broker_epoch)
+                    self._suspects.look()
+
+    def _watch_sessions(self) -> None:
+        """A later deadline need not be known: it is looked at when the timer fires."""
+        deadline = self._node.quorum.controller.heartbeats.next_deadline_ms
+        timer = self._timers.get("sessions")
+        if deadline is None or (timer is not None and self._sessions_at_ms <= deadline):
+            return
+        if timer is not None:
+            timer.cancel()
+        self._sessions_at_ms = deadline
+        self._timers["sessions"] = self._loop.call_at(deadline / 1000, self._end_sessions, deadline)
+
+    def _end_sessions(self, expected_ms: int) -> None:
+        self._timers.pop("sessions", None)
+        heartbeats = self._node.quorum.controller.heartbeats
+        now_ms = max(self.now_ms(), expected_ms)
+        if now_ms - expected_ms > ASLEEP_MS:
+            logger.warning("this node did nothing for %d ms: brokers get a new session", now_ms - expected_ms)
+            heartbeats.activate(self._node.quorum.controller.image.brokers, now_ms)
+            self._suspects.look(CALL_AFTER_S)
+        for session in heartbeats.overdue(now_ms):
+            logger.warning("broker %d is not heard of any more and is fenced", session.broker_id)
+            self._fence(session.broker_id, session.broker_epoch)
+        if heartbeats.give_up_awaited(now_ms):
+            self._elect_unclean()
+        self._watch_sessions()
+
+    def _fence(self, broker_id: int, broker_epoch: int) -> None:
+        def fenced(outcome: KafkaError | None) -> None:
+            if isinstance(outcome, KafkaError) and outcome.code not in (
+                ErrorCode.NOT_CONTROLLER,
+                ErrorCode.STALE_BROKER_EPOCH,
+            ):
+                logger.error("broker %d cannot be fenced: %s", broker_id, outcome.message)
+
+        self._node.quorum.submit(lambda controller: controller.fence_broker(broker_id, broker_epoch), fenced)
+
+    # -- once in a while --------------------------------------------------------------------------------------------
+
+    def _balance(self) -> None:
+        def done(outcome: bool | KafkaError) -> None:
+            if self._is_active:
+                seconds = self._node.settings.leader_imbalance_check_interval_seconds
+                self._later("balance", 0 if outcome is True else seconds, self._balance)
+
+        self._node.quorum.submit(Controller.balance_leaders, done)
+
+    def _elect_unclean(self) -> None:
+        def done(outcome: bool | KafkaError) -> None:
+            if self._is_active:
+                seconds = self._node.settings.unclean_leader_election_interval_ms / 1000
+                self._later("unclean", 0 if outcome is True else seconds, self._elect_unclean)
+
+        self._node.quorum.submit(Controller.elect_unclean_leaders, done)
+
+    def _keep_moving(self) -> None:
+        """In an idle log nobody could tell a quorum that works from one that does not."""
+        quorum = self._node.quorum
+        if quorum.log_end_offset == self._offset:
+            quorum.submit(lambda _: Result([NoOpRecord()], None), lambda _: None)
+        self._offset = quorum.log_end_offset
+        self._later("idle", self._node.settings.metadata_max_idle_interval_ms / 1000, self._keep_moving)

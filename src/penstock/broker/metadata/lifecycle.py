@@ -1,0 +1,340 @@
+"""The life of this broker in the cluster: it registers, is unfenced, is heard of, and takes its leave.
+
+    register         with the controller, fenced; the registration's offset is the broker's epoch
+    catch up         replay the metadata up to that registration, open the logs it assigns, tell where they are
+    unfenced         heartbeats ask for it; then clients are served
+    heartbeats       every `broker.heartbeat.interval.ms`, on a connection of their own, and at once when that is lost,
+                     so that the controller need not wait long to tell a broker that died from one that reconnects
+    shutting down    heartbeats say so; the controller moves leaderships elsewhere, and says when that is done and all
+                     others have said, in heartbeats of theirs, that they know
+
+A controller that no longer knows this registration (it was unregistered, or another process took its id) answers
+STALE_BROKER_EPOCH: the broker registers again, as the same incarnation. If another one is alive under its id, it stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from penstock.broker.metadata.controller_channel import ControllerChannel, Done
+from penstock.broker.net.peers import PeerFailed
+from penstock.metadata.features import METADATA_4_3_IV0, SUPPORTED_FEATURES
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ids import Uuid
+from penstock.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from penstock.protocol.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+    Feature,
+    Listener,
+)
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+logger = logging.getLogger("penstock.lifecycle")
+
+CHANNEL: Final = "heartbeat"
+RETRY_S: Final = 0.1
+# While it waits to be unfenced, or to be let go, a broker asks more often than it must.
+IMPATIENT_S: Final = 0.05
+# How long a broker that wants to go waits to be let go, and for a controller that does not say anything.
+SHUTDOWN_S: Final = 10.0
+SILENCE_S: Final = 4.0
+
+# Errors that another attempt may not have.
+TRANSIENT: Final = (
+    ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+    ErrorCode.NOT_CONTROLLER,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+)
+
+
+class BrokerLifecycle:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._loop = node.loop
+        self._channel = ControllerChannel(node, CHANNEL)
+        self._channel.on_connection_lost = self._beat_now
+        self.incarnation_id = node.randomness.bytes(16)
+        self._listeners: list[Listener] = []
+        self._previous_broker_epoch = -1
+        self._unfenced: asyncio.Future[None] = self._loop.create_future()
+        self._may_go: asyncio.Future[None] = self._loop.create_future()
+        self._caught_up: asyncio.Future[None] = self._loop.create_future()
+        self._timer: asyncio.TimerHandle | None = None
+        self._registering: asyncio.Task[None] | None = None
+        self._is_beating = False
+        self._beat_again = False
+        self._heard_at = 0.0
+        self._beaten_at = 0.0
+        self._alive_until = 0.0
+        self._unanswered_at = 0.0
+        self._wants_to_go = False
+        # Until the controller knows where this broker's replicas are.
+        self._wants_to_stay_fenced = True
+        # Log directories that have failed since the registration, and whether the controller has been told.
+        self._failed_directories: dict[Uuid, bool] = {}
+        self._reporting: list[Uuid] = []
+        self._told_cordoned: list[Uuid] | None = None
+        self._is_closed = False
+
+    # -- start ------------------------------------------------------------------------------------------------------
+
+    async def register(self, listeners: list[Listener], previous_broker_epoch: int) -> None:
+        """Returns when the metadata up to the registration is replayed here. KafkaError if the cluster refuses."""
+        self._listeners = listeners
+        self._previous_broker_epoch = previous_broker_epoch
+        deadline = self._loop.time() + self._node.settings.initial_broker_registration_timeout_ms / 1000
+        while True:
+            error = await self._register_once(deadline)
+            if error is None:
+                break
+            if error.code not in TRANSIENT or self._loop.time() > deadline:
+                raise KafkaError(error.code, f"cannot register with the cluster: {error.message}")
+            logger.info("registering again: %s", error.message)
+            await asyncio.sleep(RETRY_S)
+        self.committed()
+        await self._caught_up
+
+    async def _register_once(self, deadline: float) -> KafkaError | None:
+        node = self._node
+        request = BrokerRegistrationRequest(
+            broker_id=node.settings.node_id,
+            cluster_id=node.cluster_id,
+            incarnation_id=self.incarnation_id,
+            listeners=self._listeners,
+            features=[
+                Feature(name=name, min_supported_version=levels.minimum, max_supported_version=levels.maximum)
+                for name, levels in SUPPORTED_FEATURES.items()
+            ],
+            rack=node.settings.broker_rack or None,
+            log_dirs=node.storage.log_directories.online_ids,
+            previous_broker_epoch=self._previous_broker_epoch,
+        )
+        future: asyncio.Future[BrokerRegistrationResponse | PeerFailed] = self._loop.create_future()
+        self._channel.send(request, _into(future), timeout=max(0.1, deadline - self._loop.time()))
+        outcome = await future
+        if isinstance(outcome, PeerFailed):
+            return KafkaError(ErrorCode.REQUEST_TIMED_OUT, outcome.message)
+        if outcome.error_code:
+            return KafkaError(ErrorCode(outcome.error_code))
+        node.broker_epoch = outcome.broker_epoch
+        logger.info("registered with epoch %d", outcome.broker_epoch)
+        return None
+
+    async def unfence(self) -> None:
+        """Returns when the broker may be used, after which it is heard of regularly.
+
+        First the controller must know in which directories the replicas are. Otherwise it might elect one that has
+        just been made anew, on the merits of what was on a disk that was replaced.
+        """
+        assignments = self._node.directory_assignments
+        if assignments.has_pending:
+            self._beat_now()
+            await assignments.all_acknowledged()
+        self._wants_to_stay_fenced = False
+        self._beat_now()
+        await self._unfenced
+
+    def committed(self) -> None:
+        """The metadata moved on."""
+        node = self._node
+        if not self._caught_up.done() and 0 <= node.broker_epoch <= node.image.offset:
+            self._caught_up.set_result(None)
+        if not self._unfenced.done():
+            registered = node.image.brokers.get(node.settings.node_id)
+            if registered is not None and registered.epoch == node.broker_epoch and not registered.fenced:
+                logger.info("unfenced")
+                self._unfenced.set_result(None)
+        if any(
+            broker.in_controlled_shutdown and not broker.fenced and broker.broker_id != node.settings.node_id
+            for broker in node.image.brokers.values()
+        ):
+            self._beat_now()  # it may go as soon as everybody is known to know
+
+    def controller_changed(self) -> None:
+        self._channel.controller_changed()
+
+    # -- heartbeats -------------------------------------------------------------------------------------------------
+
+    def _lease_time(self) -> float:
+        """The controller's clock goes on while this machine is suspended, so the lease must not stand still."""
+        return self._node.clock.boottime_ms() / 1000
+
+    @property
+    def is_surely_alive(self) -> bool:
+        """Whether no controller can have taken this broker for dead: what it leads here, it leads."""
+        return self._lease_time() < self._alive_until
+
+    @property
+    def may_be_replaced(self) -> bool:
+        """Whether it was out of touch, stopped perhaps, for as long as it takes to be taken for dead, and has not asked
+        since. Where it did and no controller answers, there is none to replace it."""
+        return not self.is_surely_alive and self._unanswered_at < self._alive_until
+
+    def _beat_now(self) -> None:
+        if not self._caught_up.done():
+            return
+        if self._is_beating:
+            self._beat_again = True
+            return
+        self._beat()
+
+    def _beat(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._is_closed:
+            return
+        self._is_beating = True
+        node = self._node
+        # What is in a failed directory must be known before its failure is, or nobody would move it.
+        self._reporting = [
+            directory_id
+            for directory_id, is_known in self._failed_directories.items()
+            if not is_known and not node.directory_assignments.is_pending(directory_id)
+        ]
+        self._told_cordoned = cordoned = self._cordoned()
+        request = BrokerHeartbeatRequest(
+            broker_id=node.settings.node_id,
+            broker_epoch=node.broker_epoch,
+            current_metadata_offset=node.image.offset,
+            want_fence=self._wants_to_stay_fenced,
+            want_shut_down=self._wants_to_go,
+            offline_log_dirs=self._reporting,
+            cordoned_log_dirs=cordoned,
+        )
+        self._beaten_at = self._lease_time()
+        timeout = node.settings.broker_session_timeout_ms / 2000
+        self._channel.send(request, self._answered, timeout=timeout)
+
+    def _answered(self, outcome: BrokerHeartbeatResponse | PeerFailed) -> None:
+        self._is_beating = False
+        if self._is_closed:
+            return
+        if isinstance(outcome, PeerFailed):
+            self._unanswered_at = self._beaten_at
+            logger.warning("the controller does not answer heartbeats: %s", outcome.message)
+            self._beat_in(IMPATIENT_S)
+            return
+        self._heard_at = self._loop.time()
+        if outcome.error_code in (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED):
+            self._register_again()
+        elif outcome.error_code:
+            logger.warning("the controller refuses heartbeats: %s", ErrorCode(outcome.error_code).name)
+            self._beat_in(RETRY_S)
+        else:
+            self._heard(outcome)
+
+    def _cordoned(self) -> list[Uuid] | None:
+        """None while the metadata has no place for it."""
+        node = self._node
+        if node.image.metadata_version < METADATA_4_3_IV0:
+            return None
+        return node.storage.log_directories.cordoned_ids(node.settings.cordoned_log_dirs)
+
+    def settings_changed(self) -> None:
+        """Other directories may be cordoned."""
+        if self._caught_up.done() and self._cordoned() != self._told_cordoned:
+            self._beat_now()
+
+    def directory_failed(self, directory_id: Uuid, path: str) -> None:
+        """A log directory is offline: the controller must move what it holds, or this broker has to stop."""
+        if self._is_closed:
+            return
+        self._failed_directories[directory_id] = False
+        seconds = self._node.settings.log_dir_failure_timeout_ms / 1000
+        self._loop.call_later(seconds, self._failure_must_be_known, directory_id, path)
+        self._beat_now()
+
+    def _failure_must_be_known(self, directory_id: Uuid, path: str) -> None:
+        if not self._is_closed and not self._failed_directories[directory_id]:
+            self._node.fail(
+                f"the controller could not be told within log.dir.failure.timeout.ms that {path} is offline"
+            )
+
+    def _heard(self, answer: BrokerHeartbeatResponse) -> None:
+        self._failed_directories.update(dict.fromkeys(self._reporting, True))
+        if not answer.is_fenced:
+            settings = self._node.settings
+            lease_ms = min(settings.broker_session_timeout_ms, settings.penstock_broker_refused_ms)
+            self._alive_until = self._beaten_at + lease_ms / 1000
+        if self._wants_to_go and answer.should_shut_down:
+            _resolve(self._may_go)
+            self._beat_in(self._interval_s)
+        elif self._wants_to_go or answer.is_fenced or not all(self._failed_directories.values()):
+            self._beat_in(IMPATIENT_S)
+        else:
+            self._beat_in(self._interval_s)
+
+    @property
+    def _interval_s(self) -> float:
+        return self._node.settings.broker_heartbeat_interval_ms / 1000
+
+    def _beat_in(self, seconds: float) -> None:
+        if self._beat_again:
+            self._beat_again = False
+            seconds = 0.0
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(seconds, self._beat)
+
+    def _register_again(self) -> None:
+        if self._wants_to_go:
+            _resolve(self._may_go)
+            return
+        logger.warning("the controller does not know this registration any more: registering again")
+        self._is_beating = True
+        self._registering = self._loop.create_task(self._again())
+
+    async def _again(self) -> None:
+        error = await self._register_once(self._loop.time() + self._node.settings.broker_session_timeout_ms / 1000)
+        self._is_beating = False
+        if self._is_closed:
+            return
+        if error is not None and error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+            self._node.fail(f"another broker is registered with the id {self._node.settings.node_id}")
+        elif error is not None and error.code not in TRANSIENT:
+            self._node.fail(f"the cluster refuses this broker: {error.message}")
+        else:
+            self._node.assignment.registered()
+            self._beat_in(RETRY_S)
+
+    # -- stop -------------------------------------------------------------------------------------------------------
+
+    async def take_leave(self) -> None:
+        """Controlled shutdown: returns when others lead what this broker led, or after a while."""
+        if not self._unfenced.done() or self._is_closed:
+            return
+        self._wants_to_go = True
+        self._beat_now()
+        begun = self._heard_at = self._loop.time()
+        while not self._may_go.done():
+            seconds = min(begun + SHUTDOWN_S, self._heard_at + SILENCE_S) - self._loop.time()
+            if seconds <= 0:
+                logger.warning("the controller does not let this broker go: stopping all the same")
+                return
+            await asyncio.wait([self._may_go], timeout=seconds)
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._channel.close()
+
+
+def _into(future: asyncio.Future[BrokerRegistrationResponse | PeerFailed]) -> Done:
+    def done(outcome: BrokerRegistrationResponse | PeerFailed) -> None:
+        if not future.done():
+            future.set_result(outcome)
+
+    return done
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,77 @@
+"""Producer ids for idempotent producers: handed out one by one from blocks that the controller allocates.
+
+Whoever asks while a new block is on its way waits for it, so that a block is asked for once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from penstock.broker.net.peers import PeerFailed
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+logger = logging.getLogger("penstock.producers")
+
+TIMEOUT_S: Final = 10.0
+
+Taker = Callable[[int | KafkaError], None]
+Waiter = Callable[[KafkaError | None], None]
+
+
+class ProducerIds:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._next = 0
+        self._end = 0
+        self._waiting: list[Waiter] = []
+
+    def take(self, taker: Taker) -> None:
+        def at_hand(error: KafkaError | None) -> None:
+            taker(self._take() if error is None else error)
+
+        self.when_any(at_hand)
+
+    def take_if_any(self) -> int | None:
+        """One that is at hand; if there is none, more are on their way now."""
+        if self._next < self._end:
+            return self._take()
+        self.when_any(lambda error: None)
+        return None
+
+    def when_any(self, waiter: Waiter) -> None:
+        """Run `waiter` once there is an id to take, or with why there is none."""
+        if self._next < self._end:
+            waiter(None)
+            return
+        self._waiting.append(waiter)
+        if len(self._waiting) == 1:
+            self._allocate()
+
+    def _take(self) -> int:
+        self._next += 1
+        return self._next - 1
+
+    def _allocate(self) -> None:
+        request = AllocateProducerIdsRequest(
+            broker_id=self._node.settings.node_id, broker_epoch=self._node.broker_epoch
+        )
+        self._node.controller.send(request, self._allocated, timeout=TIMEOUT_S)
+
+    def _allocated(self, outcome: AllocateProducerIdsResponse | PeerFailed) -> None:
+        waiting, self._waiting = self._waiting, []
+        if isinstance(outcome, PeerFailed) or outcome.error_code:
+            # Clients try again; an epoch that is out of date is renewed meanwhile.
+            logger.warning("no producer ids from the controller: %s", outcome)
+            for waiter in waiting:
+                waiter(KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The controller gave no producer ids yet."))
+            return
+        self._next = outcome.producer_id_start
+        self._end = outcome.producer_id_start + outcome.producer_id_len
+        for waiter in waiting:
+            self.when_any(waiter)

@@ -1,0 +1,584 @@
+"""This node's part in the metadata quorum: the image it knows to be committed and, while it leads, the controller.
+
+Theory of operation:
+
+- The quorum's own decisions are `raft/`, driven by `raft_driver.py`. Here is what is done with the log it agrees on.
+- On every node, voter or observer, committed records are replayed into `image`, and whoever acts on them (`on_commit`)
+  gets the delta. Catching up is done in slices, so that other work goes on.
+- On the leader, and there only, the controller is active: from the moment all that earlier leaders wrote is committed
+  and replayed. A handler runs at once on the controller's image, which is ahead of the committed one; its records are
+  replayed and appended together, and its answer waits until they are committed. An answer that comes without records
+  may still be made from records that are not committed, so it waits for those.
+- A node that may lead keeps the controller at the committed image, so that taking over costs nothing.
+- When leadership is lost, the controller returns to the committed image, and whoever waits is told NOT_CONTROLLER: what
+  they asked for may or may not come true.
+- A handler that has too much for one batch returns `Unfinished`, and is called again with others in between.
+- A disk that is full refuses the change, as the log has undone it. After any other failed write or sync nothing here is
+  certain any more: `on_fatal`, and the node stops.
+- A snapshot is the committed image, written by a worker thread while the next batches are already on their way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any, Final, NamedTuple, TypeVar
+
+from penstock.broker.metadata.raft_driver import IsDead, RaftDriver
+from penstock.broker.metadata.recovery import MetadataLost
+from penstock.broker.metadata.snapshots import MetadataSnapshots
+from penstock.broker.metadata.store import MetadataStore, disk_is_full
+from penstock.broker.net.peers import Peers
+from penstock.broker.storage.formatting import NodeIdentity
+from penstock.controller.controller import Controller
+from penstock.controller.result import Result, Unfinished
+from penstock.io.clock import Clock, Randomness
+from penstock.io.files import FileSystem
+from penstock.metadata.delta import MetadataDelta
+from penstock.metadata.difference import delta_between
+from penstock.metadata.features import KRAFT_VERSION
+from penstock.metadata.image import EMPTY_IMAGE, MetadataImage
+from penstock.metadata.serde import decode_record, encode_record
+from penstock.metadata.snapshot import MAX_BATCH_BYTES, DecodedSnapshot, QuorumConfiguration, SnapshotId
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ids import Uuid
+from penstock.protocol.declaration import Message
+from penstock.raft.messages import Request
+from penstock.raft.raft import Raft
+from penstock.raft.ready import Destination, LeaderAndEpoch
+from penstock.raft.roles import Follower, Leader, Prospective, Role
+from penstock.raft.settings import RaftSettings
+from penstock.raft.voter_history import VoterHistory
+from penstock.raft.voters import ReplicaKey, Voter, VoterEndpoint, VoterSet
+from penstock.records.batch import check_crc, iterate_headers
+from penstock.records.builder import NewRecord, build_batch
+from penstock.records.record import iterate_records
+from penstock.settings.node import NodeSettings
+
+logger = logging.getLogger("penstock.quorum")
+
+Response = TypeVar("Response")
+Operation = Callable[[Controller], Result[Response]]
+Done = Callable[[Any], None]
+
+REPLAY_SLICE_BYTES: Final = 32 * 1024
+NOBODY: Final = -1
+
+
+class Pending(NamedTuple):
+    """Something to do once the log is committed below `offset`."""
+
+    offset: int
+    # What the records changed; None where there were none.
+    change: tuple[MetadataImage, MetadataDelta] | None
+    done: Done | None
+    outcome: object
+
+
+class ReplicaStatus(NamedTuple):
+    """How far a replica of the metadata log has come; times of day, -1 where nothing is known."""
+
+    key: ReplicaKey
+    log_end_offset: int
+    last_fetch_ms: int
+    last_caught_up_ms: int
+
+
+class QuorumDescription(NamedTuple):
+    """What DescribeQuorum tells."""
+
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    log_end_offset: int
+    voters: tuple[Voter, ...]
+    voter_status: tuple[ReplicaStatus, ...]
+    observer_status: tuple[ReplicaStatus, ...]
+
+
+class MetadataQuorum:
+    def __init__(
+        self,
+        *,
+        files: FileSystem,
+        clock: Clock,
+        randomness: Randomness,
+        loop: asyncio.AbstractEventLoop,
+        settings: NodeSettings,
+        identity: NodeIdentity,
+        peers: Peers,
+        new_id: Callable[[], Uuid],
+        on_commit: Callable[[MetadataImage, MetadataDelta], None],
+        on_fatal: Callable[[BaseException], None],
+        on_leader: Callable[[], None] = lambda: None,
+        controller_endpoints: tuple[VoterEndpoint, ...] = (),
+        executor: Executor | None = None,
+        is_dead: IsDead = lambda node_id, host, refused: False,
+    ) -> None:
+        """`on_commit` gets every committed change, in order; `on_leader` is called when another node leads, or this one
+        begins or ceases to be the active controller; `on_fatal` is called once, after which nothing is. `is_dead` says
+        whether a controller that does not answer is dead for certain."""
+        self.controller = Controller(settings, identity.cluster_id, new_id)
+        self.image = EMPTY_IMAGE
+        self._clock = clock
+        self._randomness = randomness
+        self._loop = loop
+        self._settings = settings
+        self._executor = executor
+        self._on_commit = on_commit
+        self._on_fatal = on_fatal
+        self._on_leader = on_leader
+        self._is_dead = is_dead
+        self._peers = peers
+        self._cluster_id = identity.cluster_id
+        self._local = Voter(
+            ReplicaKey(settings.node_id, identity.directories[settings.metadata_directory]), controller_endpoints
+        )
+        self._store = MetadataStore(files, settings)
+        self._snapshots = MetadataSnapshots(
+            self._store,
+            settings,
+            loop=loop,
+            now_ms=clock.now_ms,
+            executor=executor,
+            on_log_trimmed=lambda: self._driver.log_start_moved(),
+        )
+        self._driver: RaftDriver
+        self._bootstrap: DecodedSnapshot | None = None
+        self._pending: deque[Pending] = deque()
+        self._committed = 0
+        self._leader = LeaderAndEpoch(NOBODY, 0)
+        self._claimed_epoch: int | None = None
+        self._replaying_later = False
+        self._is_opening = True
+        self._failed = False
+        self._closed = False
+
+    # -- start ---------------------------------------------------------------------------------------------------------
+
+    def open(self) -> MetadataImage:
+        """Recover what the disk has and join the quorum; returns the image to start from, which for the only voter is
+        all there is. Blocks: nothing is served before it anyway."""
+        settings = self._settings
+        now_ms = self._clock.now_ms()
+        listener = settings.quorum_listener
+        history = VoterHistory(_static_voters(settings, listener))
+        recovered = self._store.recover(now_ms, history, can_fetch_again=not settings.is_controller)
+        self._bootstrap = recovered.bootstrap
+        self.image = recovered.image
+        if settings.is_controller:
+            self.controller.reset(self.image)
+        self._snapshots.begin_with(recovered.last_snapshot)
+        raft_settings = RaftSettings.of(settings)
+        raft = Raft(
+            local=self._local,
+            cluster_id=self._cluster_id,
+            listener=listener,
+            log=self._store,
+            history=history,
+            election=self._store.read_election(),
+            bootstrap=_bootstrap_servers(settings),
+            settings=raft_settings,
+            random_below=self._random_below,
+            can_become_voter=settings.is_controller,
+            now=int(self._loop.time() * 1000),
+        )
+        is_alone = settings.is_controller and not settings.controller_listener_names
+        if is_alone and not raft.voters.is_only_voter(self._local.key):
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"cannot lead the metadata quorum: the voters are {list(raft.voters.node_ids)}, and this is node "
+                f"{settings.node_id}, or its disk was replaced",
+            )
+        self._committed = raft.high_watermark
+        self._driver = RaftDriver(
+            raft=raft,
+            store=self._store,
+            settings=raft_settings,
+            listener=listener,
+            peers=self._peers,
+            loop=self._loop,
+            now_ms=self._clock.now_ms,
+            events=self,
+            must_sync=settings.is_controller,
+            executor=self._executor,
+            is_dead=self._is_dead,
+        )
+        self._driver.open()
+        self._is_opening = False
+        logger.info(
+            "metadata: epoch %d, %d topics, log up to %d after the snapshot at %d",
+            self.epoch,
+            len(self.image.topics),
+            self._store.end_offset,
+            recovered.last_snapshot.offset,
+        )
+        return self.image
+
+    def _random_below(self, bound: int) -> int:
+        return int.from_bytes(self._randomness.bytes(8), "big") % bound
+
+    # -- what others may know ------------------------------------------------------------------------------------------
+
+    @property
+    def _raft(self) -> Raft:
+        return self._driver.raft
+
+    @property
+    def epoch(self) -> int:
+        return self._raft.epoch
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this node is the active controller."""
+        return self._claimed_epoch is not None and self._claimed_epoch == self._raft.leading_epoch
+
+    @property
+    def controller_id(self) -> int:
+        """Who leads the quorum, as far as this node knows, or -1."""
+        return self._raft.leader.leader_id
+
+    @property
+    def controller_endpoint(self) -> tuple[str, int] | None:
+        """Where the leader listens, if another node is."""
+        role = self._raft.role
+        endpoints = role.leader_endpoints if isinstance(role, Follower | Prospective) else ()
+        listener = self._settings.quorum_listener
+        return next(((each.host, each.port) for each in endpoints if each.listener == listener), None)
+
+    @property
+    def role(self) -> Role:
+        """To look at, not to change."""
+        return self._raft.role
+
+    @property
+    def is_voter(self) -> bool:
+        return self._raft.is_voter
+
+    @property
+    def voters(self) -> VoterSet:
+        return self._raft.voters
+
+    @property
+    def kraft_version(self) -> int:
+        return self._raft.kraft_version
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._store.end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self._committed
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether all that this node knows to be committed is in the image."""
+        return self.image.offset + 1 >= self._committed
+
+    @property
+    def features(self) -> dict[str, int]:
+        """The finalized levels, the quorum's own among them."""
+        features = dict(self.image.features)
+        if self._raft.kraft_version:
+            features[KRAFT_VERSION] = self._raft.kraft_version
+        return features
+
+    def describe(self) -> QuorumDescription:
+        """Only a leader knows how far the others are."""
+        raft = self._raft
+        role, end, now_ms = raft.role, self._store.end_offset, self._clock.now_ms()
+        offset_ms = now_ms - int(self._loop.time() * 1000)
+
+        def status(key: ReplicaKey, end_offset: int | None, fetch: int | None, caught_up: int | None) -> ReplicaStatus:
+            def day(moment: int | None) -> int:
+                return -1 if moment is None else moment + offset_ms
+
+            return ReplicaStatus(key, -1 if end_offset is None else end_offset, day(fetch), day(caught_up))
+
+        voters: list[ReplicaStatus] = []
+        observers: list[ReplicaStatus] = []
+        if isinstance(role, Leader):
+            for progress in role.progress.voters.values():
+                if progress.matches(raft.local.key):
+                    voters.append(ReplicaStatus(progress.key, end, now_ms, now_ms))
+                    continue
+                voters.append(
+                    status(progress.key, progress.end_offset, progress.last_fetch_ms, progress.last_caught_up_ms)
+                )
+            observers = [
+                status(each.key, each.end_offset, each.last_fetch_ms, each.last_caught_up_ms)
+                for each in role.progress.observers.values()
+            ]
+        return QuorumDescription(
+            self.controller_id, self.epoch, self._committed, end, raft.voters.voters, tuple(voters), tuple(observers)
+        )
+
+    # -- requests of other nodes ---------------------------------------------------------------------------------------
+
+    def request(self, request: Request, answer: Callable[[Any], None]) -> None:
+        """A message of the quorum; `answer` gets its Answer."""
+        self._driver.request(request, answer)
+
+    def upgrade_kraft_version(
+        self, kraft_version: int, *, validate_only: bool, done: Callable[[KafkaError | None], None]
+    ) -> None:
+        """From fixed voters to those in the log. `done` hears whether that could be begun; whatever is submitted then
+        is answered when it is committed."""
+
+        def begun(error: KafkaError | None) -> None:
+            self.controller.kraft_version = self._raft.kraft_version
+            done(error)
+
+        self._driver.upgrade_kraft_version(kraft_version, validate_only=validate_only, done=begun)
+
+    # -- operations ----------------------------------------------------------------------------------------------------
+
+    def submit(self, operation: Operation[Response], done: Callable[[Response | KafkaError], None]) -> None:
+        """Run a handler now; `done` gets its response, or the KafkaError it raised, once that is true for good."""
+        if self._failed or self._closed or not self.is_active:
+            done(not_controller())
+            return
+        change = None
+        result: Result[Any]
+        try:
+            result = operation(self.controller)
+        except KafkaError as error:
+            result = Result([], error)
+        if result.records:
+            before = self.controller.image
+            try:
+                change = self._append(result.records)
+            except KafkaError as error:
+                if not disk_is_full(error):
+                    self._fail(error)
+                    done(not_controller())
+                    return
+                self.controller.reset(before)
+                done(error)
+                return
+        end = self._store.end_offset
+        if isinstance(result, Unfinished):
+            self._pending.append(Pending(end, change, None, None))
+            self._loop.call_soon(self.submit, operation, done)
+        elif end <= self._committed:
+            done(result.response)
+        else:
+            self._pending.append(Pending(end, change, done, result.response))
+
+    async def call(self, operation: Operation[Response]) -> Response:
+        """As `submit`, for those who can wait; raises the KafkaError."""
+        future: asyncio.Future[Response | KafkaError] = self._loop.create_future()
+
+        def done(outcome: Response | KafkaError) -> None:
+            if not future.done():
+                future.set_result(outcome)
+
+        self.submit(operation, done)
+        outcome = await future
+        if isinstance(outcome, KafkaError):
+            raise outcome
+        return outcome
+
+    def _append(self, records: list[Message]) -> tuple[MetadataImage, MetadataDelta]:
+        """Replayed first: a record that does not fit must not get into the log."""
+        assert self._claimed_epoch is not None
+        epoch, now_ms = self._claimed_epoch, self._clock.now_ms()
+        base_offset = self._store.end_offset
+        before = self.controller.image
+        delta = self.controller.replay(records, base_offset + len(records) - 1, epoch, now_ms)
+        version = before.metadata_version or self.controller.image.metadata_version
+        values: list[NewRecord] = [(now_ms, None, encode_record(record, version), ()) for record in records]
+        batch = build_batch(values, base_offset=base_offset, leader_epoch=epoch)
+        self._store.log.append_as_follower(batch, now_ms)
+        self._snapshots.count(len(batch))
+        self._driver.appended()
+        return self.controller.image, delta
+
+    # -- what the quorum came to ---------------------------------------------------------------------------------------
+
+    def leader_changed(self, leader: LeaderAndEpoch) -> None:
+        self._leader = leader
+        if self._claimed_epoch is not None and not self.is_active:
+            self._give_up()
+        logger.info(
+            "metadata: epoch %d is led by %s", leader.epoch, "nobody" if leader.leader_id < 0 else leader.leader_id
+        )
+        self._claim_if_caught_up()
+        self._on_leader()
+
+    def control_appended(self, last_offset: int, epoch: int) -> None:
+        if self._claimed_epoch == epoch:
+            delta = self.controller.replay([], last_offset, epoch, self._clock.now_ms())
+            self._pending.append(Pending(last_offset + 1, (self.controller.image, delta), None, None))
+
+    def committed(self, high_watermark: int) -> None:
+        self._committed = high_watermark
+        self._publish_own()
+        if not self._replaying_later:
+            self._replay()
+
+    def snapshot_installed(self, image: MetadataImage) -> None:
+        delta = delta_between(self.image, image)
+        self.image = image
+        if self._settings.is_controller:
+            self.controller.reset(image)
+        self._snapshots.begin_with(SnapshotId(image.offset + 1, image.epoch))
+        self._on_commit(image, delta)
+
+    def failed(self, error: BaseException) -> None:
+        self._fail(error)
+
+    def _claim_if_caught_up(self) -> None:
+        """Become the active controller, once there is nothing left of earlier leaders that is not in the image."""
+        leader = self._leader
+        if leader.start_offset is None or self._claimed_epoch is not None or self._raft.leading_epoch != leader.epoch:
+            return
+        if self._committed <= leader.start_offset or self.image.offset + 1 < self._store.end_offset:
+            return
+        self.controller.reset(self.image)
+        self.controller.kraft_version = self._raft.kraft_version
+        self._claimed_epoch = leader.epoch
+        # Before anything is decided: whom to wait for is part of it.
+        self.controller.heartbeats.activate(self.image.brokers, int(self._loop.time() * 1000))
+        bootstrap = [] if self._bootstrap is None else self._bootstrap.records
+        if self.image.metadata_version == 0 and not bootstrap:
+            raise MetadataLost(f"{self._store.directory} has neither records nor a checkpoint to begin with")
+        self.submit(lambda controller: controller.activate(bootstrap), _activated)
+        logger.info("metadata: this node is the active controller of epoch %d", leader.epoch)
+        self._on_leader()
+
+    def _give_up(self) -> None:
+        """Another node leads, or nobody does."""
+        logger.info("metadata: this node is no longer the active controller")
+        self._claimed_epoch = None
+        self._publish_own()
+        abandoned, self._pending = self._pending, deque()
+        self.controller.reset(self.image)
+        for pending in abandoned:
+            if pending.done is not None:
+                pending.done(not_controller())
+
+    def _publish_own(self) -> None:
+        """What this node appended as the leader has been replayed already, and is only made known."""
+        while self._pending and self._pending[0].offset <= self._committed:
+            pending = self._pending.popleft()
+            if pending.change is not None:
+                self.image, delta = pending.change
+                if delta.records:
+                    self._on_commit(self.image, delta)
+            if pending.done is not None:
+                pending.done(pending.outcome)
+        if not self._failed and self._snapshots.is_due(self.image):
+            self.snapshot()
+
+    def _replay_later(self) -> None:
+        self._replaying_later = False
+        if self._failed or self._closed:
+            return
+        try:
+            self._replay()
+        except Exception as error:
+            logger.exception("the metadata log cannot be replayed")
+            self._fail(error)
+
+    def _replay(self) -> None:
+        """What came from other leaders; a slice, and then the others get their turn."""
+        while self._claimed_epoch is None and self.image.offset + 1 < self._committed:
+            self._replay_slice()
+            if self._is_opening:
+                continue
+            if self._snapshots.is_due(self.image):
+                self.snapshot()
+            if self.image.offset + 1 < self._committed:
+                self._replaying_later = True
+                self._loop.call_soon(self._replay_later)
+                return
+        self._claim_if_caught_up()
+
+    def _replay_slice(self) -> None:
+        data = self._driver.read_log(self.image.offset + 1, REPLAY_SLICE_BYTES, self._committed)
+        delta = MetadataDelta(self.image)
+        last = None
+        for position, header in iterate_headers(data):
+            check_crc(data, position, header)
+            last = header
+            if header.is_control or header.base_offset <= self.image.offset:
+                continue
+            for record in iterate_records(data, position, header, max_size=MAX_BATCH_BYTES):
+                delta.replay(decode_record(record.value))
+        if last is None:
+            raise MetadataLost(f"{self._store.directory}: nothing can be read at offset {self.image.offset + 1}")
+        self.image = delta.apply(last.last_offset, last.leader_epoch, last.max_timestamp)
+        if self._settings.is_controller:
+            self.controller.follow(self.image, delta)
+        self._snapshots.count(len(data))
+        if delta.records:
+            self._on_commit(self.image, delta)
+
+    def _fail(self, error: BaseException) -> None:
+        if self._failed:
+            return
+        self._failed = True
+        logger.critical("the metadata log failed, this node stops: %r", error)
+        self._on_fatal(error)
+        # Whether these came true, the next start will tell; until then nobody is told that they did.
+        abandoned, self._pending = self._pending, deque()
+        for pending in abandoned:
+            if pending.done is not None:
+                pending.done(not_controller())
+
+    # -- snapshots -----------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> asyncio.Future[tuple[SnapshotId, int]]:
+        """Write down the committed image now; the log behind it begins a new segment."""
+        raft, image = self._raft, self.image
+        kraft_version = raft.kraft_version_at(image.offset)
+        voters = raft.voters_at(image.offset) if kraft_version else None
+        return self._snapshots.write(image, QuorumConfiguration(kraft_version, voters), lambda: self._committed)
+
+    # -- stop ----------------------------------------------------------------------------------------------------------
+
+    def resign(self) -> None:
+        """Let another node be the active controller, if there can be one."""
+        self._driver.shut_down()
+
+    @property
+    def may_leave(self) -> bool:
+        """After `resign`: whether another node leads by now, or none is needed."""
+        return self._failed or self._raft.is_shutdown_complete
+
+    async def close(self) -> None:
+        """Finish what was accepted, then let the files go."""
+        while not self._failed and (running := [*self._driver.under_way, *self._snapshots.under_way]):
+            await asyncio.wait(running)
+        self._closed = True
+        self._driver.close()
+        self._snapshots.close()
+        self._store.close(clean=not self._failed)
+
+
+def not_controller() -> KafkaError:
+    return KafkaError(ErrorCode.NOT_CONTROLLER, "This node is not the active controller.")
+
+
+def _activated(outcome: KafkaError | None) -> None:
+    if outcome is not None and outcome.code is not ErrorCode.NOT_CONTROLLER:
+        logger.error("what the controller before left undone stays so for now: %s", outcome.message)
+
+
+def _static_voters(settings: NodeSettings, listener: str) -> VoterSet:
+    return VoterSet.of(
+        Voter(ReplicaKey(voter.node_id), (VoterEndpoint(listener, voter.host, voter.port),))
+        for voter in settings.quorum_voters
+    )
+
+
+def _bootstrap_servers(settings: NodeSettings) -> list[Destination]:
+    servers = [
+        Destination(-2 - number, host, port) for number, (host, port) in enumerate(settings.quorum_bootstrap_servers)
+    ]
+    return servers or [Destination(voter.node_id, voter.host, voter.port) for voter in settings.quorum_voters]

@@ -1,0 +1,94 @@
+"""The active controller looks after brokers that may have died: those whose connection ended, and after a take-over all
+that have not been heard of yet.
+
+What is found is noted in `Heartbeats`, which decides what follows from it. A neighbour, on the same machine, is looked
+for directly, and found dead within moments. Others are called on, again and again until they are heard of or fenced:
+that a connection is refused once may have many reasons.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from penstock import __version__
+from penstock.broker.net.peers import Peer, PeerFailed
+from penstock.controller.heartbeats import BrokerSession, Heartbeats
+from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+LOOK_S: Final = 0.1
+CALL_TIMEOUT_S: Final = 2.0
+CHANNEL: Final = "call"
+
+
+class Suspects:
+    def __init__(self, node: Node, on_found: Callable[[], None]) -> None:
+        """`on_found`: a session may end earlier now."""
+        self._node = node
+        self._loop = node.loop
+        self._on_found = on_found
+        self._timers: dict[BrokerSession, asyncio.Handle] = {}
+
+    def close(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def look(self, call_after_s: float = LOOK_S) -> None:
+        """At all there are now; they may be back by themselves before they are called on."""
+        for session in self._heartbeats.suspects:
+            if session not in self._timers and not self._find_dead(session, refused=False):
+                self._later(session, call_after_s, self._call)
+
+    @property
+    def _heartbeats(self) -> Heartbeats:
+        return self._node.quorum.controller.heartbeats
+
+    def _later(self, session: BrokerSession, seconds: float, act: Callable[[BrokerSession], None]) -> None:
+        self._timers[session] = self._loop.call_later(seconds, act, session)
+
+    def _find_dead(self, session: BrokerSession, *, refused: bool) -> bool:
+        broker = self._node.quorum.controller.image.brokers.get(session.broker_id)
+        endpoint = None if broker is None else broker.endpoints.get(self._node.settings.inter_broker_listener)
+        host = "" if endpoint is None else endpoint.host
+        if broker is None or not self._node.neighbourhood.is_dead(broker.incarnation_id, host, refused=refused):
+            return False
+        self._heartbeats.process_gone(session, int(self._loop.time() * 1000))
+        self._on_found()
+        return True
+
+    def _call(self, session: BrokerSession) -> None:
+        node = self._node
+        if not self._heartbeats.is_suspect(session) or self._find_dead(session, refused=False):
+            del self._timers[session]
+            return
+        # Where other brokers reach it, this node does; what it tells clients may be true for them alone.
+        broker = node.quorum.controller.image.brokers[session.broker_id]
+        endpoint = broker.endpoints.get(node.settings.inter_broker_listener)
+        if endpoint is None or session.broker_id == node.settings.node_id:
+            del self._timers[session]
+            return
+        peer = node.peers.at(endpoint.host, endpoint.port, CHANNEL)
+        request = ApiVersionsRequest(client_software_name="penstock", client_software_version=__version__)
+        peer.send(request, partial(self._called, session, peer), timeout=CALL_TIMEOUT_S)
+
+    def _called(self, session: BrokerSession, peer: Peer, outcome: ApiVersionsResponse | PeerFailed) -> None:
+        peer.close()
+        if session not in self._timers:
+            return  # this node is not the active controller any more
+        refused = isinstance(outcome, PeerFailed) and outcome.refused
+        if refused and self._find_dead(session, refused=True):
+            del self._timers[session]
+            return
+        broker = self._node.quorum.controller.image.brokers.get(session.broker_id)
+        if refused and broker is not None and not self._node.neighbourhood.lives(broker.incarnation_id):
+            self._heartbeats.refused(session, int(self._loop.time() * 1000))
+            self._on_found()
+        else:
+            self._heartbeats.not_refused(session)
+        self._later(session, LOOK_S, self._call)

@@ -1,0 +1,383 @@
+"""One client connection: bytes in, frames out, replies in the order of their requests.
+
+Theory of operation:
+
+- All connections of a process receive into one shared buffer for as long as they have no partial frame; a connection
+  that does gets a buffer of its own until the frame is whole, and, if it was large, for the next one, as long as there
+  are not too many of those. Thousands of idle connections therefore cost next to nothing, and a 1 MiB produce request
+  is received in place. The price: a handler must not keep a view of its request beyond the call (what must outlive it
+  is copied).
+- Frames are handled synchronously as they are found. Replies of one read leave together in one `writelines`, and small
+  ones only when all connections that the event loop found readable have been read: the first reply wakes the client
+  up, which is the most expensive part of it, and the others find it awake.
+- A request that cannot be answered yet parks a `Reply`, which keeps its place in the queue; later replies wait behind
+  it, since Kafka answers each connection in order. Some parked requests (Fetch) also mute the connection: nothing after
+  them is looked at until they are answered. A connection with too many parked replies, or whose peer does not read,
+  is not read from either: that is the back-pressure, and TCP carries it to the client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from penstock.broker.metrics.latency import Latency, now_ns
+from penstock.io.files import Buffer
+from penstock.model.ownership import owned_by_loop
+
+if TYPE_CHECKING:
+    from penstock.broker.apis.produce_plain import Target
+    from penstock.broker.net.server import Listener
+
+logger = logging.getLogger("penstock.connection")
+
+RECEIVE_BUFFER_SIZE = 512 * 1024
+OWN_BUFFER_SIZE = 64 * 1024
+TRUSTED_LENGTH = 4 * 1024 * 1024  # room for a frame up to this is made at once, for a longer one as it arrives
+SMALLEST_REQUEST = 8  # api key, api version, correlation id
+JOIN_BELOW = 4096  # copying this much is cheaper than a longer writev
+SEND_AT_ONCE_ABOVE = 64 * 1024
+FLUSH_ABOVE = 256 * 1024  # replies of one read leave together up to here, and not beyond: memory stays bounded
+PRODUCE = 0
+
+_read_length = struct.Struct(">i").unpack_from
+_read_api_key = struct.Struct(">h").unpack_from
+
+
+class Reply:
+    """The place in the queue of a request that is not answered yet."""
+
+    __slots__ = ("_connection", "latency", "on_lost", "parts", "since")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.latency, connection.latency = connection.latency, None
+        self.since = connection.since
+        self.parts: list[Buffer] | None = None
+        self.on_lost: Callable[[], None] | None = None  # called when the client is gone before its answer
+
+    @property
+    def is_wanted(self) -> bool:
+        """False once the client is gone: nobody waits for the answer."""
+        return not self._connection.is_closed
+
+    def complete(self, parts: list[Buffer]) -> None:
+        """Answer; an empty list answers nothing (acks=0) and gives the place free."""
+        self.parts = parts
+        self._connection.reply_completed(self)
+
+
+@owned_by_loop()
+class Connection(asyncio.BufferedProtocol):
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.transport: asyncio.Transport | None = None
+        self.peer_host = ""
+        self.local_host = ""
+        self.client_software = ""  # name and version, as ApiVersions told
+        self.is_closed = False
+        # When the read began that brought the request being handled, and where the time it takes is counted. Whoever
+        # answers it, or parks it, takes this away with him.
+        self.since = 0
+        self.latency: Latency | None = None
+        self.is_of_follower = False
+        self._handle = listener.handle
+        self._handle_run = listener.handle_run
+        self._frame_max = listener.request_bytes_max
+        self._small_frame_max = min(listener.small_request_bytes_max, listener.request_bytes_max)
+        self._parked_max = listener.parked_max
+        self._own: bytearray | None = (
+            None  # holds a partial frame, or frames that wait for the connection to be unmuted
+        )
+        self._filled = 0
+        self._out: list[Buffer] = []
+        self._out_size = 0
+        self._parked: deque[Reply] = deque()
+        self._muted_by: Reply | None = None
+        self.produce_target: Target | None = None  # what the last plain produce request was for
+        self._write_paused = False
+        self._is_held = False
+        self._is_ending = False
+        self._read_paused = False
+        self._processing = False
+
+    # -- asyncio's side -------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its class
+        self.peer_host = _host(transport.get_extra_info("peername"))
+        self.local_host = _host(transport.get_extra_info("sockname"))
+        self.listener.connection_opened(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_closed = True
+        self.listener.limits.parked -= len(self._parked)
+        for reply in self._parked:
+            if reply.on_lost is not None and reply.parts is None:
+                reply.on_lost()
+        self._parked.clear()
+        self._own = None
+        self.listener.connection_closed(self)
+
+    def get_buffer(self, sizehint: int) -> bytearray | memoryview:
+        if self._own is None:
+            return self.listener.receive_buffer
+        return memoryview(self._own)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.since = now_ns()
+        own = self._own
+        if own is None:
+            self._process(self.listener.receive_view, nbytes)
+        else:
+            self._filled += nbytes
+            self._process(memoryview(own), self._filled)
+
+    def eof_received(self) -> bool:
+        self.flush()
+        return False  # close; replies in the transport's buffer still leave
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+        self._check_held()
+        self._update_reading()
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self._check_held()
+        self._go_on()
+
+    # -- frames ---------------------------------------------------------------------------------------------------
+
+    def _process(self, view: memoryview, end: int) -> None:
+        """Handle whole frames in view[:end], keep what is left, send the replies."""
+        position = 0
+        self._processing = True
+        while end - position >= 4 and not self._is_held:
+            (length,) = _read_length(view, position)
+            is_usual = SMALLEST_REQUEST <= length <= self._small_frame_max
+            if not is_usual and not self._accepts(view, position, end, length):
+                return
+            frame_end = position + 4 + length
+            if frame_end > end:
+                break
+            if frame_end < end and self.produce_target is not None and not self._parked:
+                run_end = self._handle_run(self, view, position, end)
+                if run_end > position:
+                    position = run_end
+                    continue
+            self._handle(self, view, position + 4, frame_end)
+            position = frame_end
+            if self._out_size > FLUSH_ABOVE:
+                self.flush()
+            if self.is_closed:
+                return
+        self._processing = False
+        if position != end:
+            self._keep(view, position, end)
+        elif self._own is not None:
+            self._filled = 0
+            if RECEIVE_BUFFER_SIZE < len(self._own) <= TRUSTED_LENGTH:
+                self.listener.keep_buffer(self, len(self._own))
+            else:
+                self._own = None
+        if self._out_size > SEND_AT_ONCE_ABOVE:
+            self.flush()
+        if self._out or self.listener.plain_requests:
+            self.listener.flush_soon(self)
+        self.listener.after_read()
+        if self._is_held != self._read_paused:
+            self._update_reading()
+
+    def _check_held(self) -> None:
+        """Frames wait while a request mutes the connection, too many are parked, or the peer does not read; for ever
+        once the connection is being closed."""
+        self._is_held = (
+            self._muted_by is not None or self._write_paused or self._is_ending or len(self._parked) >= self._parked_max
+        )
+
+    def _keep(self, view: memoryview, position: int, end: int) -> None:
+        """Keep view[position:end], which is less than a frame or waits for the connection to be unmuted."""
+        left = end - position
+        needed = left
+        if left >= 4:
+            (length,) = _read_length(view, position)
+            if SMALLEST_REQUEST <= length <= self._frame_max:
+                needed = max(left, 4 + length)
+        enough = room = needed
+        if needed > TRUSTED_LENGTH:  # a few bytes must not be able to claim a hundred megabytes
+            enough = min(needed, max(TRUSTED_LENGTH, left + 1))
+            room = min(needed, max(TRUSTED_LENGTH, 2 * left))
+        own = self._own
+        if own is None or not enough <= len(own) <= max(2 * needed, OWN_BUFFER_SIZE):
+            self._own = own = bytearray(max(room, OWN_BUFFER_SIZE))
+            own[:left] = view[position:end]
+        elif position:
+            view[:left] = view[position:end]  # in place: the view is of this buffer, and a view knows about overlaps
+        self._filled = left
+
+    def drop_buffer(self) -> None:
+        """Give the buffer that was kept for the next large frame away, unless that is arriving already."""
+        if not self._filled:
+            self._own = None
+
+    def _accepts(self, view: memoryview, position: int, end: int, length: int) -> bool:
+        """Whether a frame of unusual length may be received; if not, the connection is gone.
+
+        Decoded, a message without records takes many times the room of its bytes; so only Produce may be large.
+        """
+        limit, setting = self._frame_max, "socket.request.max.bytes"
+        if end - position >= 6 and _read_api_key(view, position + 4) != (PRODUCE,):
+            limit, setting = self._small_frame_max, "penstock.max.small.request.bytes"
+        if SMALLEST_REQUEST <= length <= limit:
+            return True
+        logger.warning(
+            "closing %s: a request of %d bytes is not within %d to %d (%s)",
+            self.peer_host,
+            length,
+            SMALLEST_REQUEST,
+            limit,
+            setting,
+        )
+        self.abort()
+        return False
+
+    def _update_reading(self) -> None:
+        """Read only when there is room for what arrives and somebody to look at it."""
+        if self.transport is None or self.is_closed or self.transport.is_closing():
+            return
+        if self._is_held and not self._read_paused:
+            self._read_paused = True
+            self.transport.pause_reading()
+        elif self._read_paused and not self._is_held:
+            self._read_paused = False
+            self.transport.resume_reading()
+
+    def _go_on(self) -> None:
+        """Something that held the connection up is gone: look at what was received meanwhile."""
+        if self._processing or self.is_closed:
+            return
+        if self._own is not None and self._filled and not self._is_held:
+            self.since = now_ns()
+            self._process(memoryview(self._own), self._filled)
+        else:
+            self._update_reading()
+
+    # -- replies --------------------------------------------------------------------------------------------------
+
+    def send(self, parts: list[Buffer]) -> None:
+        """The reply to the request being handled, known at once."""
+        if self._parked:
+            reply = Reply(self)
+            reply.parts = parts
+            self._parked.append(reply)
+            self.listener.limits.parked += 1
+            self._check_held()
+        else:
+            self._out += parts
+            for part in parts:
+                self._out_size += len(part)
+            latency = self.latency
+            if latency is not None:
+                self.latency = None
+                elapsed = now_ns() - self.since
+                latency.counts[elapsed.bit_length()] += 1
+                latency.total_ns += elapsed
+
+    def answer_plainly(self, reply: bytes, requests: int = 1) -> None:
+        """As `send`, for plain produce requests: they are counted when all replies of this turn leave, which is when
+        they are answered, and costs next to nothing."""
+        if self._parked:
+            self.latency = self.listener.plain_latency
+            self.send([reply])
+        else:
+            self._out.append(reply)
+            self._out_size += len(reply)
+            self.listener.plain_requests += requests
+
+    def _queue(self, parts: list[Buffer]) -> None:
+        self._out += parts
+        for part in parts:
+            self._out_size += len(part)
+
+    def park(self, *, mute: bool = False) -> Reply:
+        """Reserve the place of the request being handled; `Reply.complete` answers it."""
+        reply = Reply(self)
+        self._parked.append(reply)
+        self.listener.limits.parked += 1
+        if mute:
+            self._muted_by = reply
+        self._check_held()
+        return reply
+
+    def reply_completed(self, reply: Reply) -> None:
+        if self.is_closed:
+            return
+        if self._muted_by is reply:
+            self._muted_by = None
+        parked = self._parked
+        while parked and (parts := parked[0].parts) is not None:
+            answered = parked.popleft()
+            self.listener.limits.parked -= 1
+            self._queue(parts)
+            if answered.latency is not None:
+                answered.latency.add(now_ns() - answered.since)
+        self._check_held()
+        if self._processing:
+            return
+        self.flush()
+        self._go_on()
+
+    def flush(self) -> None:
+        """Send what is ready."""
+        out = self._out
+        transport = self.transport
+        if not out or transport is None or self.is_closed:
+            return
+        self._out = []
+        size, self._out_size = self._out_size, 0
+        if len(out) == 1:
+            transport.write(out[0])
+        elif size <= JOIN_BELOW:
+            transport.write(b"".join(out))
+        else:
+            transport.writelines(out)
+
+    @property
+    def waiting(self) -> list[str]:
+        """The requests that are not answered yet, by the names they are counted under."""
+        return [reply.latency.name for reply in self._parked if reply.latency is not None]
+
+    # -- ends -----------------------------------------------------------------------------------------------------
+
+    def close_if_idle(self) -> bool:
+        """For a connection that has been silent for long: close it, unless it waits for an answer."""
+        if self._parked:
+            return False
+        if self._write_paused:
+            self.abort()  # it does not read its replies either
+        else:
+            self.close()
+        return True
+
+    def close(self) -> None:
+        """No more requests, not even those received already; replies that are ready still leave."""
+        self._is_ending = self._is_held = True
+        self.flush()
+        if self.transport is not None:
+            self.transport.close()
+
+    def abort(self) -> None:
+        """End it now, with what is unsent."""
+        self.is_closed = True
+        self._out.clear()
+        if self.transport is not None:
+            self.transport.abort()
+
+
+def _host(address: object) -> str:
+    return str(address[0]) if isinstance(address, tuple) and address else ""

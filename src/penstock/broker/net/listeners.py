@@ -1,0 +1,153 @@
+"""The listeners of a node: those that clients and other brokers come to, and those of the metadata quorum.
+
+They are bound early, so that the ports are known and ours, and served when there is somebody to answer: controllers
+from the start, since the quorum cannot come together otherwise, brokers when they may be used.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING
+
+from penstock.broker.net.connection import Connection
+from penstock.broker.net.server import FrameHandler, Listener, RunHandler
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.protocol.messages import broker_registration, controller_registration
+from penstock.raft.voters import VoterEndpoint
+from penstock.settings.listeners import SECURITY_PROTOCOLS, Endpoint
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+logger = logging.getLogger("penstock.node")
+
+
+class Listeners:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.of_brokers: list[Listener] = []
+        self.of_controllers: list[Listener] = []
+        self._receive_buffer: bytearray | None = None
+
+    @property
+    def all(self) -> list[Listener]:
+        return [*self.of_brokers, *self.of_controllers]
+
+    def hang_up(self) -> None:
+        """On every client of the broker; they may come back. Followers know by themselves whom to follow."""
+        for listener in self.of_brokers:
+            for connection in list(listener.connections):
+                if not connection.is_of_follower:
+                    connection.close()
+
+    async def open_brokers(self) -> None:
+        router = self._node.router
+        for endpoint in self._node.settings.broker_endpoints:
+            self.of_brokers.append(await self._open(endpoint, router.handle, router.handle_run))
+
+    async def open_controllers(self) -> None:
+        node = self._node
+        if not node.settings.is_controller:
+            return
+        for endpoint in node.settings.controller_endpoints:
+            listener = await self._open(endpoint, node.controller_router.handle_message, _no_run)
+            listener.on_closed = node.controller_upkeep.connection_closed
+            self.of_controllers.append(listener)
+
+    async def _open(self, endpoint: Endpoint, handle: FrameHandler, handle_run: RunHandler) -> Listener:
+        node = self._node
+        settings = node.settings
+        listener = Listener(
+            endpoint.name,
+            loop=node.loop,
+            handle=handle,
+            handle_run=handle_run,
+            after_read=node.wakeups.run,
+            limits=node.limits,
+            request_bytes_max=settings.socket_request_max_bytes,
+            small_request_bytes_max=settings.penstock_max_small_request_bytes,
+            parked_max=settings.queued_max_requests,
+            socket_buffers=self._socket_buffers(),
+            plain_latency=node.metrics.requests.produce,
+            receive_buffer=self._receive_buffer,
+        )
+        self._receive_buffer = listener.receive_buffer
+        backlog = settings.socket_listen_backlog_size
+        await _listen(listener.open(endpoint.host, endpoint.port, backlog=backlog), endpoint)
+        return listener
+
+    def _socket_buffers(self) -> dict[int, int]:
+        settings = self._node.settings
+        sizes = {
+            socket.SO_SNDBUF: settings.socket_send_buffer_bytes,
+            socket.SO_RCVBUF: settings.socket_receive_buffer_bytes,
+        }
+        return {option: size for option, size in sizes.items() if size >= 0}
+
+    @staticmethod
+    async def serve(listeners: Sequence[Listener]) -> None:
+        for listener in listeners:
+            await _listen(listener.serve(), listener.name)
+            logger.info("listening on %s, port %d", listener.name, listener.port)
+
+    # -- where this node says it is ---------------------------------------------------------------------------------
+
+    def registered_by_broker(self, local_host: str | None) -> list[broker_registration.Listener]:
+        """`local_host`: the address by which this machine is known to others, for listeners that bind all."""
+        host = local_host or socket.gethostname()
+        return [
+            broker_registration.Listener(
+                name=endpoint.name,
+                host=host if endpoint.wildcard else endpoint.host,
+                port=self._port(endpoint, self.of_brokers),
+                security_protocol=SECURITY_PROTOCOLS[endpoint.security_protocol],
+            )
+            for endpoint in self._node.settings.advertised_endpoints
+        ]
+
+    def registered_by_controller(self) -> list[controller_registration.Listener]:
+        protocols = self._node.settings.protocol_map
+        return [
+            controller_registration.Listener(
+                name=endpoint.listener,
+                host=endpoint.host,
+                port=endpoint.port,
+                security_protocol=SECURITY_PROTOCOLS[protocols[endpoint.listener]],
+            )
+            for endpoint in self.quorum_endpoints()
+        ]
+
+    def quorum_endpoints(self) -> tuple[VoterEndpoint, ...]:
+        """Where the others find this one: as it advertises, as its voters are listed, or as it binds."""
+        settings = self._node.settings
+        if not settings.is_controller:
+            return ()
+        listed = {voter.node_id: voter.host for voter in settings.quorum_voters}
+        return tuple(
+            VoterEndpoint(
+                endpoint.name,
+                listed.get(settings.node_id, socket.gethostname()) if endpoint.wildcard else endpoint.host,
+                self._port(endpoint, self.of_controllers),
+            )
+            for endpoint in settings.advertised_controller_endpoints
+        )
+
+    @staticmethod
+    def _port(endpoint: Endpoint, listeners: Sequence[Listener]) -> int:
+        if endpoint.port:
+            return endpoint.port
+        return next(listener.port for listener in listeners if listener.name == endpoint.name)
+
+
+async def _listen(step: Coroutine[object, object, None], where: object) -> None:
+    try:
+        await step
+    except OSError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"cannot listen on {where}: {error.strerror or error}") from error
+
+
+def _no_run(connection: Connection, view: memoryview, position: int, received: int) -> int:
+    """Controllers have no requests that are worth handling together."""
+    return position

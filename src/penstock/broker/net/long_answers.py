@@ -1,0 +1,76 @@
+"""Answers that take long to put together: metadata of all topics, settings of many.
+
+A handler that is a generator yields between two steps of its work and returns the response. Most are through within one
+slice and answer at once. For the others the event loop goes on between slices, the connection waits, and a thread
+encodes the response: nobody else has it, and a large one takes as long to encode as to build.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Generator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.broker.coordinators.slices import SLICE_SECONDS, Slices
+from penstock.broker.net.request import Request
+
+if TYPE_CHECKING:
+    from penstock.broker.net.connection import Reply
+    from penstock.io.files import Buffer
+
+logger = logging.getLogger("penstock.router")
+
+Steps = Generator[None, None, Any]
+
+_UNFINISHED: Final = object()
+
+
+class LongAnswers:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._slices = Slices(loop)
+
+    def begin(self, request: Request, steps: Steps) -> Any | None:
+        """The response, or None if it follows."""
+        response = self._go_on(steps, self._loop.time() + SLICE_SECONDS)
+        if response is not _UNFINISHED:
+            return response
+        reply = request.connection.park(mute=True)
+        self._slices.add(partial(self._slice, request, steps, reply))
+        return None
+
+    def _go_on(self, steps: Steps, until: float) -> Any:
+        try:
+            while not self._slices.is_over(until):
+                next(steps)
+        except StopIteration as end:
+            return end.value
+        return _UNFINISHED
+
+    def _slice(self, request: Request, steps: Steps, reply: Reply, until: float) -> bool:
+        if not reply.is_wanted:
+            steps.close()
+            return False
+        try:
+            response = self._go_on(steps, until)
+        except Exception:
+            # A defect of ours; it must not take the others' answers with it.
+            logger.exception("API %d v%d cannot be answered", request.api_key, request.version)
+            request.connection.abort()
+            return False
+        if response is _UNFINISHED:
+            return True
+        encoding = self._loop.run_in_executor(None, request.parts, response)
+        encoding.add_done_callback(partial(self._encoded, request, reply))
+        return False
+
+    @staticmethod
+    def _encoded(request: Request, reply: Reply, encoding: asyncio.Future[list[Buffer]]) -> None:
+        error = encoding.exception()
+        if error is not None:
+            logger.error("API %d v%d cannot be answered", request.api_key, request.version, exc_info=error)
+            request.connection.abort()
+        elif reply.is_wanted:
+            reply.complete(encoding.result())

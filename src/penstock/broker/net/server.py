@@ -1,0 +1,193 @@
+"""Listening sockets, and the limits on who may connect.
+
+A `Listener` is one bound name of Kafka's `listeners`; the `ConnectionLimits` are shared by all of a node. A refused
+connection is closed before a byte of it is read; an idle one after `connections.max.idle.ms`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from penstock.broker.metrics.latency import Latency, now_ns
+from penstock.broker.net.connection import RECEIVE_BUFFER_SIZE, Connection
+
+logger = logging.getLogger("penstock.server")
+
+FrameHandler = Callable[[Connection, memoryview, int, int], None]
+RunHandler = Callable[[Connection, memoryview, int, int], int]
+
+KEPT_BYTES_MAX = 16 * 1024 * 1024  # of receive buffers that wait for the next large frame of their connections
+WRITE_BUFFER_HIGH = 1024 * 1024  # beyond this a connection's next request waits until its peer has read
+
+
+@dataclass(slots=True)
+class ConnectionLimits:
+    total_max: int
+    per_address_max: int
+    per_address_overrides: Mapping[str, int]
+    parked_max: int  # requests that may wait for their answer at a time, on all connections together
+    parked: int = 0
+    open_total: int = 0
+    open_by_address: Counter[str] = field(default_factory=Counter)
+    opened_ever: int = 0
+    refused_ever: int = 0
+
+    @property
+    def may_park(self) -> bool:
+        return self.parked < self.parked_max
+
+    def refusal(self, host: str) -> str | None:
+        if self.open_total >= self.total_max:
+            return f"{self.open_total} connections are open already (max.connections)"
+        address_max = self.per_address_overrides.get(host, self.per_address_max)
+        if self.open_by_address[host] >= address_max:
+            return f"{address_max} connections from {host} are open already (max.connections.per.ip)"
+        return None
+
+    def opened(self, host: str) -> None:
+        self.open_total += 1
+        self.opened_ever += 1
+        self.open_by_address[host] += 1
+
+    def closed(self, host: str) -> None:
+        self.open_total -= 1
+        self.open_by_address[host] -= 1
+        if not self.open_by_address[host]:
+            del self.open_by_address[host]
+
+
+class Listener:
+    """One listening address, and the connections that came through it."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        handle: FrameHandler,
+        handle_run: RunHandler,
+        after_read: Callable[[], None],
+        limits: ConnectionLimits,
+        request_bytes_max: int,
+        small_request_bytes_max: int,
+        parked_max: int,
+        socket_buffers: Mapping[int, int],
+        plain_latency: Latency,
+        receive_buffer: bytearray | None = None,
+    ) -> None:
+        self.name = name
+        self.handle = handle
+        self.handle_run = handle_run
+        self.after_read = after_read
+        self.limits = limits
+        self.request_bytes_max = request_bytes_max
+        self.small_request_bytes_max = small_request_bytes_max
+        self.parked_max = parked_max
+        self.socket_buffers = socket_buffers  # sizes by SO_SNDBUF and SO_RCVBUF
+        self.receive_buffer = receive_buffer if receive_buffer is not None else bytearray(RECEIVE_BUFFER_SIZE)
+        self.receive_view = memoryview(self.receive_buffer)
+        self.loop = loop
+        self.connections: dict[Connection, None] = {}  # in the order in which they came
+        self.plain_latency = plain_latency
+        self.plain_requests = 0  # answered in this turn of the loop, and not counted yet
+        self._to_flush: list[Connection] = []
+        self._turn_since = 0
+        self._kept_buffers: dict[Connection, int] = {}  # by last use; their sizes
+        self._kept_bytes = 0
+        self._resting: dict[Connection, tuple[int, float]] = {}  # its last read, and when that was first looked at
+        self.port = 0
+        self.on_closed: Callable[[Connection], None] | None = None  # told of every connection that ends
+        self._server: asyncio.Server | None = None
+
+    async def open(self, host: str, port: int, *, backlog: int) -> None:
+        """Bind, so that the port is known and ours; nobody can connect before `serve`.
+
+        An empty host is every address, IPv4 and (where the machine has it) IPv6.
+        """
+        self._server = await self.loop.create_server(
+            lambda: Connection(self), host or None, port, backlog=backlog, reuse_address=True, start_serving=False
+        )
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def serve(self) -> None:
+        assert self._server is not None
+        await self._server.start_serving()
+
+    def flush_soon(self, connection: Connection) -> None:
+        """Send a connection's replies once all connections that are readable now have been read."""
+        if not self._to_flush:
+            self._turn_since = connection.since
+            self.loop.call_soon(self._flush)
+        self._to_flush.append(connection)
+
+    def _flush(self) -> None:
+        connections, self._to_flush = self._to_flush, []
+        for connection in connections:
+            connection.flush()
+        if self.plain_requests:
+            self.plain_latency.add(now_ns() - self._turn_since, self.plain_requests)
+            self.plain_requests = 0
+
+    def keep_buffer(self, connection: Connection, size: int) -> None:
+        """Let a connection keep its buffer for the next large frame; whoever used his least recently may have to go."""
+        kept = self._kept_buffers
+        self._kept_bytes += size - kept.pop(connection, 0)
+        kept[connection] = size
+        while self._kept_bytes > KEPT_BYTES_MAX:
+            oldest = next(iter(kept))
+            self._kept_bytes -= kept.pop(oldest)
+            oldest.drop_buffer()
+
+    def connection_opened(self, connection: Connection) -> None:
+        refusal = self.limits.refusal(connection.peer_host)
+        if refusal is not None:
+            self.limits.refused_ever += 1
+            logger.warning("refusing a connection from %s: %s", connection.peer_host, refusal)
+            connection.abort()
+            return
+        self.limits.opened(connection.peer_host)
+        self.connections[connection] = None
+        assert connection.transport is not None
+        connection.transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
+        sock = connection.transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, size in self.socket_buffers.items():
+                sock.setsockopt(socket.SOL_SOCKET, option, size)
+
+    def connection_closed(self, connection: Connection) -> None:
+        self._kept_bytes -= self._kept_buffers.pop(connection, 0)
+        if connection in self.connections:
+            del self.connections[connection]
+            self.limits.closed(connection.peer_host)
+            if self.on_closed is not None:
+                self.on_closed(connection)
+
+    def close_idle(self, idle_max_seconds: float) -> None:
+        """Those that have read nothing between looks that far apart; called a few times in that time."""
+        now = self.loop.time()
+        resting: dict[Connection, tuple[int, float]] = {}
+        for connection in list(self.connections):
+            since, looked_at = self._resting.get(connection, (-1, now))
+            if since != connection.since:
+                resting[connection] = (connection.since, now)
+            elif now - looked_at < idle_max_seconds:
+                resting[connection] = (since, looked_at)
+            elif connection.close_if_idle():
+                logger.info("closed the connection of %s: idle (connections.max.idle.ms)", connection.peer_host)
+        self._resting = resting
+
+    async def close(self) -> None:
+        """Stop listening, then close every connection; replies that are ready still leave."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self.connections):
+            connection.close()
+        if self._server is not None:
+            await self._server.wait_closed()

@@ -1,0 +1,538 @@
+"""Copying from leaders: one fetcher, one connection, one session and one request in flight for each broker that leads
+something this one follows.
+
+Laws:
+
+- An offset that is sent is an acknowledgement. It is never beyond what is written, nor, on topics that flush with every
+  message, beyond what is flushed; and since there is one request at a time, no older one can overtake it.
+- Every partition is fetched under the leader epoch the metadata gave. An answer counts only if the partition is still
+  fetched under that epoch and from that offset.
+- What the leader's history does not share is cut before anything is appended (`replication/follower.py`); a batch that
+  is damaged or does not follow is not appended, and neither is the rest of its partition's answer.
+
+A request names the partitions whose position has changed since the last one; the leader's session remembers the others.
+A partition in error leaves the session and comes back after a while, longer each time, without holding up the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from penstock.broker.log_limiter import SparingLog
+from penstock.broker.partitions.fetch_sessions import INITIAL_EPOCH, NO_SESSION
+from penstock.broker.partitions.replica import Replica
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+    ReplicaState,
+)
+from penstock.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+if TYPE_CHECKING:
+    from penstock.broker.net.peers import Peer
+    from penstock.broker.node import Node
+
+logger = logging.getLogger("penstock.fetcher")
+
+CHANNEL = "replication"
+BACKOFF_MIN_SECONDS = 0.02
+THROTTLE_CHECK_SECONDS = 1.0
+LAST_EPOCH = 0x7FFFFFFF
+LATEST = -1
+EARLIEST = -2
+
+# The leader, or this broker, has not heard the latest metadata yet: it should not take long.
+_SOON_OVER = frozenset(
+    (
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    )
+)
+
+Key = tuple[bytes, int]
+
+
+class Followed:
+    """A partition that is fetched, under one leader epoch."""
+
+    __slots__ = ("epoch", "failures", "key", "named_offset", "replica", "timer")
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        self.key: Key = (replica.topic_id, replica.topic_partition.partition)
+        self.epoch = replica.follower.leader_epoch
+        self.named_offset: int | None = None  # what the session knows; None: nothing
+        self.failures = 0
+        self.timer: asyncio.TimerHandle | None = None  # it waits to be fetched again
+
+
+class Fetchers:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._by_leader: dict[int, Fetcher] = {}
+        self._leaders: dict[Replica, int] = {}
+        self.damaged_answers = 0  # batches that leaders sent and that were not good, or did not follow
+
+    def follow(self, replica: Replica) -> None:
+        """Fetch from the replica's leader, in the epoch it has now; from nobody if there is none."""
+        leader_id = replica.follower.leader_id
+        former = self._leaders.get(replica)
+        if former is not None and former != leader_id:
+            self.forget(replica)
+        if leader_id < 0:
+            return
+        fetcher = self._by_leader.get(leader_id)
+        if fetcher is None:
+            fetcher = self._by_leader[leader_id] = Fetcher(self._node, leader_id)
+        self._leaders[replica] = leader_id
+        fetcher.add(replica)
+
+    def forget(self, replica: Replica) -> None:
+        leader_id = self._leaders.pop(replica, None)
+        if leader_id is None:
+            return
+        fetcher = self._by_leader[leader_id]
+        fetcher.remove(replica)
+        if not fetcher.partitions:
+            del self._by_leader[leader_id]
+            fetcher.close()
+
+    def broker_changed(self, broker_id: int) -> None:
+        fetcher = self._by_leader.get(broker_id)
+        if fetcher is not None:
+            fetcher.leader_changed()
+
+    def close(self) -> None:
+        for fetcher in self._by_leader.values():
+            fetcher.close()
+        self._by_leader.clear()
+        self._leaders.clear()
+
+
+class Fetcher:
+    """What is followed from one leader."""
+
+    def __init__(self, node: Node, leader_id: int) -> None:
+        self._node = node
+        self._loop = node.loop
+        self._leader_id = leader_id
+        self.partitions: dict[Key, Followed] = {}
+        self._changed: dict[Key, Followed] = {}  # to be named in the next request
+        self._forgotten: dict[Key, None] = {}  # to be taken out of the session with it
+        self._out_of_range: dict[Key, Followed] = {}
+        self._session_id = NO_SESSION
+        self._session_epoch = INITIAL_EPOCH
+        self._is_busy = False  # a request is under way, or a flush before the next
+        self._starts_moved: dict[Key, Followed] = {}  # to be named again once it is on the disk where they begin
+        self._is_storing_starts = False
+        self._is_closed = False
+        self._failures = 0
+        self._peer: Peer | None = None
+        self._timer: asyncio.Handle | None = None
+        self._registration = self._leader_registration()
+        self._failures_log = SparingLog(logger, node.loop.time)
+
+    # -- what is followed -------------------------------------------------------------------------------------------
+
+    def add(self, replica: Replica) -> None:
+        followed = Followed(replica)
+        self._cancel(self.partitions.get(followed.key))
+        self.partitions[followed.key] = followed
+        self._fetch(followed)
+        self.go_on_soon()
+
+    def _fetch(self, followed: Followed) -> None:
+        """With the next request; but first see if the log lacks its beginning, if it may: it would pass for in sync."""
+        log = followed.replica.log
+        due = self._out_of_range if log.may_lack_beginning else self._changed
+        due[followed.key] = followed
+        if log.durable_log_start < log.log_start_offset:
+            self._start_moved(followed)
+
+    def remove(self, replica: Replica) -> None:
+        key = (replica.topic_id, replica.topic_partition.partition)
+        followed = self.partitions.pop(key, None)
+        if followed is not None:
+            self._cancel(followed)
+            self._leave_session(followed)
+
+    @staticmethod
+    def _cancel(followed: Followed | None) -> None:
+        if followed is not None and followed.timer is not None:
+            followed.timer.cancel()
+            followed.timer = None
+
+    def _leave_session(self, followed: Followed) -> None:
+        self._changed.pop(followed.key, None)
+        self._out_of_range.pop(followed.key, None)
+        if followed.named_offset is not None:
+            followed.named_offset = None
+            self._forgotten[followed.key] = None
+
+    def _delay(self, followed: Followed, seconds: float) -> None:
+        """Take a partition out for a while."""
+        self._leave_session(followed)
+        self._cancel(followed)
+        followed.timer = self._loop.call_later(seconds, self._return, followed)
+
+    def _return(self, followed: Followed) -> None:
+        followed.timer = None
+        if self.partitions.get(followed.key) is followed and not self._is_held_back(followed):
+            self._fetch(followed)
+            self._go_on()
+
+    def _failed(self, followed: Followed, code: ErrorCode) -> None:
+        longest = self._node.settings.replica_fetch_backoff_ms / 1000
+        seconds = longest
+        if code in _SOON_OVER:
+            seconds = min(longest, BACKOFF_MIN_SECONDS * 2 ** min(followed.failures, 10))
+        followed.failures += 1
+        self._delay(followed, seconds)
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for followed in self.partitions.values():
+            self._cancel(followed)
+        if self._peer is not None:
+            self._peer.close()
+            self._peer = None
+
+    # -- requests ---------------------------------------------------------------------------------------------------
+
+    def leader_changed(self) -> None:
+        """It may be reachable now, or elsewhere. If it has registered again it is another process: one that lost its
+        power has not even closed the connection on which an answer is waited for."""
+        registration = self._leader_registration()
+        if registration != self._registration and self._peer is not None:
+            self._peer.disconnect(f"broker {self._leader_id} has started again")
+        self._registration = registration
+        self.go_on_soon()
+
+    def _leader_registration(self) -> int | None:
+        broker = self._node.image.brokers.get(self._leader_id)
+        return None if broker is None else broker.epoch
+
+    def go_on_soon(self) -> None:
+        """After all that is happening now: many partitions change at a time."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        if self._is_busy or self._is_closed:
+            return
+        peer = self._find_peer()
+        if peer is None:
+            return  # until the metadata says where it is
+        if self._out_of_range:
+            self._ask_for_range(peer)
+            return
+        unflushed = [followed.replica for followed in self._changed.values() if followed.replica.must_flush_first]
+        if unflushed:
+            self._flush(unflushed)
+            return
+        request = self._request()
+        if request is None:
+            return
+        self._is_busy = True
+        timeout = self._node.settings.replica_socket_timeout_ms / 1000
+        peer.send(request, lambda answer: self._answered(request, answer), timeout=timeout)
+
+    def _find_peer(self) -> Peer | None:
+        broker = self._node.image.brokers.get(self._leader_id)
+        endpoint = None if broker is None else broker.endpoints.get(self._node.settings.inter_broker_listener)
+        if endpoint is None:
+            return None
+        peer = self._node.peers.at(endpoint.host, endpoint.port, CHANNEL)
+        if peer is not self._peer:
+            if self._peer is not None:
+                self._peer.close()
+            self._peer = peer
+            self._reset_session()
+        return peer
+
+    def _flush(self, replicas: list[Replica]) -> None:
+        """What is sent as an acknowledgement must be on the disk first."""
+        self._is_busy = True
+        flushes = [self._node.flusher.flush(replica) for replica in replicas]
+        asyncio.gather(*flushes, return_exceptions=True).add_done_callback(self._flushed)
+
+    def _start_moved(self, followed: Followed) -> None:
+        """Where a log begins is an acknowledgement, too, for those who had records deleted. But nothing else waits for
+        it: what is fetched meanwhile names the beginning that is on the disk."""
+        self._starts_moved[followed.key] = followed
+        if not self._is_storing_starts:
+            self._is_storing_starts = True
+            task = self._loop.create_task(self._store_starts())
+            task.add_done_callback(self._starts_stored)
+
+    async def _store_starts(self) -> list[Followed]:
+        moved, self._starts_moved = self._starts_moved, {}
+        await self._node.storage.write_checkpoints()
+        return list(moved.values())
+
+    def _starts_stored(self, task: asyncio.Task[list[Followed]]) -> None:
+        self._is_storing_starts = False
+        if self._is_closed or task.cancelled():
+            return
+        for followed in task.result():
+            if self.partitions.get(followed.key) is followed and followed.named_offset is not None:
+                self._changed[followed.key] = followed
+        for followed in list(self._starts_moved.values()):
+            self._start_moved(followed)
+        self._go_on()
+
+    def _flushed(self, future: asyncio.Future[Any]) -> None:
+        self._is_busy = False
+        if not future.cancelled():
+            self._go_on()
+
+    def _reset_session(self) -> None:
+        """The next request names everything. The session's id goes with it, so that the leader can let it go."""
+        self._session_epoch = INITIAL_EPOCH
+        self._forgotten.clear()
+        for followed in self.partitions.values():
+            followed.named_offset = None
+            if followed.timer is None and followed.key not in self._out_of_range:
+                self._changed[followed.key] = followed
+
+    def _request(self) -> FetchRequest | None:
+        if not self._changed and all(each.named_offset is None for each in self.partitions.values()):
+            return None  # nothing is to be fetched: all that is followed waits to be tried again
+        settings = self._node.settings
+        request = FetchRequest(
+            replica_state=ReplicaState(replica_id=settings.node_id, replica_epoch=self._node.broker_epoch),
+            max_wait_ms=settings.replica_fetch_wait_max_ms,
+            min_bytes=settings.replica_fetch_min_bytes,
+            max_bytes=settings.replica_fetch_response_max_bytes,
+            session_id=self._session_id,
+            session_epoch=self._session_epoch,
+        )
+        topics: dict[bytes, FetchTopic] = {}
+        for (topic_id, index), followed in self._changed.items():
+            topic = topics.get(topic_id)
+            if topic is None:
+                topic = topics[topic_id] = FetchTopic(topic_id=topic_id)
+                request.topics.append(topic)
+            log = followed.replica.log
+            followed.named_offset = log.log_end_offset
+            topic.partitions.append(
+                FetchPartition(
+                    partition=index,
+                    current_leader_epoch=followed.epoch,
+                    fetch_offset=log.log_end_offset,
+                    last_fetched_epoch=log.epochs.latest,
+                    log_start_offset=log.durable_log_start,
+                    partition_max_bytes=settings.replica_fetch_max_bytes,
+                )
+            )
+        forgotten: dict[bytes, ForgottenTopic] = {}
+        for topic_id, index in self._forgotten:
+            if (topic_id, index) not in self._changed:
+                forgotten.setdefault(topic_id, ForgottenTopic(topic_id=topic_id)).partitions.append(index)
+        request.forgotten_topics_data = list(forgotten.values())
+        self._changed.clear()
+        self._forgotten.clear()
+        return request
+
+    # -- answers ----------------------------------------------------------------------------------------------------
+
+    def _answered(self, request: FetchRequest, answer: FetchResponse | Exception) -> None:
+        self._is_busy = False
+        if self._is_closed:
+            return
+        if not isinstance(answer, FetchResponse):
+            self._lost(str(answer))
+            return
+        if answer.error_code:
+            self._lost(ErrorCode(answer.error_code).name)
+            return
+        self._failures = 0
+        if request.session_epoch == INITIAL_EPOCH:
+            self._session_id = answer.session_id
+            self._session_epoch = 1
+        else:
+            self._session_epoch = 1 if self._session_epoch == LAST_EPOCH else self._session_epoch + 1
+        for topic in answer.responses:
+            for data in topic.partitions:
+                followed = self.partitions.get((topic.topic_id, data.partition_index))
+                if followed is not None and self._is_current(followed):
+                    try:
+                        self._take(followed, data)
+                    except Exception:  # a defect of ours; the other partitions must not suffer for it
+                        logger.exception(
+                            "%s: what its leader sent cannot be processed", followed.replica.topic_partition
+                        )
+                        self._failed(followed, ErrorCode.UNKNOWN_SERVER_ERROR)
+        if self._session_id == NO_SESSION:
+            self._reset_session()  # the leader has no room for one
+        self._node.wakeups.run()
+        self._go_on()
+
+    @staticmethod
+    def _is_current(followed: Followed) -> bool:
+        """Whether an answer is about what is to be fetched now."""
+        replica = followed.replica
+        return (
+            followed.named_offset == replica.log.log_end_offset
+            and replica.leader is None
+            and replica.follower.leader_epoch == followed.epoch
+        )
+
+    def _lost(self, reason: str) -> None:
+        """Begin anew, after a while if this happens again and again."""
+        self._reset_session()
+        seconds = min(
+            self._node.settings.replica_fetch_backoff_ms / 1000, BACKOFF_MIN_SECONDS * 2 ** min(self._failures, 10)
+        )
+        self._failures += 1
+        logger.log(
+            logging.WARNING if self._failures == 1 else logging.DEBUG,
+            "broker %d cannot be fetched from: %s",
+            self._leader_id,
+            reason,
+        )
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(seconds, self._go_on)
+
+    def _take(self, followed: Followed, data: PartitionData) -> None:
+        code = ErrorCode(data.error_code)
+        replica = followed.replica
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._leave_session(followed)
+            self._out_of_range[followed.key] = followed
+            return
+        if code != ErrorCode.NONE:
+            self._failures_log.log(
+                logging.INFO,
+                "%s cannot be fetched from broker %d: %s",
+                replica.topic_partition,
+                self._leader_id,
+                code.name,
+            )
+            self._failed(followed, code)
+            return
+        try:
+            if data.diverging_epoch is not None:
+                replica.truncate_to_epoch(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
+                self._changed[followed.key] = followed
+                return
+            log_start = replica.log.log_start_offset
+            if data.records:
+                replica.append_replicated(memoryview(data.records), followed.epoch)  # type: ignore[arg-type]
+                self._changed[followed.key] = followed
+            replica.learned(data.high_watermark, data.log_start_offset)
+            if replica.log.log_start_offset != log_start:
+                self._start_moved(followed)
+        except KafkaError as error:
+            self._failures_log.log(
+                logging.WARNING,
+                "%s: what broker %d sent cannot be appended: %s",
+                replica.topic_partition,
+                self._leader_id,
+                error.message,
+            )
+            if error.code == ErrorCode.CORRUPT_MESSAGE:
+                self._node.assignment.fetchers.damaged_answers += 1
+            self._failed(followed, error.code)
+            return
+        followed.failures = 0
+        if data.records and replica.log.log_end_offset < data.high_watermark and not self._is_in_sync(replica):
+            self._node.assignment.throttles.following.note(replica, len(data.records))
+            self._is_held_back(followed)
+
+    def _is_in_sync(self, replica: Replica) -> bool:
+        return replica.partition is not None and self._node.settings.node_id in replica.partition.isr
+
+    def _is_held_back(self, followed: Followed) -> bool:
+        """Whether the throttle takes it out for a while: a short one, as the throttle may be loosened meanwhile."""
+        throttle = self._node.assignment.throttles.following
+        if self._is_in_sync(followed.replica) or not throttle.holds_back(followed.replica):
+            return False
+        seconds = min(throttle.allowance.seconds_in_debt, THROTTLE_CHECK_SECONDS)
+        self._delay(followed, max(seconds, BACKOFF_MIN_SECONDS))  # a debt of next to nothing is not worth a timer each
+        return True
+
+    # -- out of range -----------------------------------------------------------------------------------------------
+
+    def _ask_for_range(self, peer: Peer) -> None:
+        """The leader does not have the offset that is due: begin where it begins, or end where it ends."""
+        self._is_busy = True
+        asked = dict(self._out_of_range)
+        ends: list[dict[Key, int] | None] = []
+
+        def done(answer: ListOffsetsResponse | Exception) -> None:
+            ends.append(self._offsets(answer, asked))
+            if len(ends) == 2:
+                self._is_busy = False
+                if not self._is_closed:
+                    self._settle_range(asked, ends[0] or {}, ends[1] or {})
+                    self._go_on()
+
+        for timestamp in (LATEST, EARLIEST):
+            request = ListOffsetsRequest(replica_id=self._node.settings.node_id)
+            topics: dict[str, ListOffsetsTopic] = {}
+            for followed in asked.values():
+                name, index = followed.replica.topic_partition
+                topic = topics.setdefault(name, ListOffsetsTopic(name=name))
+                topic.partitions.append(
+                    ListOffsetsPartition(
+                        partition_index=index, current_leader_epoch=followed.epoch, timestamp=timestamp
+                    )
+                )
+            request.topics = list(topics.values())
+            peer.send(request, done, timeout=self._node.settings.replica_socket_timeout_ms / 1000)
+
+    @staticmethod
+    def _offsets(answer: ListOffsetsResponse | Exception, asked: dict[Key, Followed]) -> dict[Key, int] | None:
+        if not isinstance(answer, ListOffsetsResponse):
+            return None
+        keys = {tuple(followed.replica.topic_partition): key for key, followed in asked.items()}
+        return {
+            keys[topic.name, partition.partition_index]: partition.offset
+            for topic in answer.topics
+            for partition in topic.partitions
+            if not partition.error_code and (topic.name, partition.partition_index) in keys
+        }
+
+    def _settle_range(self, asked: dict[Key, Followed], ends: dict[Key, int], starts: dict[Key, int]) -> None:
+        for key, followed in asked.items():
+            if self._out_of_range.get(key) is not followed:
+                continue
+            del self._out_of_range[key]
+            replica = followed.replica
+            if key not in ends or key not in starts or replica.leader is not None:
+                self._failed(followed, ErrorCode.OFFSET_OUT_OF_RANGE)
+                continue
+            try:
+                replica.move_into(starts[key], ends[key])
+            except KafkaError as error:
+                self._failures_log.log(
+                    logging.ERROR,
+                    "%s cannot be moved to its leader's range: %s",
+                    replica.topic_partition,
+                    error.message,
+                )
+                self._failed(followed, error.code)
+                continue
+            followed.failures += 1
+            self._delay(followed, BACKOFF_MIN_SECONDS)

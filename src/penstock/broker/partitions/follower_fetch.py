@@ -1,0 +1,364 @@
+"""One fetch request of a follower, from its arrival to its answer.
+
+The offset that a follower fetches from is its acknowledgement of everything below: it is noted with the leader before
+anything is read, so that the answer carries the high watermark it led to. Followers read up to the log end, consumers
+only up to the high watermark.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.broker.net.request import Request
+from penstock.broker.partitions.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
+from penstock.broker.partitions.follower_sessions import FollowerSession, Position
+from penstock.broker.partitions.leader_hints import not_here
+from penstock.broker.partitions.replica import Replica
+from penstock.io.files import Buffer
+from penstock.log.log import Log
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from penstock.replication.epochs import UNDEFINED_OFFSET
+from penstock.replication.partition import LeaderState
+from penstock.security.authorizer import CLUSTER, Operation
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+logger = logging.getLogger("penstock.fetch")
+
+REPLICA_STATE_SINCE = 15
+NO_BROKER_EPOCH = -1
+TOGETHER_SECONDS = 0.1
+
+
+def follower_of(request: Request, message: FetchRequest) -> tuple[int, int]:
+    """The broker that fetches and the epoch of its registration, if it says; -1 and below are consumers."""
+    if request.version >= REPLICA_STATE_SINCE:
+        state = message.replica_state
+        return (-1, NO_BROKER_EPOCH) if state is None else (state.replica_id, state.replica_epoch)
+    return message.replica_id, NO_BROKER_EPOCH
+
+
+def handle(
+    node: Node, request: Request, message: FetchRequest, broker_id: int, broker_epoch: int
+) -> FetchResponse | None:
+    if not request.may(Operation.CLUSTER_ACTION, CLUSTER):
+        return FetchResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    try:
+        session = node.assignment.followers.open(message, request.version, broker_id, broker_epoch)
+    except KafkaError as error:
+        return FetchResponse(error_code=error.code)
+    return FollowerFetch(node, request, message, session).start()
+
+
+Told = tuple[Position, PartitionData]
+
+
+def refusal(index: int, code: ErrorCode) -> PartitionData:
+    return PartitionData(
+        partition_index=index,
+        error_code=code,
+        high_watermark=-1,
+        last_stable_offset=-1,
+        log_start_offset=-1,
+        records=b"",
+    )
+
+
+class Cold(NamedTuple):
+    """Data that is not in the page cache: to be read by a thread."""
+
+    data: PartitionData
+    position: Position
+    leader: LeaderState
+    log: Log
+    offset: int
+    max_bytes: int
+    end: int
+    at_least_one: bool
+
+    def read(self) -> Buffer | KafkaError:
+        try:
+            return self.log.read(self.offset, self.max_bytes, self.end, at_least_one=self.at_least_one).data
+        except KafkaError as error:
+            return error
+
+
+class FollowerFetch:
+    __slots__ = (
+        "_answer", "_bytes_missing", "_deadline", "_is_done", "_is_full", "_message", "_node", "_reading", "_request",
+        "_session",
+    )  # fmt: skip
+
+    def __init__(self, node: Node, request: Request, message: FetchRequest, session: FollowerSession) -> None:
+        self._node = node
+        self._request = request
+        self._message = message
+        self._session = session
+        self._is_full = message.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)  # everything named is in the answer
+        self._bytes_missing = 0
+        self._is_done = False
+        self._reading: list[Told] | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def start(self) -> FetchResponse | None:
+        self._note_progress(self._session.update(self._message))
+        results, cold = self._read()
+        if cold:
+            self._park()
+            self._read_cold(results, cold)
+            return None
+        if self._is_enough(results) or not self._node.limits.may_park:
+            return self._response(results)
+        self._park()
+        self._wait()
+        return None
+
+    # -- progress ---------------------------------------------------------------------------------------------------
+
+    def _note_progress(self, positions: list[Position]) -> None:
+        """The offsets that the request speaks of are the follower's acknowledgements."""
+        session = self._session
+        broker_id = session.broker_id
+        for position in positions:
+            try:
+                replica, leader = self._find(position)
+                if self._divergence(position, replica.log) is not None:
+                    continue
+                if not replica.log.log_start_offset <= position.offset <= leader.log_end:
+                    continue
+                self._node.assignment.followers.came(broker_id, replica)
+                position.in_sync_changed(leader.isr)
+                replica.fetched_by(broker_id, position.offset, position.log_start, session.broker_epoch)
+            except KafkaError:
+                session.due[position] = None  # reading it says why
+
+    def _find(self, position: Position) -> tuple[Replica, LeaderState]:
+        replicas = self._node.replicas
+        topic = position.topic
+        if isinstance(topic, str):
+            replica = replicas.get(topic, position.index)
+            if replica is None:
+                raise not_here(self._node, topic, position.index)
+        else:
+            replica = replicas.get_by_id(topic, position.index)
+            if replica is None:
+                name = self._node.image.topics.name_of(topic)
+                if name is None:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+                raise not_here(self._node, name, position.index)
+        position.watch(replica)
+        leader = replica.leader_of(position.epoch)
+        if self._session.broker_id not in leader.followers:
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        return replica, leader
+
+    @staticmethod
+    def _divergence(position: Position, log: Log) -> EpochEndOffset | None:
+        """Where the follower's log parts from the leader's, if it does."""
+        if position.last_fetched_epoch < 0:
+            return None
+        epoch, end = log.epochs.end_offset_for(position.last_fetched_epoch, log.log_end_offset)
+        if end == UNDEFINED_OFFSET or position.offset < log.log_start_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if epoch < position.last_fetched_epoch or end < position.offset:
+            return EpochEndOffset(epoch=epoch, end_offset=end)
+        return None
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def _read(self) -> tuple[list[Told], list[Cold]]:
+        """What there is to tell, within the limits; what must be read by a thread has its place in it."""
+        session = self._session
+        left = self._message.max_bytes
+        found_data = False
+        results: list[Told] = []
+        cold: list[Cold] = []
+        for position in list(session.due):
+            if left <= 0 and found_data and not self._is_full:
+                break
+            try:
+                data, waits_for_disk = self._read_position(position, left, at_least_one=not found_data)
+            except KafkaError as error:
+                if error.code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR):
+                    logger.error("fetch of broker %d from %s: %s", session.broker_id, position.topic, error)
+                data, waits_for_disk = refusal(position.index, error.code), None
+                del session.due[position]
+            if waits_for_disk is not None:
+                cold.append(waits_for_disk)
+                left -= waits_for_disk.max_bytes
+            elif data.records:
+                left -= len(data.records)
+            elif not data.error_code and data.diverging_epoch is None and not position.has_news(data):
+                continue
+            found_data |= waits_for_disk is not None or bool(data.records)
+            results.append((position, data))
+        return results, cold
+
+    def _read_position(self, position: Position, left: int, *, at_least_one: bool) -> tuple[PartitionData, Cold | None]:
+        session = self._session
+        replica, leader = self._find(position)
+        log = replica.log
+        data = PartitionData(
+            partition_index=position.index,
+            high_watermark=leader.high_watermark,
+            last_stable_offset=leader.high_watermark,
+            log_start_offset=log.log_start_offset,
+            diverging_epoch=self._divergence(position, log),
+            aborted_transactions=None,
+            records=b"",
+        )
+        if data.diverging_epoch is None and position.offset != leader.log_end:
+            throttle = self._node.assignment.throttles.leading
+            is_free = throttle.is_unlimited or leader.waits_for(session.broker_id, self._node.elapsed_ms())
+            if left <= 0 or (not is_free and throttle.holds_back(replica)):
+                return data, None  # it stays due
+            max_bytes = min(position.max_bytes, left)
+            found = log.read(
+                position.offset,
+                max_bytes,
+                leader.log_end,
+                at_least_one=at_least_one,
+                cached_only=True,
+                doubted=position.is_doubtful,
+            )
+            if found is None:
+                del session.due[position]
+                cold = Cold(data, position, leader, log, position.offset, max_bytes, leader.log_end, at_least_one)
+                return data, cold
+            if not found.data:
+                return data, None  # it does not fit any more, and stays due
+            data.records = found.data
+            if not is_free:
+                throttle.note(replica, len(found.data))
+        del session.due[position]
+        return data, None
+
+    def _read_cold(self, results: list[Told], cold: list[Cold]) -> None:
+        self._reading = results
+        future = self._node.loop.run_in_executor(None, lambda: [each.read() for each in cold])
+        future.add_done_callback(lambda done: self._was_read(cold, done))
+
+    def _was_read(self, cold: list[Cold], future: asyncio.Future[list[Buffer | KafkaError]]) -> None:
+        results, self._reading = self._reading, None
+        if self._is_done or future.cancelled() or results is None:
+            return
+        if future.exception() is not None:
+            logger.error("a follower's fetch from disk failed", exc_info=future.exception())
+            self._request.connection.abort()
+            return
+        for each, outcome in zip(cold, future.result(), strict=True):
+            replica = each.position.replica
+            if replica is None or replica.leader is not each.leader:
+                outcome = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            if isinstance(outcome, KafkaError):
+                refused = refusal(each.position.index, outcome.code)
+                results = [(position, refused if data is each.data else data) for position, data in results]
+            else:
+                each.data.records = outcome
+        self._finish(results)
+
+    def _is_enough(self, results: list[Told]) -> bool:
+        message = self._message
+        if message.max_wait_ms <= 0 or not self._session.positions:
+            return True
+        found = 0
+        for _, data in results:
+            if data.error_code or data.diverging_epoch is not None:
+                return True
+            found += len(data.records or b"")
+        self._bytes_missing = message.min_bytes - found
+        if self._bytes_missing <= 0 or (results and self._session.tells_commits_at_once and not self._is_full):
+            return True
+        for position, _ in results:
+            self._session.due[position] = None  # not told yet
+        return False
+
+    # -- waiting ----------------------------------------------------------------------------------------------------
+
+    def _park(self) -> None:
+        self._answer = self._request.park(mute=True, on_lost=self._forget)
+
+    def _wait(self) -> None:
+        """Until there is something to tell. A broker that many others follow is woken up for all that have waited long
+        enough together, and not for each: most of what an idle one does is to wake up."""
+        self._session.waiting = self
+        node = self._node
+        seconds = min(self._message.max_wait_ms / 1000, node.assignment.followers.wait_max(self._session.broker_id))
+        deadline = node.loop.time() + seconds
+        if seconds >= 2 * TOGETHER_SECONDS:
+            deadline -= deadline % TOGETHER_SECONDS
+        self._deadline = node.loop.call_at(deadline, self._expire)
+
+    def cut_short(self) -> None:
+        """There will be something to ask for that the follower does not know of yet."""
+        if self._deadline is not None and not self._is_done:
+            self._deadline.cancel()
+            self._deadline = self._node.loop.call_later(0, self._expire)
+
+    def data_arrived(self, size: int) -> bool:
+        self._bytes_missing -= size
+        return self._bytes_missing <= 0
+
+    def wake(self) -> None:
+        self._look_again(is_over=False)
+
+    def _expire(self) -> None:
+        self._look_again(is_over=True)
+        self._node.wakeups.run()
+
+    def _look_again(self, *, is_over: bool) -> None:
+        if self._is_done or self._reading is not None:
+            return
+        results, cold = self._read()
+        if cold:
+            self._read_cold(results, cold)
+        elif self._is_enough(results) or is_over:
+            self._finish(results)
+
+    def _finish(self, results: list[Told]) -> None:
+        self._forget()
+        self._answer(self._response(results))
+
+    def _forget(self) -> None:
+        self._is_done = True
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if self._session.waiting is self:
+            self._session.waiting = None
+        if not self._session.id:
+            self._session.close()
+
+    # -- the answer -------------------------------------------------------------------------------------------------
+
+    def _response(self, results: list[Told]) -> FetchResponse:
+        session = self._session
+        response = FetchResponse(session_id=session.id)
+        by_topic: dict[str | bytes, FetchableTopicResponse] = {}
+        counts = self._node.metrics.replication
+        for position, data in results:
+            position.told(data)
+            if data.records:
+                session.unconfirmed[position] = None
+                counts.bytes_out += len(data.records)
+            topic = by_topic.get(position.topic)
+            if topic is None:
+                if isinstance(position.topic, str):
+                    topic = FetchableTopicResponse(topic=position.topic)
+                else:
+                    topic = FetchableTopicResponse(topic_id=position.topic)
+                by_topic[position.topic] = topic
+                response.responses.append(topic)
+            topic.partitions.append(data)
+        if not session.id:
+            session.close()
+        return response

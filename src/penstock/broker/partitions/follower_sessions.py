@@ -1,0 +1,266 @@
+"""What followers fetch from this broker: their sessions, and how far they are in each partition.
+
+A follower's session is not like a consumer's. It lives as long as the follower and may name thousands of partitions, of
+which a few have news at a time; so a session watches its replicas, and a request costs what has changed, not what is
+followed. A partition is *due* when there may be something to tell about it: it was named in the request, has grown, has
+another high watermark, start or leader. A follower that is not in sync, or not any more, is different: every fetch of
+it counts, named or not, since with one of them it may join. (Where too few are in sync for anything to be written,
+nothing would ever make it name the partition.)
+
+Right after an election the new leader cannot commit anything until its followers turn to it. Their fetches may be
+waiting here already, for other partitions; they are answered at once, and for a short while waits are kept short, so
+that the follower can name its new partitions as soon as it has heard of the election itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from penstock.broker.partitions.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, PartitionKey, TopicKey
+from penstock.broker.partitions.replica import Replica, Wakeups
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ownership import owned_by_loop
+from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
+
+if TYPE_CHECKING:
+    from penstock.broker.partitions.follower_fetch import FollowerFetch
+
+TOPIC_IDS_SINCE = 13
+SESSIONS_MAX = 16  # of one broker, which needs one for each of its fetchers; the least recently used goes
+LAST_EPOCH = 0x7FFFFFFF
+SHORT_WAIT_SECONDS = 0.02
+EXPECTATION_SECONDS = 2.0
+
+
+class Position:
+    """Where a follower is in one partition, as it said last; watches the replica it fetches from."""
+
+    __slots__ = (
+        "epoch", "index", "last_fetched_epoch", "log_start", "max_bytes", "offset", "replica", "sent_from", "session",
+        "told_high_watermark", "told_log_start", "topic",
+    )  # fmt: skip
+
+    def __init__(self, session: FollowerSession, topic: TopicKey, index: int) -> None:
+        self.session = session
+        self.topic = topic
+        self.index = index
+        self.replica: Replica | None = None
+        self.told_high_watermark = -1
+        self.told_log_start = -1
+        self.sent_from = -1  # where the data began that it was sent last
+
+    def asked(self, partition: FetchPartition) -> None:
+        self.epoch = partition.current_leader_epoch
+        self.offset = partition.fetch_offset
+        self.last_fetched_epoch = partition.last_fetched_epoch
+        self.log_start = partition.log_start_offset
+        self.max_bytes = partition.partition_max_bytes
+
+    def watch(self, replica: Replica) -> None:
+        if self.replica is not replica:
+            self.forget()
+            self.replica = replica
+            replica.watchers[self] = None
+
+    def forget(self) -> None:
+        if self.replica is not None:
+            self.replica.watchers.pop(self, None)
+            self.replica = None
+
+    def has_news(self, data: PartitionData) -> bool:
+        return data.high_watermark != self.told_high_watermark or data.log_start_offset != self.told_log_start
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether it asks again for what it was sent: perhaps it did not like that."""
+        return self.offset == self.sent_from
+
+    def told(self, data: PartitionData) -> None:
+        if data.records:
+            self.sent_from = self.offset
+        self.told_high_watermark = data.high_watermark
+        self.told_log_start = data.log_start_offset
+
+    def appended(self, size: int) -> None:
+        session = self.session
+        session.due[self] = None
+        waiting = session.waiting
+        if waiting is not None and waiting.data_arrived(size):
+            session.wakeups.add(waiting)
+
+    def committed(self) -> None:
+        session = self.session
+        session.due[self] = None
+        if session.tells_commits_at_once and session.waiting is not None:
+            session.wakeups.add(session.waiting)
+
+    def changed(self) -> None:
+        session = self.session
+        session.due[self] = None
+        if session.waiting is not None:
+            session.wakeups.add(session.waiting)
+
+    def in_sync_changed(self, isr: frozenset[int]) -> None:
+        session = self.session
+        if session.broker_id in isr:
+            session.joining.pop(self, None)
+        else:
+            session.joining[self] = None
+
+
+@owned_by_loop()
+class FollowerSession:
+    __slots__ = (
+        "broker_epoch", "broker_id", "by_id", "due", "epoch", "id", "joining", "positions", "tells_commits_at_once",
+        "unconfirmed", "waiting", "wakeups",
+    )  # fmt: skip
+
+    def __init__(
+        self, broker_id: int, broker_epoch: int, by_id: bool, wakeups: Wakeups, tells_commits_at_once: bool
+    ) -> None:
+        """`tells_commits_at_once`: consumers read from followers, and wait for what the high watermark lets them see;
+        otherwise followers learn of that with the next data, or when their wait is over."""
+        self.id = NO_SESSION
+        self.tells_commits_at_once = tells_commits_at_once
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+        self.by_id = by_id
+        self.epoch = 1
+        self.wakeups = wakeups
+        self.positions: dict[PartitionKey, Position] = {}
+        self.due: dict[Position, None] = {}
+        self.joining: dict[Position, None] = {}
+        # Those that were sent data: unless the follower says otherwise, it needs that again.
+        self.unconfirmed: dict[Position, None] = {}
+        self.waiting: FollowerFetch | None = None
+
+    def update(self, request: FetchRequest) -> list[Position]:
+        """Take a request in; the positions that it speaks of, by name or because every fetch of theirs counts."""
+        for forgotten in request.forgotten_topics_data:
+            topic: TopicKey = forgotten.topic_id if self.by_id else forgotten.topic
+            for index in forgotten.partitions:
+                position = self.positions.pop((topic, index), None)
+                if position is not None:
+                    self._forget(position)
+        named: dict[Position, None] = {}
+        for fetched in request.topics:
+            topic = fetched.topic_id if self.by_id else fetched.topic
+            for partition in fetched.partitions:
+                key = (topic, partition.partition)
+                position = self.positions.get(key)
+                if position is None:
+                    position = self.positions[key] = Position(self, topic, partition.partition)
+                position.asked(partition)
+                named[position] = None
+        self.due.update(self.unconfirmed)
+        self.unconfirmed.clear()
+        self.due.update(named)
+        named.update(self.joining)
+        return list(named)
+
+    def _forget(self, position: Position) -> None:
+        position.forget()
+        for group in (self.due, self.joining, self.unconfirmed):
+            group.pop(position, None)
+
+    def close(self) -> None:
+        for position in self.positions.values():
+            position.forget()
+        self.positions.clear()
+        self.due.clear()
+        self.joining.clear()
+
+
+class FollowerSessions:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        wakeups: Wakeups,
+        new_id: Callable[[], int],
+        *,
+        tells_commits_at_once: bool,
+    ) -> None:
+        self._loop = loop
+        self._wakeups = wakeups
+        self._new_id = new_id
+        self._tells_commits_at_once = tells_commits_at_once
+        self._sessions: dict[int, FollowerSession] = {}
+        self._by_broker: dict[int, OrderedDict[int, FollowerSession]] = {}
+        # Followers that are to turn to this broker for a partition it has begun to lead, until when.
+        self._expected: dict[int, dict[Replica, float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, request: FetchRequest, version: int, broker_id: int, broker_epoch: int) -> FollowerSession:
+        """The session of a request; KafkaError for one that is unknown or out of step."""
+        by_id = version >= TOPIC_IDS_SINCE
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self._close(self._sessions.get(request.session_id))
+            session = FollowerSession(broker_id, broker_epoch, by_id, self._wakeups, self._tells_commits_at_once)
+            if request.session_epoch == INITIAL_EPOCH:
+                self._keep(session)
+            return session
+        found = self._sessions.get(request.session_id)
+        if found is None or found.broker_id != broker_id:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if found.epoch != request.session_epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if found.by_id != by_id:
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        found.epoch = 1 if found.epoch == LAST_EPOCH else found.epoch + 1
+        found.broker_epoch = broker_epoch
+        self._by_broker[broker_id].move_to_end(found.id)
+        return found
+
+    def _keep(self, session: FollowerSession) -> None:
+        session.id = self._new_id()
+        while session.id == NO_SESSION or session.id in self._sessions:
+            session.id = self._new_id()
+        self._sessions[session.id] = session
+        of_broker = self._by_broker.setdefault(session.broker_id, OrderedDict())
+        for former in list(of_broker.values()):
+            if former.broker_epoch != session.broker_epoch:
+                self._close(former)  # of a process that is gone
+        of_broker[session.id] = session
+        if len(of_broker) > SESSIONS_MAX:
+            self._close(next(iter(of_broker.values())))
+
+    def _close(self, session: FollowerSession | None) -> None:
+        if session is not None:
+            session.close()
+            del self._sessions[session.id]
+            del self._by_broker[session.broker_id][session.id]
+
+    # -- after an election ------------------------------------------------------------------------------------------
+
+    def expect(self, replica: Replica) -> None:
+        """This broker begins to lead: its followers should turn to it without delay."""
+        leader = replica.leader
+        assert leader is not None
+        until = self._loop.time() + EXPECTATION_SECONDS
+        for broker_id in leader.followers:
+            self._expected.setdefault(broker_id, {})[replica] = until
+            for session in self._by_broker.get(broker_id, {}).values():
+                if session.waiting is not None:
+                    session.waiting.cut_short()
+
+    def came(self, broker_id: int, replica: Replica) -> None:
+        expected = self._expected.get(broker_id)
+        if expected:
+            expected.pop(replica, None)
+
+    def wait_max(self, broker_id: int) -> float:
+        """How long a fetch of this follower may wait, in seconds."""
+        expected = self._expected.get(broker_id)
+        if not expected:
+            return math.inf
+        now = self._loop.time()
+        for replica, until in list(expected.items()):
+            if until < now or replica.leader is None:
+                del expected[replica]
+        return SHORT_WAIT_SECONDS if expected else math.inf

@@ -1,0 +1,233 @@
+"""A leader that leaves has its successor take what producers still send to it.
+
+A producer learns from an error that a partition has another leader, and then waits before it tries again: librdkafka
+0.1 s, whatever the error says. So a broker that shuts down avoids the error:
+
+    held        from when it wants to go, requests for partitions that others can lead wait here
+    drained     the in-sync replicas catch up with what was appended before
+    moved       only then the controller is asked: the successors miss nothing, and nothing is cut off from this log
+    passed on   what waited goes to the successor, one request at a time for each partition, and the answers come back
+    told        answers name the successor, as errors do (KIP-951); clients that look, as librdkafka does, go there
+                without having seen an error
+    gone        when nobody sends anything any more, or after a while: the rest is refused
+
+A client that has several requests under way is not told: a librdkafka that hears of another leader then may wait for a
+whole second before it connects to it. Most are calm again soon after their requests are no longer held.
+
+Only requests for a single partition are held: those of librdkafka always are. What names several is served as before,
+and refused, with hints, once one of them has moved.
+
+Order is kept: a request that cannot be held is refused where others of its partition are, as it would be appended
+before them; and when one is refused, so are those that its connection sent after it. Producers without sequence numbers
+have nothing else that would show it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from penstock.broker.net.connection import Connection
+from penstock.broker.net.peers import Peer, PeerFailed
+from penstock.broker.net.request import Request
+from penstock.broker.partitions.leader_hints import current_leader
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ids import TopicPartition
+from penstock.protocol.messages.produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+logger = logging.getLogger("penstock.node")
+
+CHANNEL: Final = "handover"
+DRAIN_S: Final = 0.2
+HOLD_S: Final = 1.0
+QUIET_S: Final = 0.03
+FINISH_S: Final = 2.0
+CHECK_S: Final = 0.001
+HELD_BYTES_MAX: Final = 64 * 1024 * 1024
+CALM: Final = 4  # requests in succession that had no other of the same connection beside them
+LEADER_HINTS_SINCE: Final = 10
+
+# The successor has not heard of it yet.
+_TOO_EARLY: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+class Held(NamedTuple):
+    request: Request
+    message: ProduceRequest
+    answer: Callable[[Any], None]
+    size: int
+    deadline: float
+
+
+class Handover:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._loop = node.loop
+        self.is_on = False
+        self._held: dict[TopicPartition, deque[Held]] = {}
+        self._held_bytes = 0
+        self.passed_on = 0  # requests that a successor has answered
+        self._under_way: set[TopicPartition] = set()
+        self._last_taken = 0.0
+        self._on_connection: Counter[Connection] = Counter()  # how many are held
+        self._calm: Counter[Connection] = Counter()
+
+    async def prepare(self) -> None:
+        """Hold what comes from now on; returns when the in-sync replicas have what came before, or after a while."""
+        self.is_on = True
+        deadline = self._loop.time() + DRAIN_S
+        led = [leader for replica in self._node.replicas if (leader := replica.leader) and len(leader.isr) > 1]
+        while led and self._loop.time() < deadline:
+            await asyncio.sleep(CHECK_S)
+            led = [leader for leader in led if leader.high_watermark < leader.log_end]
+
+    async def finish(self) -> None:
+        """Returns when nobody sends anything any more, or nearly so, and everything is answered."""
+        deadline = self._loop.time() + FINISH_S
+        while self._held or (self.is_on and self._loop.time() < self._last_taken + QUIET_S):
+            if self._loop.time() > deadline:
+                self.is_on = False  # what comes now is refused
+            await asyncio.sleep(CHECK_S)
+
+    def take(self, request: Request, message: ProduceRequest, partition: TopicPartition) -> bool:
+        """Whether the request, which is for this partition alone, is the successor's to answer. The message's records
+        are copied then: they lie in the receive buffer."""
+        node = self._node
+        replica = node.replicas.get(*partition)
+        (topic,) = message.topic_data
+        (data,) = topic.partition_data
+        if replica is None or not data.records or not node.limits.may_park:
+            return False
+        if replica.leader is not None and len(replica.leader.isr) == 1:
+            return False  # nobody else can lead it
+        assert isinstance(data.records, memoryview)
+        records = bytes(data.records)
+        if self._held_bytes + len(records) > HELD_BYTES_MAX:
+            return False
+        data.records = records
+        topic.name, topic.topic_id = partition.topic, replica.topic_id  # whichever version the successor speaks
+        self._held_bytes += len(records)
+        self._last_taken = self._loop.time()
+        self._on_connection[request.connection] += 1
+        held = Held(request, message, request.park(), len(records), self._loop.time() + HOLD_S)
+        self._held.setdefault(partition, deque()).append(held)
+        self._loop.call_later(HOLD_S, self._go_on, partition)
+        self._go_on(partition)
+        return True
+
+    def holds(self, topic: str, partition: int) -> bool:
+        """Whether something of this partition waits, which what comes later must not pass."""
+        return bool(self._held) and TopicPartition(topic, partition) in self._held
+
+    def committed(self) -> None:
+        """The metadata changed."""
+        for partition in list(self._held):
+            self._go_on(partition)
+
+    # -- passing on -------------------------------------------------------------------------------------------------
+
+    def _go_on(self, partition: TopicPartition) -> None:
+        """Pass on the first that waits, if the successor is known; one at a time, as order matters."""
+        waiting = self._held.get(partition)
+        if not waiting or partition in self._under_way:
+            return
+        held = waiting[0]
+        left = held.deadline - self._loop.time()
+        peer = self._successor(partition)
+        if left <= 0:
+            self.is_on = False  # this takes too long: what comes now is served as before
+            self._refuse(partition, held, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._go_on(partition)
+        elif peer is not None:
+            self._under_way.add(partition)
+            peer.send(held.message, lambda outcome: self._answered(partition, held, outcome), timeout=left)
+
+    def _again(self, partition: TopicPartition) -> None:
+        self._under_way.discard(partition)
+        self._go_on(partition)
+
+    def _successor(self, partition: TopicPartition) -> Peer | None:
+        node = self._node
+        known = node.image.topics.partition(*partition)
+        if known is None or known.leader == node.settings.node_id:
+            return None
+        broker = node.image.brokers.get(known.leader)
+        endpoint = None if broker is None else broker.endpoints.get(node.settings.inter_broker_listener)
+        return None if endpoint is None else node.peers.at(endpoint.host, endpoint.port, CHANNEL)
+
+    def _answered(self, partition: TopicPartition, held: Held, outcome: ProduceResponse | PeerFailed) -> None:
+        waiting = self._held.get(partition)
+        if waiting and waiting[0] is held:
+            if isinstance(outcome, PeerFailed):
+                # Whether it was appended nobody knows.
+                code = ErrorCode.NOT_LEADER_OR_FOLLOWER if outcome.refused else ErrorCode.REQUEST_TIMED_OUT
+                self._refuse(partition, held, code)
+            else:
+                answer = outcome.responses[0].partition_responses[0]
+                if answer.error_code in _TOO_EARLY and self._loop.time() < held.deadline:
+                    self._loop.call_later(CHECK_S, self._again, partition)
+                    return
+                self.passed_on += 1
+                self._answer(partition, held, answer)
+        self._again(partition)
+
+    def _refuse(self, partition: TopicPartition, held: Held, code: ErrorCode) -> None:
+        """The first that waits, and with it those that its connection sent later."""
+        connection = held.request.connection
+        self._refuse_one(partition, held, code)
+        for later in [each for each in self._held.get(partition, ()) if each.request.connection is connection]:
+            self._refuse_one(partition, later, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _refuse_one(self, partition: TopicPartition, held: Held, code: ErrorCode) -> None:
+        error = KafkaError(code)
+        answer = PartitionProduceResponse(
+            index=partition.partition, base_offset=-1, error_code=code, error_message=error.message
+        )
+        self._answer(partition, held, answer)
+
+    def _answer(self, partition: TopicPartition, held: Held, answer: PartitionProduceResponse) -> None:
+        waiting = self._held[partition]
+        waiting.remove(held)
+        if not waiting:
+            del self._held[partition]
+        self._held_bytes -= held.size
+        (asked,) = held.message.topic_data
+        topic = TopicProduceResponse(name=asked.name, topic_id=asked.topic_id, partition_responses=[answer])
+        response = ProduceResponse(responses=[topic])
+        answer.current_leader = None
+        if self._is_calm(held.request.connection) and held.request.version >= LEADER_HINTS_SINCE:
+            self._tell_successor(partition, held, answer, response)
+        held.answer(response)
+
+    def _is_calm(self, connection: Connection) -> bool:
+        """Whether the client has nothing else under way, as it seems; one of its requests is answered now."""
+        self._on_connection[connection] -= 1
+        if self._on_connection[connection]:
+            self._calm[connection] = 0
+            return False
+        del self._on_connection[connection]
+        self._calm[connection] += 1
+        return self._calm[connection] > CALM
+
+    def _tell_successor(
+        self, partition: TopicPartition, held: Held, answer: PartitionProduceResponse, response: ProduceResponse
+    ) -> None:
+        hint = current_leader(self._node, held.request.connection, *partition)
+        if hint is not None:
+            answer.current_leader = LeaderIdAndEpoch(leader_id=hint.leader_id, leader_epoch=hint.leader_epoch)
+            response.node_endpoints = [
+                NodeEndpoint(node_id=hint.leader_id, host=hint.host, port=hint.port, rack=hint.rack)
+            ]

@@ -1,0 +1,143 @@
+"""Asking the controller for other in-sync replicas: AlterPartition, one request at a time for all partitions.
+
+What partitions propose while a request is under way goes with the next one. A proposal that got no answer, or one that
+says nothing about it, is repeated for as long as its partition still stands by it: metadata that arrives meanwhile may
+have overtaken it.
+
+A leader that hears neither from followers nor from any controller may have been succeeded long ago, and is the last to
+know. Clients that can reach it would stay: librdkafka asks the broker it is busiest with where the leaders are. So it
+hangs up on them, each time that it could not ask for followers to be left out: they look around, and come back if
+nobody tells them better.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from penstock.broker.partitions.replica import Replica
+from penstock.model.errors import ErrorCode
+from penstock.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionRequestPartitionData,
+    AlterPartitionRequestTopicData,
+    AlterPartitionResponse,
+    AlterPartitionResponsePartitionData,
+    BrokerState,
+)
+from penstock.replication.partition import Proposal
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+logger = logging.getLogger("penstock.replica")
+
+RETRY_SECONDS = 0.05
+TIMEOUT_SECONDS = 10.0
+RECOVERED = 0  # an unclean leader has recovered by the time it leads: what it has is what there is
+
+
+class InSyncProposals:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._due: dict[Replica, Proposal] = {}
+        self._is_busy = False  # a request is under way, or about to be
+        self._check: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin to look for replicas that lag behind."""
+        if self._check is None:
+            self._check_later()
+
+    def close(self) -> None:
+        self._due.clear()
+        if self._check is not None:
+            self._check.cancel()
+
+    def _check_later(self) -> None:
+        seconds = self._node.settings.replica_lag_time_max_ms / 2000
+        self._check = self._node.loop.call_later(seconds, self._check_all)
+
+    def _check_all(self) -> None:
+        self._check_later()
+        for replica in self._node.replicas:
+            replica.check_in_sync()
+        self._node.wakeups.run()
+
+    def propose(self, replica: Replica, proposal: Proposal) -> None:
+        self._due[replica] = proposal
+        if not self._is_busy:
+            self._is_busy = True
+            self._node.loop.call_soon(self._send)
+
+    def _send(self) -> None:
+        proposals = {
+            (replica.topic_id, replica.topic_partition.partition): (replica, proposal)
+            for replica, proposal in self._due.items()
+            if replica.leader is not None and replica.leader.pending is proposal
+        }
+        self._due.clear()
+        if not proposals:
+            self._is_busy = False
+            return
+        topics: dict[bytes, AlterPartitionRequestTopicData] = {}
+        for (topic_id, index), (_, proposal) in proposals.items():
+            topic = topics.setdefault(topic_id, AlterPartitionRequestTopicData(topic_id=topic_id))
+            topic.partitions.append(
+                AlterPartitionRequestPartitionData(
+                    partition_index=index,
+                    leader_epoch=proposal.leader_epoch,
+                    partition_epoch=proposal.partition_epoch,
+                    leader_recovery_state=RECOVERED,
+                    new_isr_with_epochs=[
+                        BrokerState(broker_id=broker_id, broker_epoch=epoch) for broker_id, epoch in proposal.isr
+                    ],
+                )
+            )
+        request = AlterPartitionRequest(
+            broker_id=self._node.settings.node_id, broker_epoch=self._node.broker_epoch, topics=list(topics.values())
+        )
+        self._node.controller.send(request, lambda answer: self._answered(proposals, answer), timeout=TIMEOUT_SECONDS)
+
+    def _answered(self, proposals: dict[tuple[bytes, int], tuple[Replica, Proposal]], answer: object) -> None:
+        unanswered = dict(proposals)
+        try:
+            if not isinstance(answer, AlterPartitionResponse):
+                logger.warning("the controller did not answer about in-sync replicas: %s", answer)
+                # Who hears neither of the controller nor of a follower may have been replaced. That one of several
+                # followers is gone is no such sign: the others would not follow an old leader.
+                if any(proposal.removed and len(proposal.isr) == 1 for _, proposal in proposals.values()):
+                    self._node.listeners.hang_up()
+            elif answer.error_code:
+                logger.warning("the controller refused new in-sync replicas: %s", ErrorCode(answer.error_code).name)
+            else:
+                for topic in answer.topics:
+                    for partition in topic.partitions:
+                        found = unanswered.pop((topic.topic_id, partition.partition_index), None)
+                        if found is not None:
+                            self._settle(*found, partition)
+        finally:  # whatever becomes of one partition, the next request must follow
+            for replica, proposal in unanswered.values():
+                self._due.setdefault(replica, proposal)
+            if self._due:
+                self._node.loop.call_later(RETRY_SECONDS, self._send)
+            else:
+                self._is_busy = False
+        self._node.wakeups.run()
+
+    def _settle(self, replica: Replica, proposal: Proposal, answer: AlterPartitionResponsePartitionData) -> None:
+        leader = replica.leader
+        if leader is None or leader.pending is not proposal:
+            return  # the metadata was faster
+        code = ErrorCode(answer.error_code)
+        if code == ErrorCode.NONE:
+            if answer.leader_epoch != leader.leader_epoch:
+                return  # another leader, as the metadata is about to say
+            moved = leader.accepted(proposal, answer.isr, answer.partition_epoch, self._node.elapsed_ms())
+            logger.info("%s: in sync are %s now", replica.topic_partition, sorted(leader.isr))
+            replica.in_sync_changed(moved)
+            return
+        logger.info("%s: %s cannot be in sync: %s", replica.topic_partition, proposal.isr, code.name)
+        if leader.refused(proposal, code):
+            self._due.setdefault(replica, proposal)

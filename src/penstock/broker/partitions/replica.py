@@ -1,0 +1,591 @@
+"""One partition on this broker: its log, and what it knows as leader or as follower.
+
+The end of the produce path and the start of the fetch path. When the high watermark moves, waiting producers are
+answered and waiting fetches are woken; the wake-ups run after the whole read that caused them
+(`Wakeups.run`), so that a burst of produce requests becomes one fetch reply, not many.
+
+A replica is always one of both: leader, or follower, if only of nobody. Consumers wait for the high watermark to move
+(`waiting_fetches`); followers watch the log itself (`watchers`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from penstock.io.clock import Clock
+from penstock.io.files import Buffer
+from penstock.log.log import Appended, Log, Slice
+from penstock.metadata.partition import NO_LEADER, Partition
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ids import TopicPartition, Uuid
+from penstock.model.ownership import owned_by_loop
+from penstock.records.batch import LENGTH_OVERHEAD, BatchHeader, read_header
+from penstock.replication.follower import FollowerState
+from penstock.replication.partition import LeaderState, Proposal, Registered
+from penstock.replication.verification import Verification
+from penstock.security.authorizer import topic_resource
+
+if TYPE_CHECKING:
+    from penstock.broker.storage.flusher import Flusher
+
+logger = logging.getLogger("penstock.replica")
+
+NO_EPOCH = -1
+MUCH = 1 << 30  # bytes; how many it is nobody needs to know: whoever waits looks again
+
+
+class WaitingFetch(Protocol):
+    def data_arrived(self, size: int) -> bool:
+        """`size` bytes more can be read; true if that may be enough."""
+        ...
+
+    def wake(self) -> None: ...
+
+
+class Watcher(Protocol):
+    """A follower's fetch session, which stays with a replica for as long as it is fetched from."""
+
+    def appended(self, size: int) -> None:
+        """There are `size` bytes more to fetch."""
+        ...
+
+    def committed(self) -> None:
+        """The high watermark moved."""
+        ...
+
+    def changed(self) -> None:
+        """There may be something else to tell: another leader, another start of the log."""
+        ...
+
+    def in_sync_changed(self, isr: frozenset[int]) -> None: ...
+
+
+@owned_by_loop()
+class Wakeups:
+    """Waiting fetches whose time may have come."""
+
+    __slots__ = ("_due",)
+
+    def __init__(self) -> None:
+        self._due: dict[WaitingFetch, None] = {}
+
+    def add(self, waiting: WaitingFetch) -> None:
+        self._due[waiting] = None
+
+    def run(self) -> None:
+        while self._due:
+            due, self._due = self._due, {}
+            for waiting in due:
+                waiting.wake()
+
+
+class ReplicationCounts:
+    """What all replicas of a broker count together."""
+
+    __slots__ = ("bytes_in", "bytes_out", "isr_expands", "isr_shrinks")
+
+    def __init__(self) -> None:
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.isr_expands = 0
+        self.isr_shrinks = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What all replicas of a broker have in common."""
+
+    broker_id: int
+    clock: Clock
+    elapsed_ms: Callable[[], int]
+    """Of the time that passes, whatever becomes of the clock: what followers are judged by."""
+    wakeups: Wakeups
+    flusher: Flusher
+    lag_max_ms: int
+    registered: Registered
+    propose: Callable[[Replica, Proposal], None]
+    """Ask the controller for other in-sync replicas."""
+    repair: Callable[[Replica], None]
+    """Batches are damaged; said on any thread."""
+    counts: ReplicationCounts = field(default_factory=ReplicationCounts)
+
+
+@owned_by_loop()
+class Replica:
+    __slots__ = (
+        "_elapsed_ms", "_flush_after", "_flusher", "_isr", "_led_from", "_led_messages", "_surroundings", "_wakeups",
+        "appends_plainly", "bytes_in", "bytes_out", "follower", "is_offline", "last_flush", "leader", "log",
+        "messages_out", "partition", "resource", "topic_id", "topic_partition", "waiting_deletes", "waiting_fetches",
+        "watchers",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        log: Log,
+        topic_partition: TopicPartition,
+        topic_id: Uuid,
+        surroundings: Surroundings,
+        high_watermark: int = 0,
+    ) -> None:
+        """`high_watermark` is what was known at the last stop."""
+        self.log = log
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.resource = topic_resource(topic_partition.topic)
+        self.partition: Partition | None = None  # as the metadata has it
+        self.leader: LeaderState | None = None
+        known = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+        self.follower = FollowerState(leader_id=NO_LEADER, leader_epoch=NO_EPOCH, high_watermark=known)
+        self.appends_plainly = False  # produced batches go into the log as they are, and are committed at once
+        self.is_offline = False
+        self.last_flush = 0.0  # by the loop's clock, where flush.ms asks for flushes by time
+        self.waiting_fetches: dict[WaitingFetch, None] = {}
+        self.waiting_deletes: list[tuple[int, Callable[[], None]]] = []
+        self.watchers: dict[Watcher, None] = {}
+        # Since the start of this process: what was appended to this replica as leader, and what consumers were sent.
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.messages_out = 0
+        self._led_messages = 0
+        self._led_from = 0
+        self._isr: frozenset[int] = frozenset()
+        self._surroundings = surroundings
+        self._elapsed_ms = surroundings.elapsed_ms
+        self._wakeups = surroundings.wakeups
+        self._flusher = surroundings.flusher
+        self._flush_after = log.settings.flush_messages - 1
+        log.on_corruption = lambda: surroundings.repair(self)
+        if any(segment.is_suspect for segment in log.segments):
+            surroundings.repair(self)
+
+    # -- leading and following --------------------------------------------------------------------------------------
+
+    def lead(self, partition: Partition) -> None:
+        """The metadata says that this replica leads, or that it still does and something else has changed."""
+        self.partition = partition
+        leader = self.leader
+        now_ms = self._elapsed_ms()
+        if leader is not None and leader.leader_epoch == partition.leader_epoch:
+            moved = leader.update(
+                partition_epoch=partition.partition_epoch,
+                replicas=partition.replicas,
+                isr=partition.isr,
+                now_ms=now_ms,
+            )
+            self.in_sync_changed(moved)
+        else:
+            self._begin_to_lead(partition, now_ms)
+
+    def _begin_to_lead(self, partition: Partition, now_ms: int) -> None:
+        log = self.log
+        former = self.leader
+        if former is None:
+            self._led_from = log.log_end_offset
+        log.assign_epoch(partition.leader_epoch, log.log_end_offset)
+        counts_flushed = log.settings.flush_messages == 1
+        self.leader = leader = LeaderState(
+            broker_id=self._surroundings.broker_id,
+            leader_epoch=partition.leader_epoch,
+            partition_epoch=partition.partition_epoch,
+            replicas=partition.replicas,
+            isr=partition.isr,
+            log_end=log.log_end_offset,
+            flushed=log.recovery_point,
+            counts_flushed=counts_flushed,
+            high_watermark=self.high_watermark,
+            min_insync_replicas=log.settings.min_insync_replicas,
+            lag_max_ms=self._surroundings.lag_max_ms,
+            registered=self._surroundings.registered,
+            now_ms=now_ms,
+        )
+        if former is not None:
+            leader.succeed(former)
+        self.in_sync_changed(moved=True)
+        if counts_flushed and log.recovery_point < log.log_end_offset:
+            self._flusher.request(self)
+        self._tell_watchers()
+
+    def follow(self, partition: Partition) -> bool:
+        """The metadata says that another broker leads, or nobody; true if that is a new leader or epoch."""
+        self.partition = partition
+        self._isr = frozenset(partition.isr)
+        follower, leader = self.follower, self.leader
+        if leader is None and (follower.leader_id, follower.leader_epoch) == (
+            partition.leader,
+            partition.leader_epoch,
+        ):
+            return False
+        self.follower = FollowerState(
+            leader_id=partition.leader, leader_epoch=partition.leader_epoch, high_watermark=self.high_watermark
+        )
+        self._stop_leading()
+        return True
+
+    def _stop_leading(self, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
+        leader, self.leader = self.leader, None
+        self._note_plainness()
+        if leader is not None:
+            self._led_messages += self.log.log_end_offset - self._led_from
+            for waiter in leader.take_all():
+                waiter(code)
+        self._tell_deletes()
+        self._tell_watchers()
+        self.wake_all()
+
+    def resign(self) -> None:
+        """The broker stops: nothing is appended from here on, not even what was asked for before."""
+        self._stop_leading()
+
+    def retire(self) -> None:
+        """The topic is gone: no more appends; producers and fetches that wait find out."""
+        self.is_offline = True
+        self._stop_leading()
+
+    def fail(self) -> None:
+        """Its log directory is offline: as if the replica were gone, and whoever waits is told why."""
+        self.is_offline = True
+        self._stop_leading(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    @property
+    def high_watermark(self) -> int:
+        return self.leader.high_watermark if self.leader is not None else self.follower.high_watermark
+
+    @property
+    def messages_in(self) -> int:
+        """Appended to this replica as leader, since the start of this process: what its log grew by meanwhile."""
+        return self._led_messages + (0 if self.leader is None else self.log.log_end_offset - self._led_from)
+
+    @property
+    def leader_epoch(self) -> int:
+        """Of the leader that this replica is, or follows."""
+        return self.leader.leader_epoch if self.leader is not None else self.follower.leader_epoch
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self.log.last_stable_offset(self.high_watermark)
+
+    def leader_of(self, current_leader_epoch: int) -> LeaderState:
+        """This replica's leadership, fenced by the epoch a client believes in (-1: any)."""
+        leader = self.leader
+        if leader is None:
+            self.check_epoch(current_leader_epoch)
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if current_leader_epoch != NO_EPOCH and current_leader_epoch != leader.leader_epoch:
+            self.check_epoch(current_leader_epoch)
+        return leader
+
+    def check_epoch(self, current_leader_epoch: int) -> None:
+        """Fence by the epoch a client believes in, whether this replica leads or follows."""
+        if current_leader_epoch == NO_EPOCH:
+            return
+        known = self.leader_epoch
+        if current_leader_epoch < known:
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+        if current_leader_epoch > known:
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+    # -- appending --------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        batch: memoryview,
+        header: BatchHeader,
+        now_ms: int,
+        *,
+        transaction_version: int = 0,
+        verification: Verification | None = None,
+    ) -> Appended:
+        """`transaction_version` is that of the coordinator that writes a transaction marker, `verification` what the
+        first batch of a transaction shows."""
+        leader = self.leader
+        if leader is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        appended = self.log.append_as_leader(
+            batch,
+            header,
+            leader.leader_epoch,
+            now_ms,
+            transaction_version=transaction_version,
+            verification=verification,
+        )
+        if not appended.duplicate:
+            size = header.length + LENGTH_OVERHEAD
+            self.bytes_in += size
+            if leader.appended(appended.last_offset + 1, 0 if leader.commits_at_once else self._elapsed_ms()):
+                self._high_watermark_moved(size)
+            if self.watchers:
+                for watcher in self.watchers:
+                    watcher.appended(size)
+            if appended.last_offset - self.log.recovery_point >= self._flush_after:
+                self._flusher.request(self)
+        return appended
+
+    def append_run(self, batches: Sequence[tuple[memoryview, BatchHeader]], now_ms: int) -> int | None:
+        """Several batches without producer ids at once; the first one's offset. None: one by one, please."""
+        leader = self.leader
+        if leader is None:
+            return None
+        log = self.log
+        before = log.active_segment.size
+        first = log.append_run(batches, leader.leader_epoch, now_ms)
+        if first is not None:
+            size = log.active_segment.size - before
+            self.bytes_in += size
+            if leader.appended(log.log_end_offset, self._elapsed_ms()):
+                self._high_watermark_moved(size)
+            for watcher in self.watchers:
+                watcher.appended(size)
+            if log.log_end_offset - 1 - log.recovery_point >= self._flush_after:
+                self._flusher.request(self)
+        return first
+
+    def flushed(self, offset: int) -> None:
+        self.log.flushed(offset)
+        leader = self.leader
+        if leader is not None:
+            if leader.flushed_to(min(offset, self.log.recovery_point), self._elapsed_ms()):
+                self._high_watermark_moved(MUCH)
+            for waiter in leader.take_flushed():
+                waiter(ErrorCode.NONE)
+
+    def settings_changed(self) -> None:
+        leader = self.leader
+        self._flush_after = self.log.settings.flush_messages - 1
+        if leader is None:
+            return
+        now_ms = self._elapsed_ms()
+        moved = leader.set_min_insync_replicas(self.log.settings.min_insync_replicas, now_ms)
+        moved |= leader.count_flushed(self.log.settings.flush_messages == 1, now_ms)
+        self.in_sync_changed(moved)
+        if leader.counts_flushed and leader.flushed < leader.log_end:
+            self._flusher.request(self)
+
+    def _note_plainness(self) -> None:
+        leader = self.leader
+        self.appends_plainly = (
+            leader is not None
+            and leader.commits_at_once
+            and self.log.settings.message_timestamp_type == "CreateTime"  # else they are stamped
+        )
+
+    # -- copying from a leader --------------------------------------------------------------------------------------
+
+    @property
+    def must_flush_first(self) -> bool:
+        """Whether the log's end may not be told yet: it is not on the disk, and on this topic that is what counts."""
+        log = self.log
+        return self._flush_after == 0 and log.recovery_point < log.log_end_offset
+
+    def append_replicated(self, records: Buffer, leader_epoch: int) -> None:
+        """Batches as the leader of that epoch sent them; KafkaError if they are damaged or do not follow."""
+        log = self.log
+        view = memoryview(records)
+        if log.log_end_offset == log.log_start_offset:
+            # The leader's first batch may begin below its log start, which lies within it.
+            first = read_header(view)
+            if first.base_offset < log.log_end_offset <= first.last_offset:
+                log.truncate_fully_and_start_at(first.base_offset)
+        log.append_as_follower(view, self._surroundings.clock.now_ms(), max_leader_epoch=leader_epoch)
+        self._surroundings.counts.bytes_in += len(view)
+        if 0 < self._flush_after <= log.log_end_offset - 1 - log.recovery_point:
+            self._flusher.request(self)  # with 0 it is flushed before the next fetch anyway
+
+    def learned(self, high_watermark: int, log_start: int) -> None:
+        """What the leader says is committed, and where its log begins."""
+        log = self.log
+        if self.follower.learned(high_watermark, log.log_end_offset):
+            self._high_watermark_moved(MUCH)
+        if log_start > log.log_start_offset:
+            log.advance_log_start(min(log_start, log.log_end_offset))
+            self.wake_all()
+
+    def truncate_to_epoch(self, epoch: int, end_offset: int) -> None:
+        """The leader's log has `epoch` end at `end_offset`, this one's goes on differently: cut what is different."""
+        log = self.log
+        cut = self.follower.truncation((epoch, end_offset), log.epochs, log.log_end_offset)
+        logger.info(
+            "%s: cut from %d to %d, the leader's epoch %d ends at %d",
+            self.topic_partition,
+            log.log_end_offset,
+            cut.offset,
+            epoch,
+            end_offset,
+        )
+        self._cut(cut.offset)
+
+    def move_into(self, leader_start: int, leader_end: int) -> None:
+        """The leader has no record at this log's end: follow where its own log ends, or where it begins now. And if it
+        begins before a log that may lack its beginning, that does."""
+        log = self.log
+        lacks_beginning = log.may_lack_beginning and leader_start < log.log_start_offset
+        log.may_lack_beginning = False
+        if lacks_beginning:
+            logger.error(
+                "%s: the leader begins at %d, before %d, where this log begins after a crash: starting over",
+                self.topic_partition,
+                leader_start,
+                log.log_start_offset,
+            )
+            self._start_over(leader_start)
+        elif leader_end < log.log_end_offset:
+            logger.warning(
+                "%s: cut from %d to %d, the leader has no more", self.topic_partition, log.log_end_offset, leader_end
+            )
+            self._cut(leader_end)
+        elif leader_start > log.log_end_offset:
+            logger.warning(
+                "%s: the leader begins at %d, beyond %d: starting over there",
+                self.topic_partition,
+                leader_start,
+                log.log_end_offset,
+            )
+            self._start_over(leader_start)
+
+    def _start_over(self, offset: int) -> None:
+        try:
+            self.log.truncate_fully_and_start_at(offset)
+        finally:  # the log may begin there although its files could not be removed yet
+            if self.log.log_start_offset == offset:
+                self.follower.high_watermark = offset
+            self.wake_all()
+
+    def _cut(self, offset: int) -> None:
+        if offset < self.follower.high_watermark:
+            logger.warning(
+                "%s: records from %d to %d were committed once and are given up: the leader does not have them",
+                self.topic_partition,
+                offset,
+                self.follower.high_watermark,
+            )
+        try:
+            self.log.truncate_to(offset)
+        finally:  # the log may end there although its files could not be cut yet
+            self.follower.truncated(self.log.log_end_offset)
+            self.wake_all()
+
+    # -- what followers and the controller say ----------------------------------------------------------------------
+
+    def fetched_by(self, broker_id: int, offset: int, log_start: int, broker_epoch: int) -> None:
+        """A follower of this leader fetches from `offset` on."""
+        leader = self.leader
+        assert leader is not None
+        if leader.fetched(broker_id, offset, log_start, broker_epoch, self._elapsed_ms()):
+            self._high_watermark_moved(MUCH)
+        if self.waiting_deletes:
+            self._tell_deletes()
+        if broker_id not in leader.isr:
+            proposal = leader.expand(broker_id)
+            if proposal is not None:
+                logger.info(
+                    "%s: broker %d has caught up at %d, let it be in sync", self.topic_partition, broker_id, offset
+                )
+                self._surroundings.propose(self, proposal)
+
+    def check_in_sync(self) -> None:
+        """From time to time: who has not caught up for too long is not in sync."""
+        leader = self.leader
+        if leader is None or not leader.followers:
+            return
+        now_ms = self._elapsed_ms()
+        if leader.tick(now_ms):
+            self._high_watermark_moved(MUCH)
+        proposal = leader.shrink(now_ms)
+        if proposal is not None:
+            logger.info(
+                "%s: %s have not caught up with %d in %d ms, they are not in sync",
+                self.topic_partition,
+                sorted(proposal.removed),
+                leader.log_end,
+                self._surroundings.lag_max_ms,
+            )
+            self._surroundings.propose(self, proposal)
+
+    def in_sync_changed(self, moved: bool) -> None:
+        """Other replicas are in sync, or other rules hold; `moved` says whether that moved the high watermark."""
+        leader = self.leader
+        assert leader is not None
+        self._note_plainness()
+        self._count_isr(leader.isr)
+        for watcher in self.watchers:
+            watcher.in_sync_changed(leader.isr)
+        if moved:
+            self._high_watermark_moved(MUCH)
+        for waiter in leader.take_unsafe():
+            waiter(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
+    def _count_isr(self, isr: frozenset[int]) -> None:
+        """Every change is counted once, by the leader it leaves: its own wish, the controller's, or an election."""
+        before, self._isr = self._isr, isr
+        if before:
+            self._surroundings.counts.isr_shrinks += bool(before - isr)
+            self._surroundings.counts.isr_expands += bool(isr - before)
+
+    def _high_watermark_moved(self, size: int) -> None:
+        leader = self.leader
+        if leader is not None and leader.waiting:
+            for waiter in leader.take_satisfied():
+                waiter(ErrorCode.NONE)
+        for watcher in self.watchers:
+            watcher.committed()
+        for waiting in self.waiting_fetches:
+            if waiting.data_arrived(size):
+                self._wakeups.add(waiting)
+
+    def wait_for_delete(self, offset: int, waiter: Callable[[], None]) -> None:
+        """Run `waiter` once no replica that is up has records below `offset`, or this one does not lead any more."""
+        self.waiting_deletes.append((offset, waiter))
+
+    def _tell_deletes(self) -> None:
+        low_watermark = self.low_watermark
+        due = [waiter for offset, waiter in self.waiting_deletes if offset <= low_watermark]
+        self.waiting_deletes = [entry for entry in self.waiting_deletes if entry[0] > low_watermark]
+        for waiter in due:
+            waiter()
+
+    @property
+    def low_watermark(self) -> int:
+        """The smallest offset that a replica has, or would have again after a power loss; beyond all where this one
+        does not lead."""
+        return 1 << 63 if self.leader is None else self.leader.low_watermark(self.log.durable_log_start)
+
+    def log_start_stored(self) -> None:
+        """Where the log begins is on the disk."""
+        if self.waiting_deletes:
+            self._tell_deletes()
+
+    def log_start_moved(self) -> None:
+        """Records were deleted at the front: readers may have to know, and followers must."""
+        self._tell_watchers()
+        self.wake_all()
+
+    def repaired(self) -> None:
+        """What could not be read may be readable now."""
+        self._tell_watchers()
+        self.wake_all()
+
+    def _tell_watchers(self) -> None:
+        for watcher in self.watchers:
+            watcher.changed()
+
+    def wake_all(self) -> None:
+        """Something other than data changed (log start, deletion): whoever waits should look again."""
+        for waiting in self.waiting_fetches:
+            self._wakeups.add(waiting)
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def sent(self, size: int, messages: int) -> None:
+        """To a consumer. Messages are counted by offsets, those that compaction took away among them."""
+        self.bytes_out += size
+        if messages > 0:
+            self.messages_out += messages
+
+    def read(
+        self, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool, cached_only: bool
+    ) -> Slice | None:
+        """What a consumer may see."""
+        limit = self.last_stable_offset if committed else self.high_watermark
+        return self.log.read(offset, max_bytes, limit, at_least_one=at_least_one, cached_only=cached_only)

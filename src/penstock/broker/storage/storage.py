@@ -1,0 +1,408 @@
+"""The logs of this broker and their upkeep: opening, deleting, retention, flushes by time, checkpoints.
+
+Whatever waits for the disk runs in threads; what changes a log runs on the loop. A checkpoint is always written after
+the flush it speaks of.
+
+A log directory that fails goes offline with all its replicas (`log_directories`). They are no longer among the broker's
+replicas, and requests for them are answered KAFKA_STORAGE_ERROR until the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.broker.partitions.replica import Replica
+from penstock.broker.storage.log_directories import LogDirectories, cordoned_paths, is_disk_failure
+from penstock.broker.storage.replica_mover import ReplicaMover
+from penstock.io.files import FileSystem
+from penstock.io.threads import handed_over
+from penstock.log.cleaner import Cleaner
+from penstock.log.directory import LogDirectory
+from penstock.log.log import Log
+from penstock.log.partition_metadata import read_partition_metadata
+from penstock.log.promotion import settle_promotions
+from penstock.metadata.features import METADATA_4_3_IV0
+from penstock.metadata.partition import UNASSIGNED_DIRECTORY
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ids import TopicPartition, Uuid, uuid_text
+from penstock.model.ownership import owned_by_loop
+from penstock.settings.definition import LONG_MAX
+from penstock.settings.topic import TopicSettings
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+logger = logging.getLogger("penstock.storage")
+
+FLUSH_CHECK_SECONDS = 0.1
+FLUSH_LOOK_SECONDS = 1.0
+
+
+@owned_by_loop(anywhere=("_io_error_anywhere",))
+class Storage:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._loop = node.loop
+        self._files: FileSystem = node.files
+        self.log_directories = LogDirectories(
+            node.files,
+            node.settings.log_directories,
+            node.identity.directories,
+            node.identity.offline,
+            metadata_directory=node.settings.metadata_directory,
+            producer_expiration_ms=node.settings.producer_id_expiration_ms,
+        )
+        # Those that work.
+        self.directories = self.log_directories.online
+        # Partitions in directories that do not, and the topic each is of.
+        self._offline: dict[TopicPartition, Uuid] = {}
+        settle_promotions(node.files, self.directories, lambda: uuid_text(node.randomness.bytes(16)))
+        self._home = {partition: directory for directory in self.directories for partition in directory.partitions()}
+        self.cleaner = Cleaner(
+            node.files, node.clock, node.processes, lambda: list(node.replicas), lambda: node.settings
+        )
+        self.mover = ReplicaMover(node, self)
+        # Log start offsets that the checkpoint does not know yet: records below them must not come back.
+        self._start_checkpoint_due = False
+
+    # -- partitions -------------------------------------------------------------------------------------------------
+
+    def open_replica(
+        self,
+        partition: TopicPartition,
+        topic_id: Uuid,
+        settings: TopicSettings,
+        assigned: Uuid = UNASSIGNED_DIRECTORY,
+    ) -> Replica:
+        """`assigned`: the directory that the metadata names for it, which is where it is made if it is new."""
+        directory = self._home.get(partition)
+        if directory is None:
+            directory = self.mover.preferred(partition)
+            if directory is None:
+                directory = self.log_directories.for_new_replica(assigned, self.cordoned)
+            self._home[partition] = directory
+        try:
+            log = directory.open(partition, settings, now_ms=self._node.clock.now_ms(), topic_id=topic_id)
+        except KafkaError as error:
+            if isinstance(error.__cause__, OSError) and self._io_error(directory, error.__cause__):
+                self._offline[partition] = topic_id
+            raise
+        self._watch(log, directory)
+        high_watermark = directory.high_watermarks.get(partition, 0)
+        replica = Replica(log, partition, topic_id, self._node.assignment.surroundings, high_watermark)
+        self._node.replicas.add(replica)
+        self.mover.opened(replica)
+        return replica
+
+    def _watch(self, log: Log, directory: LogDirectory) -> None:
+        log.before_cut = partial(self._before_cut, log, log.before_cut)
+        self.watch_disk(log, directory)
+
+    def watch_disk(self, log: Log, directory: LogDirectory) -> None:
+        """An error of this log, current or future, may take the directory offline."""
+        log.on_io_error = partial(self._io_error_anywhere, directory)
+
+    def moved(self, replica: Replica, directory: LogDirectory) -> None:
+        """The log of a replica is in another directory now. A flush that was under way has proved nothing about that,
+        and acknowledgements may wait for it."""
+        self._home[replica.topic_partition] = directory
+        self._watch(replica.log, directory)
+        self._node.flusher.request(replica)
+
+    def may_be_offline(self, partition: TopicPartition, assigned: Uuid) -> bool:
+        """Whether a replica that no directory has may be in one that is offline: the metadata names a directory that is
+        not there, or none at all."""
+        if partition in self._home or not self.log_directories.offline:
+            return False
+        return self.log_directories.with_id(assigned) is None
+
+    def set_offline(self, partition: TopicPartition, topic_id: Uuid) -> None:
+        self._offline[partition] = topic_id
+
+    def is_offline(self, partition: TopicPartition, topic_id: Uuid) -> bool:
+        return self._offline.get(partition) == topic_id
+
+    def forget_offline(self, partition: TopicPartition) -> None:
+        """It is no longer this broker's: should it come back, it begins anew."""
+        self._offline.pop(partition, None)
+
+    @property
+    def cordoned(self) -> frozenset[str]:
+        """The directories that get no new replicas."""
+        if self._node.image.metadata_version < METADATA_4_3_IV0:
+            return frozenset()
+        return cordoned_paths(self._node.settings.cordoned_log_dirs, self._node.settings.log_directories)
+
+    def _before_cut(self, log: Log, lower_recovery_point: Callable[[int], None], offset: int) -> None:
+        self.mover.before_cut(log, offset)
+        lower_recovery_point(offset)
+        if "compact" in log.settings.cleanup_policy:
+            self._loop.create_task(self.cleaner.truncated(log, offset)).add_done_callback(_log_failure)
+
+    async def settle(self) -> None:
+        """Before clients come: what counts only once it is flushed, is. It may have been acknowledged, or read, before
+        the restart, and must not seem to be gone."""
+        for replica in list(self._node.replicas):
+            leader = replica.leader
+            if leader is not None and leader.counts_flushed and leader.flushed < leader.log_end:
+                await self._node.flusher.flush(replica)
+
+    def delete_replica(self, replica: Replica) -> None:
+        """Forget a partition now; its files go when a thread has time for them."""
+        self.mover.deleted(replica)
+        self._node.replicas.remove(replica)
+        replica.retire()
+        directory = self._home.pop(replica.topic_partition)
+        self._loop.create_task(self.cleaner.forget(replica.log)).add_done_callback(_log_failure)
+        self._delete_files(directory, replica.topic_partition, replica.log.settings.file_delete_delay_ms)
+
+    def delete_unopened(self, partition: TopicPartition) -> None:
+        """Forget a partition that may have a directory, but has no replica: its log could not be opened."""
+        directory = self._home.pop(partition, None)
+        if directory is not None and self._files.exists(directory.directory_of(partition)):
+            self._delete_files(directory, partition, 0)
+
+    def _delete_files(self, directory: LogDirectory, partition: TopicPartition, delay_ms: int) -> None:
+        try:
+            path = directory.delete(partition, uuid_text(self._node.randomness.bytes(16)))
+        except OSError as error:
+            if not self._io_error(directory, error):
+                raise
+        else:
+            self._remove_later([path], delay_ms, self._files.remove_tree)
+
+    def set_aside_strays(self, is_known: Callable[[TopicPartition, Uuid | None], bool]) -> None:
+        """Before the logs are opened: what the metadata does not know gets out of the way, and stays on disk."""
+        for partition, directory in list(self._home.items()):
+            try:
+                topic_id = read_partition_metadata(self._files, directory.directory_of(partition))
+                if not is_known(partition, topic_id):
+                    path = directory.set_aside_stray(partition, uuid_text(self._node.randomness.bytes(16)))
+                    del self._home[partition]
+                    logger.warning("%s is not in the metadata; set aside as %s", partition, path)
+            except OSError as error:
+                if not self._io_error(directory, error):
+                    raise
+        self.mover.sort_out(is_known, self._home)
+
+    def directory_of(self, log: Log) -> LogDirectory:
+        return self._home[log.topic_partition]
+
+    def directory_id_of(self, replica: Replica) -> Uuid:
+        return self.log_directories.id_of(self._home[replica.topic_partition])
+
+    # -- directories that fail --------------------------------------------------------------------------------------
+
+    def flush_failed(self, replica: Replica, reason: str) -> None:
+        """After this nobody can say what is on the disk of the replica's directory."""
+        if replica.is_offline:
+            return  # an error before has taken its directory offline
+        directory = self._home[replica.topic_partition]
+        if self.log_directories.can_do_without(directory):
+            self._take_offline(directory, reason)
+        else:
+            self._node.fail(reason)
+
+    def _io_error_anywhere(self, directory: LogDirectory, error: OSError) -> None:
+        """A log could not be written or synced; said on any thread, and dealt with when its caller has been told."""
+        if is_disk_failure(error):
+            self._loop.call_soon_threadsafe(self._io_error, directory, error)
+
+    def _io_error(self, directory: LogDirectory, error: OSError) -> bool:
+        """True if that takes the directory offline. Otherwise whoever met the error deals with it."""
+        if not is_disk_failure(error) or directory not in self.directories:
+            return directory not in self.directories
+        if not self.log_directories.can_do_without(directory):
+            if len(self.directories) > 1:
+                self._node.fail(f"{directory.path}, which has the metadata log, has failed: {error}")
+            return False
+        self._take_offline(directory, str(error))
+        return True
+
+    def _take_offline(self, directory: LogDirectory, reason: str) -> None:
+        self.log_directories.take_offline(directory, reason)
+        self.mover.directory_failed(directory)
+        for partition in [partition for partition, home in self._home.items() if home is directory]:
+            del self._home[partition]
+            topic_id = self._node.image.topics.id_of(partition.topic)
+            if topic_id is not None:
+                self._offline[partition] = topic_id
+            replica = self._node.replicas.get(*partition)
+            if replica is not None:
+                self._node.replicas.remove(replica)
+                replica.fail()
+                self._node.assignment.failed(replica)
+        self._loop.run_in_executor(None, handed_over(partial(_let_go, directory))).add_done_callback(_log_failure)
+        self._node.lifecycle.directory_failed(self.log_directories.id_of(directory), directory.path)
+        self._node.wakeups.run()
+
+    def log_start_moved(self, replica: Replica) -> None:
+        """DeleteRecords moved a log start offset: make that durable soon, and drop the segments below."""
+        self._retain(replica)
+        if not self._start_checkpoint_due:
+            self._start_checkpoint_due = True
+            self._loop.call_soon(self._checkpoint_log_starts)
+
+    def _checkpoint_log_starts(self) -> None:
+        self._start_checkpoint_due = False
+        self._loop.create_task(self.write_checkpoints()).add_done_callback(_log_failure)
+
+    # -- upkeep -----------------------------------------------------------------------------------------------------
+
+    def start_upkeep(self, tasks: asyncio.TaskGroup) -> None:
+        settings = self._node.settings
+        for leftovers in (directory.leftovers() for directory in self.directories):
+            self._remove_later(leftovers, 0, self._files.remove_tree)
+        tasks.create_task(self._repeat(settings.log_retention_check_interval_ms / 1000, self._retain_all))
+        tasks.create_task(self._repeat(settings.log_flush_offset_checkpoint_interval_ms / 1000, self._checkpoint))
+        if settings.log_cleaner_enable:
+            for _ in range(settings.log_cleaner_threads):
+                tasks.create_task(self.cleaner.run())
+        tasks.create_task(self._flush_by_time())
+        tasks.create_task(self.mover.run())
+        tasks.create_task(self._node.repairs.run())
+        tasks.create_task(
+            self._repeat(settings.producer_id_expiration_check_interval_ms / 1000, self._expire_producers)
+        )
+
+    @staticmethod
+    async def _repeat(seconds: float, job: Callable[[], asyncio.Future[None] | None]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            waiting = job()
+            if waiting is not None:
+                await waiting
+
+    def _retain_all(self) -> None:
+        for replica in self._node.replicas:
+            self._retain(replica)
+        self._node.wakeups.run()
+
+    def _retain(self, replica: Replica) -> None:
+        """Drop the segments that retention no longer wants."""
+        if replica.is_offline:
+            return
+        try:
+            paths = replica.log.delete_old_segments(self._node.clock.now_ms(), replica.high_watermark)
+        except KafkaError as error:
+            logger.error("retention of %s: %s", replica.topic_partition, error.message)
+            return
+        if paths:
+            self._remove_later(paths, replica.log.settings.file_delete_delay_ms, self._files.remove)
+            replica.wake_all()
+            self._loop.call_soon(self._retain, replica)  # the log deletes some at a time
+
+    def _checkpoint(self) -> asyncio.Future[None]:
+        return asyncio.ensure_future(self._flush_and_checkpoint())
+
+    async def _flush_and_checkpoint(self) -> None:
+        """Flush what is not flushed, then write down how far that is."""
+        for replica in list(self._node.replicas):
+            if replica.log.needs_flush and not replica.is_offline:
+                await self._node.flusher.flush(replica)
+        await self.write_checkpoints()
+
+    async def write_checkpoints(self) -> None:
+        """As things are now. Deletions that waited for that are answered."""
+        high_watermarks = {replica.topic_partition: replica.high_watermark for replica in self._node.replicas}
+        taken = [(directory, directory.checkpoint(high_watermarks)) for directory in self.directories]
+
+        def write() -> None:
+            failed: OSError | None = None
+            for directory, checkpoint in taken:
+                try:
+                    directory.write_checkpoint(checkpoint)
+                except OSError as error:  # those of the other directories are written all the same
+                    self._io_error_anywhere(directory, error)
+                    failed = error
+            if failed is not None:
+                raise failed
+
+        try:
+            await self._loop.run_in_executor(None, write)
+        except OSError as error:  # values that are out of date cost time at the next start, never records
+            logger.error("the checkpoints cannot be written: %s", error)
+            return
+        for directory, checkpoint in taken:
+            directory.checkpoint_written(checkpoint)
+        for replica in self._node.replicas:
+            replica.log_start_stored()
+
+    async def _flush_by_time(self) -> None:
+        """`flush.ms` of the topics that set it; few do, so they are looked for less often than they are looked at."""
+        seconds = FLUSH_LOOK_SECONDS
+        while True:
+            await asyncio.sleep(seconds)
+            timed = [replica for replica in self._node.replicas if replica.log.settings.flush_ms != LONG_MAX]
+            seconds = FLUSH_CHECK_SECONDS if timed else FLUSH_LOOK_SECONDS
+            now = self._loop.time()
+            for replica in timed:
+                if replica.log.needs_flush and now - replica.last_flush >= replica.log.settings.flush_ms / 1000:
+                    replica.last_flush = now
+                    self._node.flusher.request(replica)
+
+    def _expire_producers(self) -> None:
+        now_ms = self._node.clock.now_ms()
+        for replica in self._node.replicas:
+            replica.log.producers.expiration_ms = self._node.settings.producer_id_expiration_ms
+            replica.log.producers.expire(now_ms)
+
+    def remove_files(self, paths: list[str], remove: Callable[[str], None]) -> None:
+        """On a thread, soon."""
+        self._remove_later(paths, 0, remove)
+
+    def _remove_later(self, paths: list[str], delay_ms: int, remove: Callable[[str], None]) -> None:
+        if not paths:
+            return
+
+        def job() -> None:
+            for path in paths:
+                remove(path)
+
+        def start() -> None:
+            self._loop.run_in_executor(None, job).add_done_callback(_log_failure)
+
+        self._loop.call_later(delay_ms / 1000, start)
+
+    # -- stop -------------------------------------------------------------------------------------------------------
+
+    async def close(self, broker_epoch: int) -> None:
+        """Everything on disk, and marked so that the next start need check nothing; KafkaError where that fails. A
+        directory that fails now, and that the broker can do without, is not marked."""
+        self._node.flusher.close()
+        high_watermarks = {replica.topic_partition: replica.high_watermark for replica in self._node.replicas}
+        for replica in self._node.replicas:
+            # A batch that is still being rewritten must not land behind what is marked as all there is.
+            replica.resign()
+        unflushed = [replica for replica in self._node.replicas if replica.log.needs_flush]
+        await asyncio.gather(*map(self._node.flusher.flush, unflushed))
+        for directory in list(self.directories):
+            try:
+                await self._close(directory, high_watermarks, broker_epoch)
+            except (OSError, KafkaError) as error:
+                cause = error if isinstance(error, OSError) else error.__cause__
+                if not isinstance(cause, OSError) or not self._io_error(directory, cause):
+                    raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"this is no clean stop: {error}") from error
+
+    async def _close(
+        self, directory: LogDirectory, high_watermarks: dict[TopicPartition, int], broker_epoch: int
+    ) -> None:
+        # Each close syncs files; together they take a tenth of the time. Nobody uses the logs any more.
+        logs = list(directory.logs.values())
+        await asyncio.gather(*(self._loop.run_in_executor(None, handed_over(log.close)) for log in logs))
+        if directory in self.directories:  # else it has failed meanwhile
+            directory.close(high_watermarks, clean=True, broker_epoch=broker_epoch)
+
+
+def _let_go(directory: LogDirectory) -> None:
+    """Close what is open, so that the disk can be unmounted."""
+    directory.close(clean=False)
+
+
+def _log_failure(future: asyncio.Future[None]) -> None:
+    if not future.cancelled() and future.exception() is not None:
+        logger.error("upkeep failed: %s", future.exception())

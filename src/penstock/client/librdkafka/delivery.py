@@ -1,0 +1,154 @@
+"""What became of a record that was sent.
+
+librdkafka sends in threads of its own, and tells the outcome to whoever polls it. A producer polls while it sends and
+flushes; a `Delivery` that is waited for polls as well. So a million deliveries cost no thread, no lock and no event:
+one small object each.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from confluent_kafka import KafkaError, Message
+
+from penstock.client.errors import ClientError, TimedOut
+from penstock.client.librdkafka.library import client_error
+
+if TYPE_CHECKING:
+    import asyncio
+
+_POLL_SECONDS = 0.1
+
+
+class Sent(NamedTuple):
+    """Where a record is."""
+
+    topic: str
+    partition: int
+    offset: int | None
+    """None with acks=0: nobody said."""
+    timestamp: int | None
+    """Milliseconds since 1970: the record's, or on a topic with LogAppendTime the broker's."""
+
+
+class Outcomes(Protocol):
+    """The producer, as its deliveries see it."""
+
+    def serve(self, seconds: float) -> None: ...
+    def delivery_failed(self, delivery: Delivery, error: ClientError) -> None: ...
+    def failure_seen(self, delivery: Delivery) -> None: ...
+
+
+class _Failed(NamedTuple):
+    outcomes: Outcomes
+    error: ClientError
+
+
+class Delivery:
+    """`result()` waits, and is a `Sent` or raises what went wrong.
+
+    A producer makes one for every record, so it is as small as it can be: no constructor, and one slot, which holds the
+    producer until the outcome is known and then the outcome. It is itself what librdkafka calls.
+    """
+
+    __slots__ = ("state",)
+
+    state: Outcomes | Message | _Failed
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        """librdkafka's answer; called while somebody polls."""
+        if error is None:
+            self.state = message
+        else:
+            about = f"{message.topic()}-{message.partition()}, record with key {message.key()!r:.60}"
+            self.fail(client_error(error, about))
+
+    def fail(self, error: ClientError) -> None:
+        assert not isinstance(self.state, (Message, _Failed))
+        outcomes = self.state
+        self.state = _Failed(outcomes, error)
+        outcomes.delivery_failed(self, error)
+
+    def done(self) -> bool:
+        return isinstance(self.state, (Message, _Failed))
+
+    def exception(self, timeout: float | None = None) -> ClientError | None:
+        """Wait, then what went wrong, or None. A failure looked at is not told again by `flush` and `close`."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not isinstance(self.state, (Message, _Failed)):
+            left = _POLL_SECONDS if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                raise TimedOut(f"no acknowledgement within {timeout:g} s; the record is still being sent")
+            self.state.serve(min(left, _POLL_SECONDS))
+        if isinstance(self.state, Message):
+            return None
+        self.state.outcomes.failure_seen(self)
+        return self.state.error
+
+    def result(self, timeout: float | None = None) -> Sent:
+        failure = self.exception(timeout)
+        if failure is not None:
+            raise failure
+        assert isinstance(self.state, Message)
+        return _sent(self.state)
+
+
+def _sent(message: Message) -> Sent:
+    offset = message.offset()
+    _, timestamp = message.timestamp()
+    return Sent(
+        str(message.topic()),
+        int(message.partition() or 0),
+        None if offset is None or offset < 0 else offset,
+        timestamp if timestamp >= 0 else None,
+    )
+
+
+class AsyncDelivery(Delivery):
+    """The same, to be awaited: `sent = await delivery`. `result()` is for one that is done."""
+
+    __slots__ = ("_waiting", "loop")
+
+    loop: asyncio.AbstractEventLoop
+    _waiting: asyncio.Future[None]
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        super().__call__(error, message)
+        self._wake()
+
+    def fail(self, error: ClientError) -> None:
+        super().fail(error)
+        self._wake()
+
+    def _wake(self) -> None:
+        # Reports come from the loop's thread, and from another one while a transaction ends.
+        if hasattr(self, "_waiting"):
+            self.loop.call_soon_threadsafe(_finish, self._waiting)
+
+    def exception(self, timeout: float | None = None) -> ClientError | None:
+        if not self.done():
+            raise TimedOut("not known yet: await the delivery")
+        return super().exception()
+
+    def __await__(self) -> Generator[object, None, Sent]:
+        while not self.done():
+            if not hasattr(self, "_waiting") or self._waiting.done():
+                self._waiting = self.loop.create_future()
+                if self.done():
+                    break
+            yield from _shielded(self._waiting)
+        return self.result()
+
+
+def _shielded(future: asyncio.Future[None]) -> Generator[object, None, None]:
+    """Who stops waiting leaves the future to the others that wait for it."""
+    import asyncio
+
+    yield from asyncio.shield(future).__await__()
+
+
+def _finish(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)

@@ -1,0 +1,340 @@
+"""What the producer and its asyncio twin share: settings, serializers, partitions, failures.
+
+**The first record for a topic** waits for the topic's metadata, so that an unknown topic and an unreachable cluster are
+an error at once, not when the delivery timeout has passed; it also tells the number of partitions, which is asked again
+every five minutes.
+
+**Failures are never silent.** A delivery that failed is kept, and logged, until somebody looks at it (`result()`) or
+`flush` or `close` raises it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException
+
+from penstock.client.errors import (
+    BadSetting,
+    ClientError,
+    Closed,
+    NotDelivered,
+    QueueFull,
+    Unserializable,
+)
+from penstock.client.librdkafka.delivery import Delivery
+from penstock.client.librdkafka.library import Trouble, checked, client_error, create, watch
+from penstock.client.librdkafka.partitioners import Partitioner, SpreadName
+from penstock.client.librdkafka.producer_transaction import Transactions
+from penstock.serializers.base import Context, HeaderPairs, Serde, Serializer
+from penstock.serializers.plain import Bytes
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    K = TypeVar("K", default=bytes)
+    V = TypeVar("V", default=bytes)
+else:
+    from typing import TypeVar
+
+    K = TypeVar("K")
+    V = TypeVar("V")
+
+log = logging.getLogger("penstock.client")
+
+Acks = Literal["0", "1", "all"]
+Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+Headers = Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]]
+Timestamp = int | datetime.datetime
+Encode = Callable[[Any], bytes | None]
+
+ANY_PARTITION = -1
+# Added to a turn, it says to poll as well; no topic has so many partitions that a plain turn is above MAX_PARTITION.
+POLL = 1 << 24
+MAX_PARTITION = POLL >> 1
+_OWN = frozenset({"on_delivery", "delivery.report.only.error", "bootstrap.servers", "partitioner"})
+_REFRESH_SECONDS = 300.0
+_REFRESH_WAIT_SECONDS = 1.0
+# A topic made a moment ago, perhaps by our own question, is not known to every broker yet.
+_TOPIC_PATIENCE_SECONDS = 3.0
+_NOT_THERE_YET = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE)
+_TOPIC_RETRY_SECONDS = 0.05
+_FAILURES_KEPT = 1000
+# Polling takes about as long as sending does, so it is done once for so many records.
+_SENDS_A_POLL = 32
+_PURGE_SECONDS = 10.0
+_EXIT_SECONDS = 10.0
+# By us: an abort or a close, whose callers know.
+_GIVEN_UP = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
+
+
+class ProducerBase(Generic[K, V]):
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        key: Serializer[K] | None = None,
+        value: Serializer[V] | None = None,
+        acks: Acks = "all",
+        idempotence: bool | None = None,
+        compression: Compression = "none",
+        linger_ms: float = 5,
+        partitioner: SpreadName | Partitioner = "round_robin",
+        transactional_id: str | None = None,
+        delivery_timeout: float | None = None,
+        max_block: float = 30.0,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        """
+        - `key`, `value`: serializers; without one, bytes.
+        - `acks`: `"all"`: acknowledged when all in-sync replicas have it; `"1"`: when the leader has it; `"0"`: nobody
+          is asked, and records may be lost unnoticed.
+        - `idempotence`: no record twice or out of order when sends are repeated; on with acks=all.
+        - `linger_ms`: how long a record may wait for others to share a batch with.
+        - `partitioner`: of records without a key, `"round_robin"` or `"sticky"`; or a function of your own for all.
+        - `transactional_id`: of this producer, for `transaction()`.
+        - `delivery_timeout`: seconds until a record that cannot be delivered has failed; 120, or in transactions 60,
+          which is `transaction.timeout.ms`.
+        - `max_block`: seconds that `send` waits for a topic's metadata, or for room in the local queue.
+        - `settings`: any of librdkafka's, which win over the above.
+        """
+        given = checked(settings or {}, producer=True)
+        for name in _OWN & given.keys():
+            raise BadSetting(f"{name} is set by the producer itself; it has an argument of its own where it can vary")
+        self._max_block = max_block
+        self._serializers: tuple[Serializer[Any], Serializer[Any]] = (key or Bytes(), value or Bytes())
+        self._encode_key, self._encode_value = (_encoder(each) for each in self._serializers)
+        self._partitioner = partitioner if callable(partitioner) else None
+        if not callable(partitioner) and partitioner not in ("round_robin", "sticky"):
+            raise BadSetting(f"partitioner is round_robin, sticky or a function, not {partitioner!r}")
+        self._sticky = partitioner == "sticky"
+        self._in_context = not all(isinstance(each, Serde) for each in self._serializers)
+        self._plain = self._partitioner is None and all(getattr(each, "as_is", False) for each in self._serializers)
+        self.transactional_id = transactional_id
+        seconds = delivery_timeout or (120.0 if transactional_id is None else 60.0)
+        self._trouble = Trouble(bootstrap)
+        self._client: Any = create(
+            confluent_kafka.Producer,
+            bootstrap,
+            {
+                "acks": acks,
+                "enable.idempotence": acks == "all" if idempotence is None else idempotence,
+                "compression.type": compression,
+                "linger.ms": linger_ms,
+                "partitioner": "murmur2_random",
+                "delivery.timeout.ms": round(seconds * 1000),
+                **({"transactional.id": transactional_id} if transactional_id is not None else {}),
+                **given,
+            },
+            self._trouble,
+        )
+        self._produce = self._client.produce
+        self._transactions = Transactions(self, self._client, max_block)
+        self._turns: dict[str, Iterator[int]] = {}
+        self._partitions: dict[str, int] = {}
+        self._refresh_at = time.monotonic() + _REFRESH_SECONDS
+        self._polling = threading.Lock()
+        self._failed: dict[Delivery, ClientError] = {}
+        self._failed_count = 0
+        self._closed: str | None = None
+        watch(self)
+
+    def __len__(self) -> int:
+        """Records that wait for their acknowledgement, or whose outcome nobody has polled for yet."""
+        return len(self._client)
+
+    def __bool__(self) -> bool:
+        return True
+
+    # What deliveries ask.
+
+    def serve(self, seconds: float) -> None:
+        """Hear outcomes for so long, or until there were some. One thread polls and the others wait for it: one that
+        polled beside it would sleep on after the outcome it waits for went to the other."""
+        if self._polling.acquire(timeout=seconds) if seconds else self._polling.acquire(blocking=False):
+            try:
+                self._poll(seconds)
+            finally:
+                self._polling.release()
+
+    def _poll(self, seconds: float) -> None:
+        try:
+            self._client.poll(seconds)
+        except KafkaException as error:
+            self._finished(error)
+
+    def _flush(self, seconds: float) -> int:
+        """How many records are left."""
+        try:
+            return int(self._client.flush(seconds))
+        except KafkaException as error:
+            self._finished(error)
+            return int(self._client.flush(seconds))
+
+    def _finished(self, error: KafkaException) -> None:
+        """Whoever happens to poll when this client comes to its end, fenced off for one, hears of it, and once: it is
+        for the log. Records that were under way fail, each for itself, and those that are sent later do, too."""
+        self._trouble(error.args[0])
+
+    def delivery_failed(self, delivery: Delivery, error: ClientError) -> None:
+        self._failed_count += 1
+        if len(self._failed) < _FAILURES_KEPT:
+            self._failed[delivery] = error
+        if error.code == "_UNKNOWN_PARTITION":
+            self._turns.clear()
+        if error.code not in _GIVEN_UP:
+            log.warning("not delivered: %s", error)
+
+    def failure_seen(self, delivery: Delivery) -> None:
+        if delivery in self._failed:
+            del self._failed[delivery]
+            self._failed_count -= 1
+
+    def _raise_failures(self) -> None:
+        """What nobody looked at; said once."""
+        failures, count = list(self._failed.values()), self._failed_count
+        self.forget_failures()
+        if count:
+            records = "1 record was" if count == 1 else f"{count} records were"
+            error = NotDelivered(f"{records} not delivered; the first: {next(iter(failures), None)}")
+            error.failures = failures
+            raise error
+
+    def forget_failures(self) -> None:
+        self._failed.clear()
+        self._failed_count = 0
+
+    # Topics and their partitions.
+
+    def _open(self, topic: str) -> Iterator[int]:
+        """The turns of a topic, once it is known to exist."""
+        if self._closed is not None:
+            raise Closed(self._closed)
+        patience = time.monotonic() + min(_TOPIC_PATIENCE_SECONDS, self._max_block)
+        while True:
+            count, error = self._ask_partitions(topic, self._max_block)
+            if error is None:
+                return self._turns.get(topic) or self._remember(topic, count)
+            if time.monotonic() > patience or error.code() not in _NOT_THERE_YET:
+                raise client_error(error, f"topic {topic!r}")
+            time.sleep(_TOPIC_RETRY_SECONDS)
+
+    def _ask_partitions(self, topic: str, seconds: float) -> tuple[int, KafkaError | None]:
+        try:
+            metadata = self._client.list_topics(topic, timeout=seconds).topics[topic]
+        except KafkaException as error:
+            if error.args[0].code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT):
+                self._poll(0)  # for the error of the connection
+                raise self._trouble.unreachable(seconds) from error
+            raise client_error(error, f"topic {topic!r}") from error
+        return len(metadata.partitions), metadata.error
+
+    def _remember(self, topic: str, count: int) -> Iterator[int]:
+        """Where records without a key go, one after the other; each that is above MAX_PARTITION says to poll, too."""
+        self._partitions[topic] = count
+        turns = [ANY_PARTITION] if self._sticky else list(range(count))
+        turns *= -(-_SENDS_A_POLL // len(turns))
+        turns[-1] += POLL
+        self._turns[topic] = endless = itertools.cycle(turns)
+        return endless
+
+    def _refresh(self) -> None:
+        """Whether topics have grown. While the cluster does not answer, what is known stays."""
+        self._refresh_at = time.monotonic() + _REFRESH_SECONDS
+        for topic, known in list(self._partitions.items()):
+            try:
+                count, error = self._ask_partitions(topic, _REFRESH_WAIT_SECONDS)
+            except ClientError as failure:
+                log.warning("%s", failure)
+                return
+            if error is None and count != known:
+                self._remember(topic, count)
+
+    # Records to bytes.
+
+    def _serialize(
+        self, topic: str, key: Any, value: Any, headers: Headers | None
+    ) -> tuple[bytes | None, bytes | None, Headers | None]:
+        """By serializers that are told where the bytes go, and may add headers."""
+        pairs: HeaderPairs = _pairs(headers)
+        data = []
+        for serializer, given, is_key in zip(self._serializers, (key, value), (True, False), strict=True):
+            try:
+                data.append(serializer.serialize(given, Context(topic, is_key, pairs)))
+            except Exception as error:
+                raise unserializable(topic, given, serializer, is_key, error) from error
+        return data[0], data[1], pairs or None
+
+    def _choose(self, topic: str, key: bytes | None, value: bytes | None) -> int | None:
+        """The partition of a record that names none, by the user's partitioner if there is one."""
+        if self._partitioner is None:
+            return None
+        if topic not in self._partitions:
+            self._open(topic)
+        return self._partitioner(topic, key, value, self._partitions[topic])
+
+    def _refused(self, error: Exception, topic: str, key: object, value: object) -> Exception:
+        """What `produce` itself raised, said so that one knows the record."""
+        if isinstance(error, KafkaException):
+            if error.args[0].code() == KafkaError._STATE and self.transactional_id is not None:
+                return ClientError("a producer with a transactional_id sends within `with producer.transaction():`")
+            return client_error(error, f"{topic}, record with key {key!r:.60}")
+        return Unserializable(f"{topic}, record with key {key!r:.60} and value {value!r:.60}: {error}")
+
+    def _queue_full(self) -> QueueFull:
+        return QueueFull(
+            f"{len(self._client)} records wait to be sent to {self._trouble.bootstrap}, and none was acknowledged for"
+            f" {self._max_block:g} s: send more slowly, raise queue.buffering.max.messages, or see whether the cluster"
+            " is well"
+        )
+
+    # The end.
+
+    def _ended(self, why: str) -> None:
+        self._closed = why
+        self._turns = {}
+        self._partitions = {}
+
+    def _forked(self) -> None:
+        self._ended("a producer does not survive a fork: make one in the new process")
+
+    def _purge(self) -> None:
+        """Give up what is not acknowledged; every delivery then knows its end."""
+        self._client.purge()
+        self._flush(_PURGE_SECONDS)
+
+    def _at_exit(self) -> None:
+        """Nobody closed it: a last try, and a word."""
+        if self._closed is None and len(self._client):
+            left = self._flush(_EXIT_SECONDS)
+            log.error(
+                "a producer was not closed; of its last records %d are not acknowledged", left + self._failed_count
+            )
+
+
+def milliseconds(timestamp: Timestamp) -> int:
+    if isinstance(timestamp, datetime.datetime):
+        return round(timestamp.timestamp() * 1000)
+    return timestamp
+
+
+def unserializable(topic: str, value: object, serializer: object, is_key: bool, error: Exception) -> Unserializable:
+    what = "key" if is_key else "value"
+    return Unserializable(f"{topic}: {what} {value!r:.80} is not for {serializer!r}: {error or type(error).__name__}")
+
+
+def _encoder(serializer: Serializer[Any]) -> Encode | None:
+    """The bare function of a Serde; None where there is nothing to do, or no short way."""
+    return serializer.encode if isinstance(serializer, Serde) and not serializer.as_is else None
+
+
+def _pairs(headers: Headers | None) -> HeaderPairs:
+    items = headers.items() if isinstance(headers, Mapping) else headers or ()
+    return [(name, value.encode() if isinstance(value, str) else value) for name, value in items]

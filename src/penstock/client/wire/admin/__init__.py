@@ -1,0 +1,56 @@
+"""Administration of any Kafka-compatible cluster, by what it is about.
+
+    with Admin("127.0.0.1:9092") as admin:
+        admin.topics.create("orders", partitions=3)
+        admin.topics.describe(["orders"])
+        admin.configs.alter(ResourceType.TOPIC, "orders", {"retention.ms": "3600000"})
+        admin.reassignments.begin({TopicPartition("orders", 0): [2, 3, 4]})
+        admin.groups.lag("billing")
+        admin.groups.reset("billing", "earliest", dry_run=True)
+        admin.transactions.find_hanging()
+        admin.cluster.describe()
+        admin.log_dirs.describe()
+        admin.log_dirs.move(1, {TopicPartition("orders", 0): "/data/disk-2"})
+
+Results are plain frozen dataclasses. What a broker refuses is a `KafkaError`; what keeps us from asking is a
+`ClientError`.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from penstock.client.wire.admin.cluster import ClusterGroup
+from penstock.client.wire.admin.configs import Configs, ResourceType
+from penstock.client.wire.admin.groups import Groups
+from penstock.client.wire.admin.log_dirs import LogDirs
+from penstock.client.wire.admin.reassignments import Reassignments
+from penstock.client.wire.admin.topics import Topics
+from penstock.client.wire.admin.transactions import Transactions
+from penstock.client.wire.cluster import Cluster
+from penstock.client.wire.connection import DEFAULT_TIMEOUT_SECONDS
+
+__all__ = ["Admin", "ResourceType"]
+
+
+class Admin:
+    def __init__(self, bootstrap: str, *, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> None:
+        self._cluster = Cluster(bootstrap, timeout=timeout)
+        self.topics = Topics(self._cluster)
+        self.configs = Configs(self._cluster)
+        self.reassignments = Reassignments(self._cluster)
+        self.groups = Groups(self._cluster)
+        self.transactions = Transactions(self._cluster)
+        self.cluster = ClusterGroup(self._cluster)
+        self.log_dirs = LogDirs(self._cluster)
+
+    def __enter__(self) -> Admin:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._cluster.close()

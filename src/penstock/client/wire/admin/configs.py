@@ -1,0 +1,108 @@
+"""Dynamic settings of topics and brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from penstock.client.errors import raise_for
+from penstock.client.wire.cluster import Cluster
+from penstock.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from penstock.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+_SET, _DELETE = 0, 1
+
+
+class ResourceType(IntEnum):
+    TOPIC = 2
+    BROKER = 4  # by id; the empty name stands for all brokers
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from, as DescribeConfigs numbers it."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    CLIENT_METRICS_CONFIG = 7
+    GROUP_CONFIG = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    name: str
+    value: str | None  # None for a password, and for what has no value
+    source: str
+    read_only: bool
+    sensitive: bool
+
+
+class Configs:
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def describe(self, resource: ResourceType, name: str) -> list[ConfigEntry]:
+        """Every setting of a topic or broker in force, by name."""
+        wanted = DescribeConfigsResource(resource_type=resource, resource_name=name, configuration_keys=None)
+        request = DescribeConfigsRequest(resources=[wanted])
+        if resource is ResourceType.BROKER and name:
+            response = self._cluster.request_broker(int(name), request, DescribeConfigsResponse)
+        else:
+            response = self._cluster.request(request, DescribeConfigsResponse)
+        (result,) = response.results
+        raise_for(result.error_code, result.error_message, f"settings of {resource.name.lower()} {name!r}")
+        entries = [
+            ConfigEntry(
+                name=config.name,
+                value=config.value,
+                source=_source_name(config.config_source),
+                read_only=config.read_only,
+                sensitive=config.is_sensitive,
+            )
+            for config in result.configs
+        ]
+        return sorted(entries, key=lambda entry: entry.name)
+
+    def alter(
+        self,
+        resource: ResourceType,
+        name: str,
+        values: Mapping[str, str] | None = None,
+        *,
+        delete: Iterable[str] = (),
+        validate_only: bool = False,
+    ) -> None:
+        """Set some, take others back to their defaults, leave the rest."""
+        changes = [AlterableConfig(name=key, config_operation=_SET, value=text) for key, text in (values or {}).items()]
+        changes += [AlterableConfig(name=key, config_operation=_DELETE, value=None) for key in delete]
+        request = IncrementalAlterConfigsRequest(
+            resources=[AlterConfigsResource(resource_type=resource, resource_name=name, configs=changes)],
+            validate_only=validate_only,
+        )
+        if resource is ResourceType.BROKER and name:
+            response = self._cluster.request_broker(int(name), request, IncrementalAlterConfigsResponse)
+        else:
+            response = self._cluster.request(request, IncrementalAlterConfigsResponse)
+        (result,) = response.responses
+        raise_for(result.error_code, result.error_message, f"cannot change {resource.name.lower()} {name!r}")
+
+
+def _source_name(number: int) -> str:
+    try:
+        return ConfigSource(number).name
+    except ValueError:
+        return ConfigSource.UNKNOWN.name

@@ -1,0 +1,84 @@
+"""Moving partitions to other brokers: begin, cancel, and what is on the move."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from penstock.client.errors import raise_for
+from penstock.client.wire.cluster import Cluster
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from penstock.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reassignment:
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]  # all that have it meanwhile
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+class Reassignments:
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def begin(self, targets: Mapping[TopicPartition, Sequence[int]]) -> None:
+        """Move each partition to these brokers, the preferred leader first. It is done when `list` has none of them."""
+        for partition, code, message in self._alter(targets):
+            raise_for(code, message, f"cannot reassign {partition}")
+
+    def cancel(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Back to where they were; those of them that were on the move."""
+        cancelled = []
+        for partition, code, message in self._alter(dict.fromkeys(partitions)):
+            if code != ErrorCode.NO_REASSIGNMENT_IN_PROGRESS:
+                raise_for(code, message, f"cannot cancel the reassignment of {partition}")
+                cancelled.append(partition)
+        return cancelled
+
+    def list(self) -> list[Reassignment]:
+        request = ListPartitionReassignmentsRequest(timeout_ms=int(self._cluster.timeout * 1000), topics=None)
+        response = self._cluster.request(request, ListPartitionReassignmentsResponse)
+        raise_for(response.error_code, response.error_message, "cannot list reassignments")
+        found = [
+            Reassignment(
+                topic.name,
+                partition.partition_index,
+                tuple(partition.replicas),
+                tuple(partition.adding_replicas),
+                tuple(partition.removing_replicas),
+            )
+            for topic in response.topics
+            for partition in topic.partitions
+        ]
+        return sorted(found, key=lambda each: (each.topic, each.partition))
+
+    def _alter(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None]
+    ) -> Iterable[tuple[TopicPartition, int, str | None]]:
+        topics: dict[str, ReassignableTopic] = {}
+        for (name, index), replicas in targets.items():
+            topic = topics.setdefault(name, ReassignableTopic(name=name))
+            topic.partitions.append(
+                ReassignablePartition(partition_index=index, replicas=None if replicas is None else list(replicas))
+            )
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=int(self._cluster.timeout * 1000), topics=list(topics.values())
+        )
+        response = self._cluster.request(request, AlterPartitionReassignmentsResponse)
+        raise_for(response.error_code, response.error_message, "cannot alter reassignments")
+        for answered in response.responses:
+            for result in answered.partitions:
+                yield TopicPartition(answered.name, result.partition_index), result.error_code, result.error_message

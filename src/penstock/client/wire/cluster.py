@@ -1,0 +1,245 @@
+"""A cluster as a client sees it: found through any bootstrap address, then addressed broker by broker.
+
+Connections are opened on demand and kept while the broker keeps them. Who leads or coordinates what is asked anew each
+time it matters, and requests that go to a leader or a coordinator are repeated, with fresh answers, while it is moving;
+this is for administration, where being right beats saving a round trip.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+from types import TracebackType
+from typing import TypeVar
+
+from penstock.client.errors import ClientError, TimedOut, Unreachable, raise_for
+from penstock.client.wire.connection import DEFAULT_TIMEOUT_SECONDS, Connection
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ids import TopicPartition
+from penstock.protocol.apis import ApiKey
+from penstock.protocol.declaration import Message
+from penstock.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from penstock.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+
+Response = TypeVar("Response", bound=Message)
+Result = TypeVar("Result")
+
+DEFAULT_PORT = 9092
+_RETRY_SECONDS = 0.05
+
+# Errors that a little patience cures: an election, a move, metadata that has not arrived everywhere yet.
+MOVING = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+_MANY_COORDINATORS_SINCE = 4
+
+
+class CoordinatorType(IntEnum):
+    GROUP = 0
+    TRANSACTION = 1
+
+
+def parse_bootstrap(text: str) -> list[tuple[str, int]]:
+    """`HOST:PORT,HOST:PORT`; a missing port is 9092, an IPv6 address stands in brackets."""
+    addresses: list[tuple[str, int]] = []
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        host, separator, port = entry.rpartition(":")
+        if not separator or entry.endswith("]"):
+            host, port = entry, str(DEFAULT_PORT)
+        host = host.rpartition("://")[2].strip("[]")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ClientError(f"{entry!r} is not a HOST:PORT")
+        addresses.append((host, int(port)))
+    if not addresses:
+        raise ClientError("no bootstrap server is given")
+    return addresses
+
+
+class Cluster:
+    def __init__(self, bootstrap: str, *, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> None:
+        self.bootstrap = parse_bootstrap(bootstrap)
+        self.timeout = timeout
+        self._any: Connection | None = None
+        self._brokers: dict[int, Connection] = {}
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for connection in [*self._brokers.values(), *([self._any] if self._any else [])]:
+            connection.close()
+        self._brokers.clear()
+        self._any = None
+
+    def request(self, message: Message, response: type[Response], *, timeout: float | None = None) -> Response:
+        """To any broker. Brokers forward what only the controller can do, so this serves changes, too."""
+        connection = self._somewhere()
+        try:
+            return connection.request(message, response, timeout=timeout)
+        except (Unreachable, TimedOut):
+            self._any = None
+            raise
+
+    def request_broker(
+        self,
+        broker_id: int,
+        message: Message,
+        response: type[Response],
+        *,
+        newest: int | None = None,
+        draft: int | None = None,
+    ) -> Response:
+        """To this one. With `newest`, in no later version than that; with `draft`, in a version that is not stable."""
+        connection = self._broker(broker_id)
+        try:
+            return connection.request(message, response, newest=newest, draft=draft)
+        except (Unreachable, TimedOut):
+            del self._brokers[broker_id]
+            raise
+
+    def supports(self, key: ApiKey, broker_id: int | None = None) -> bool:
+        return self._connection(broker_id).supports(key)
+
+    def version(self, key: ApiKey, broker_id: int | None = None) -> int:
+        """The version that a request is sent in; for requests that say the same in different fields."""
+        return self._connection(broker_id).version(key)
+
+    def served(self, key: ApiKey, broker_id: int | None = None) -> int:
+        """The newest version that a broker knows, stable or not."""
+        return self._connection(broker_id).served(key)
+
+    def broker_ids(self) -> list[int]:
+        """Of the brokers that live. Metadata may go on naming one that has just left, as clients look for it there."""
+        if not self.supports(ApiKey.DESCRIBE_CLUSTER):
+            return sorted(broker.node_id for broker in self.metadata([]).brokers)
+        described = self.request(DescribeClusterRequest(), DescribeClusterResponse)
+        raise_for(described.error_code, described.error_message, "cannot describe the cluster")
+        return sorted(broker.broker_id for broker in described.brokers)
+
+    def metadata(self, topics: Iterable[str] | None = None, *, create: bool = False) -> MetadataResponse:
+        """Of the named topics, of all (None), or of the brokers alone (no names).
+
+        With `create`, topics that are not there are created if the cluster does that (auto.create.topics.enable).
+        """
+        wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        if wanted is None and self.version(ApiKey.METADATA) == 0:
+            wanted = []  # how version 0 says "all"
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
+        return self.request(request, MetadataResponse)
+
+    def topics(self, names: Iterable[str] | None = None) -> list[MetadataResponseTopic]:
+        """Metadata of topics by name; a topic that is not there is a KafkaError."""
+        topics = sorted(self.metadata(names).topics, key=lambda topic: topic.name or "")
+        for topic in topics:
+            if topic.error_code and topic.error_code != ErrorCode.LEADER_NOT_AVAILABLE:
+                raise_for(topic.error_code, None, f"topic {topic.name!r}")
+        return topics
+
+    def leaders(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
+        """Partitions by the broker that leads them. One without a leader, or that does not exist, is a KafkaError."""
+        wanted = sorted(set(partitions))
+        leader_of: dict[TopicPartition, int] = {}
+        for topic in self.topics(sorted({partition.topic for partition in wanted})):
+            for found in topic.partitions:
+                leader_of[TopicPartition(topic.name or "", found.partition_index)] = found.leader_id
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for partition in wanted:
+            if partition not in leader_of:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition} does not exist")
+            if leader_of[partition] < 0:
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} has no leader")
+            by_leader.setdefault(leader_of[partition], []).append(partition)
+        return by_leader
+
+    def coordinators(self, kind: CoordinatorType, keys: Iterable[str]) -> dict[int, list[str]]:
+        """Groups or transactional ids by the broker that coordinates them; a KafkaError if there is none now."""
+        by_coordinator: dict[int, list[str]] = {}
+        for key, broker_id in self._find_coordinators(kind, sorted(set(keys))):
+            by_coordinator.setdefault(broker_id, []).append(key)
+        return by_coordinator
+
+    def patiently(self, attempt: Callable[[], Result]) -> Result:
+        """Repeat while leaders or coordinators are moving, up to the timeout."""
+        deadline = time.monotonic() + self.timeout
+        while True:
+            try:
+                return attempt()
+            except KafkaError as error:
+                if error.code not in MOVING or time.monotonic() > deadline:
+                    raise
+            time.sleep(_RETRY_SECONDS)
+
+    def _address_of(self, broker_id: int) -> tuple[str, int]:
+        for broker in self.metadata([]).brokers:
+            if broker.node_id == broker_id:
+                return broker.host, broker.port
+        raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not alive")
+
+    def _find_coordinators(self, kind: CoordinatorType, keys: list[str]) -> Iterable[tuple[str, int]]:
+        about = "coordinator of " + ("group" if kind is CoordinatorType.GROUP else "transactional id")
+        if not keys:
+            return
+        if self.version(ApiKey.FIND_COORDINATOR) >= _MANY_COORDINATORS_SINCE:
+            request = FindCoordinatorRequest(key_type=kind, coordinator_keys=keys)
+            for found in self.request(request, FindCoordinatorResponse).coordinators:
+                raise_for(found.error_code, found.error_message, f"{about} {found.key!r}")
+                yield found.key, found.node_id
+            return
+        for key in keys:
+            answer = self.request(FindCoordinatorRequest(key=key, key_type=kind), FindCoordinatorResponse)
+            raise_for(answer.error_code, answer.error_message, f"{about} {key!r}")
+            yield key, answer.node_id
+
+    def _connection(self, broker_id: int | None) -> Connection:
+        return self._somewhere() if broker_id is None else self._broker(broker_id)
+
+    def _broker(self, broker_id: int) -> Connection:
+        """A connection to a broker. One that takes none has died or is on its way: that is worth another try."""
+        connection = self._brokers.get(broker_id)
+        if connection is None or not connection.is_open:
+            if connection is not None:
+                connection.close()
+            host, port = self._address_of(broker_id)
+            try:
+                connection = self._brokers[broker_id] = Connection(host, port, timeout=self.timeout)
+            except Unreachable as error:
+                raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id}: {error}") from error
+        return connection
+
+    def _somewhere(self) -> Connection:
+        """The connection that is open, or one to the first bootstrap address that takes it."""
+        if self._any is not None and self._any.is_open:
+            return self._any
+        if self._any is not None:
+            self._any.close()
+        failures: list[str] = []
+        for host, port in self.bootstrap:
+            try:
+                self._any = Connection(host, port, timeout=self.timeout)
+                return self._any
+            except ClientError as error:
+                failures.append(str(error))
+        raise Unreachable("; ".join(failures))

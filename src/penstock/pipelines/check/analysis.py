@@ -1,0 +1,216 @@
+"""The tables of a pipeline, how they hang together, and what each of them is over a stream.
+
+Every source and every step is a table. Where its rows come from decides how it can run:
+
+- A *static* table (a lookup, or made of lookups only) is computed whenever it is needed.
+- A table over one stream, row by row, is computed batch by batch, in the query of its source.
+- A table with state (aggregates), or over several streams (joins, unions), begins a query of its own.
+- A table over a snapshot or an increment is computed in one go.
+
+A table keeps the source row if each of its rows can name the record it stems from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Literal
+
+from penstock.pipelines.spec import schemas, sql
+from penstock.pipelines.spec.model import METADATA_COLUMNS, FormatSource, Pipeline, Source, Step, TopicSource
+from penstock.pipelines.spec.problems import Path, nearest
+from penstock.pipelines.spec.sql import Columns, SqlInvalid
+
+Drive = Literal["static", "stream", "snapshot", "incremental"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A problem that does not know yet where in a file it is."""
+
+    message: str
+    path: Path
+    index: int | None = None
+    severity: Literal["error", "warning"] = "error"
+
+
+@dataclass(slots=True)
+class Table:
+    name: str
+    path: Path
+    inputs: tuple[str, ...]
+    drive: Drive
+    query: str = ""
+    """The query it is computed in; empty for static tables."""
+    begins_query: bool = False
+    sources: frozenset[str] = frozenset()
+    """Those that drive it."""
+    loses_row: str = ""
+    """Why it does not keep the source row; empty if it does."""
+    multiplies: bool = False
+    columns: Columns = None
+    parsed: sql.Query | None = None
+    stream_input: str = ""
+    """The input whose rows it keeps."""
+
+
+@dataclass(slots=True)
+class Analysis:
+    tables: dict[str, Table] = field(default_factory=dict)
+    """In an order in which each comes after its inputs."""
+    findings: list[Finding] = field(default_factory=list)
+
+    def upstream(self, name: str, until: str = "") -> list[str]:
+        """A table and all it is made of, in order, without what `until` is made of."""
+        wanted = {name}
+        for each in reversed(self.tables):
+            if each in wanted and each != until:
+                wanted.update(self.tables[each].inputs)
+        return [each for each in self.tables if each in wanted]
+
+    def find(self, name: str) -> Table | None:
+        """By a name as SQL has it, in any case."""
+        return self.tables.get(name) or next(
+            (table for table in self.tables.values() if table.name.lower() == name.lower()), None
+        )
+
+
+def analyse(pipeline: Pipeline, directory: str = ".", broken: Iterable[str] = ()) -> Analysis:
+    """`broken`: names of sources and steps that are in the file and could not be read; nothing is said of them."""
+    analysis = Analysis()
+    findings = analysis.findings
+    for name, source in pipeline.sources.items():
+        analysis.tables[name] = _source(name, source, directory)
+    parsed: dict[str, sql.Query] = {}
+    inputs: dict[str, tuple[str, ...]] = {}
+    names = {each.lower(): each for each in (*pipeline.sources, *pipeline.steps)}
+    passed_over = {each.lower() for each in broken}
+    for name, step in pipeline.steps.items():
+        found = _inputs(name, step, names, passed_over, findings)
+        if isinstance(found, sql.Query):
+            parsed[name] = found
+            inputs[name] = tuple(names[table] for table in found.tables if table in names)
+        else:
+            inputs[name] = found
+    unseen = passed_over | {each.lower() for each, step in pipeline.steps.items() if step.sql and each not in parsed}
+    for name in _ordered(inputs, findings):
+        step = pipeline.steps[name]
+        tables = {each: analysis.tables[each] for each in inputs[name] if each in analysis.tables}
+        query = parsed.get(name)
+        whole = len(tables) == len(inputs[name]) and not (query is not None and set(query.tables) & unseen)
+        analysis.tables[name] = _step(name, step, tables, query, whole, findings)
+    return analysis
+
+
+def _source(name: str, source: Source, directory: str) -> Table:
+    drive: Drive = "stream"
+    if isinstance(source, FormatSource) and source.mode != "stream":
+        drive = "static" if source.mode == "lookup" else source.mode
+    columns: Columns = None
+    with suppress(schemas.SchemaInvalid):  # told where schemas are checked
+        columns = schemas.columns_of(source, directory)
+    if columns is not None:
+        columns = tuple(each.lower() for each in columns)
+        if isinstance(source, TopicSource):
+            columns += METADATA_COLUMNS
+    table = Table(name, ("sources", name), (), drive, columns=columns, stream_input=name)
+    if drive == "static":
+        table.loses_row = "it is a lookup"
+    else:
+        table.query, table.begins_query, table.sources = name, True, frozenset([name])
+    return table
+
+
+def _inputs(
+    name: str, step: Step, names: dict[str, str], broken: set[str], findings: list[Finding]
+) -> sql.Query | tuple[str, ...]:
+    path: Path = ("steps", name)
+    if not step.sql:
+        known = [each for each in step.source if each.lower() in names]
+        for index, each in enumerate(step.source):
+            if each.lower() not in {*names, *broken}:
+                message = f'no source or step "{each}"; {nearest(each, names.values())}'
+                findings.append(Finding(message, (*path, "from", index)))
+        return tuple(names[each.lower()] for each in known)
+    try:
+        query = sql.parse_query(step.sql)
+    except SqlInvalid as error:
+        findings.append(Finding(str(error), (*path, "sql"), error.index))
+        return ()
+    for table, index in query.tables.items():
+        if table not in names and table not in broken:
+            message = f'no source or step "{table}"; {nearest(table, names.values())}'
+            findings.append(Finding(message, (*path, "sql"), index))
+    return query
+
+
+def _ordered(inputs: dict[str, tuple[str, ...]], findings: list[Finding]) -> Iterator[str]:
+    """Steps, each after those it reads; those that go round in circles are told and left out."""
+    waiting = dict(inputs)
+    while waiting:
+        ready = [name for name, needed in waiting.items() if not any(each in waiting for each in needed)]
+        if not ready:
+            circle = _circle(waiting)
+            message = f"steps go round in a circle: {' -> '.join([*circle, circle[0]])}"
+            findings.append(Finding(message, ("steps", circle[0])))
+            return
+        for name in ready:
+            del waiting[name]
+            yield name
+
+
+def _circle(waiting: dict[str, tuple[str, ...]]) -> list[str]:
+    walked = [next(iter(waiting))]
+    while True:
+        following = next(each for each in waiting[walked[-1]] if each in waiting)
+        if following in walked:
+            return walked[walked.index(following) :]
+        walked.append(following)
+
+
+def _step(
+    name: str, step: Step, inputs: dict[str, Table], query: sql.Query | None, whole: bool, findings: list[Finding]
+) -> Table:
+    path: Path = ("steps", name)
+    table = Table(name, path, tuple(inputs), "static", parsed=query)
+    driving = [each for each in inputs.values() if each.drive != "static"]
+    table.sources = frozenset().union(*(each.sources for each in driving))
+    drives = {each.drive for each in driving}
+    stateful = step.stateful or (query is not None and query.stateful)
+    if len(drives) > 1:
+        mixed = ", ".join(f"{each.name} ({each.drive})" for each in driving)
+        findings.append(Finding(f'{mixed} cannot meet in one step; give the table "mode: lookup"', path))
+    if drives:
+        table.drive = driving[0].drive
+        homes = {each.query for each in driving}
+        table.begins_query = len(homes) > 1 or (stateful and table.drive == "stream")
+        table.query = name if table.begins_query else homes.pop()
+    if table.drive == "stream" and query is not None and query.sees_batch:
+        message = f"over a stream, {query.sees_batch} would see the rows of one batch only; use a window in GROUP BY"
+        findings.append(Finding(message, (*path, "sql"), 0))
+    if table.drive == "incremental" and (stateful or len(table.sources) > 1):
+        findings.append(Finding("an aggregate or join of an increment would see its new rows only", path))
+    if step.output and not (table.begins_query and stateful):
+        findings.append(Finding('"output" is for steps with state over a stream', (*path, "output")))
+    table.loses_row = _loses_row(step, query, driving)
+    table.multiplies = (query is None or query.multiplies) or any(each.multiplies for each in driving)
+    table.stream_input = driving[0].name if len(driving) == 1 else ""
+    if query is not None and whole:
+        columns = {each.name.lower(): each.columns for each in inputs.values()}
+        findings += [
+            Finding(complaint.message, (*path, "sql"), complaint.index)
+            for complaint in sql.unknown_columns(query, columns)
+        ]
+        table.columns = sql.output_columns(query, columns)
+    return table
+
+
+def _loses_row(step: Step, query: sql.Query | None, driving: list[Table]) -> str:
+    if len(driving) != 1:
+        return "it reads several streams" if driving else "it reads no stream"
+    if driving[0].loses_row:
+        return f'"{driving[0].name}" does not: {driving[0].loses_row}'
+    if query is not None:
+        return "it has state" if step.stateful else query.loses_row
+    return "" if step.keeps_source_row else 'it is a function without "keeps_source_row: true"'

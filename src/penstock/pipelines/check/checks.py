@@ -1,0 +1,383 @@
+"""What can be wrong with a pipeline whose fields are right. Without Spark, without brokers, in well under a second."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+
+from penstock.pipelines.check import codecs
+from penstock.pipelines.check.analysis import Analysis, Finding, Table, analyse
+from penstock.pipelines.check.query_plan import has_dead_letters, plan
+from penstock.pipelines.sinks import GROUP, SINKS, missing_package
+from penstock.pipelines.spec import schemas, sql
+from penstock.pipelines.spec.model import (
+    Decoding,
+    Encoding,
+    Expectation,
+    FormatSink,
+    FormatSource,
+    Pipeline,
+    Sink,
+    Source,
+    Step,
+    TopicSink,
+    TopicSource,
+)
+from penstock.pipelines.spec.problems import Path, nearest
+from penstock.pipelines.spec.sql import Columns, SqlInvalid
+
+FILE_FORMATS = ("parquet", "json", "csv", "orc", "text", "delta")
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+def check(pipeline: Pipeline, directory: str = ".", broken: Iterable[str] = ()) -> list[Finding]:
+    """Everything that is wrong. `broken` are names whose fields are, of which nothing more is said."""
+    analysis = analyse(pipeline, directory, broken)
+    return [*analysis.findings, *_Check(pipeline, analysis, directory, set(broken)).findings()]
+
+
+class _Check:
+    def __init__(self, pipeline: Pipeline, analysis: Analysis, directory: str, broken: set[str]) -> None:
+        self._pipeline = pipeline
+        self._analysis = analysis
+        self._directory = directory
+        self._broken = broken
+
+    def findings(self) -> Iterator[Finding]:
+        pipeline = self._pipeline
+        yield from self._names()
+        for name, source in pipeline.sources.items():
+            yield from self._source(source, ("sources", name))
+            yield from self._expectations(name, source.expect, ("sources", name))
+        for name, step in pipeline.steps.items():
+            yield from self._step(step, ("steps", name))
+            yield from self._expectations(name, step.expect, ("steps", name))
+        for name, sink in pipeline.sinks.items():
+            yield from self._sink(sink, ("sinks", name))
+        yield from self._sharing()
+        yield from self._queries()
+        yield from self._tests()
+        yield from self._unused()
+
+    # -- names
+
+    def _names(self) -> Iterator[Finding]:
+        pipeline = self._pipeline
+        if not _NAME.fullmatch(pipeline.name):
+            message = (
+                f'"{pipeline.name}" cannot be a name: letters, digits, ".", "_" and "-" only, as it is part of paths'
+            )
+            yield Finding(message, ("name",))
+        for section, needed in (("sources", pipeline.sources), ("sinks", pipeline.sinks)):
+            if not needed and not self._broken:
+                yield Finding(f"a pipeline needs at least one of {section}", (section,))
+        seen: dict[str, str] = {}
+        for section, names in (("sources", pipeline.sources), ("steps", pipeline.steps)):
+            for name in names:
+                path: Path = (section, name)
+                if not _IDENTIFIER.fullmatch(name) or name.startswith("__"):
+                    message = f'"{name}" cannot be a table in SQL: letters, digits and "_" only, and no digit first'
+                    yield Finding(message, path)
+                if name.lower() in seen:
+                    yield Finding(f'"{name}" is there already, in {seen[name.lower()]}; case makes no difference', path)
+                seen.setdefault(name.lower(), section)
+        for name in pipeline.sinks:
+            if not _NAME.fullmatch(name):
+                yield Finding(f'"{name}" cannot be a name: letters, digits, ".", "_" and "-" only', ("sinks", name))
+
+    # -- sources
+
+    def _source(self, source: Source, path: Path) -> Iterator[Finding]:
+        if isinstance(source, TopicSource):
+            yield from self._topic_source(source, path)
+        else:
+            yield from self._format_source(source, path)
+        columns = self._analysis.tables[str(path[1])].columns
+        if source.watermark is not None and columns is not None and source.watermark.column.lower() not in columns:
+            hint = nearest(source.watermark.column, columns)
+            yield Finding(f'no column "{source.watermark.column}"; {hint}', (*path, "watermark", "column"))
+
+    def _topic_source(self, source: TopicSource, path: Path) -> Iterator[Finding]:
+        if bool(source.topic) == bool(source.topic_pattern):
+            yield Finding('a topic source has either "topic" or "topic_pattern"', path)
+        for topic in source.topic:
+            yield from _topic(topic, (*path, "topic"))
+        if source.topic_pattern:
+            try:
+                re.compile(source.topic_pattern)
+            except re.error as error:
+                yield Finding(f"not a regular expression: {error}", (*path, "topic_pattern"), error.pos)
+        yield from self._schema(source.value, (*path, "value"))
+        if source.evolution != "ignore" and source.value.format != "json":
+            yield Finding(f'"evolution" is for json, not {source.value.format}', (*path, "evolution"))
+        yield from _offsets(source.starting_offsets, (*path, "starting_offsets"))
+        if source.max_records is not None and source.max_records < 1:
+            yield Finding("at least one record is needed in a batch", (*path, "max_records"))
+
+    def _format_source(self, source: FormatSource, path: Path) -> Iterator[Finding]:
+        if source.format == "penstock":
+            yield Finding('for topics write "topic: ..." instead of "format: penstock"', (*path, "format"))
+        if (source.mode == "incremental") != bool(source.cursor):
+            where = "cursor" if source.cursor else "mode"
+            yield Finding('"cursor" and "mode: incremental" need each other', (*path, where))
+        if source.watermark is not None and source.mode != "stream":
+            yield Finding('a watermark is for "mode: stream"', (*path, "watermark"))
+        if source.format in FILE_FORMATS:
+            if not source.path:
+                yield Finding(f'{source.format} needs a "path"', path)
+            if source.mode == "stream" and not source.schema and source.format != "text":
+                yield Finding(f'a stream of {source.format} files needs a "schema": id BIGINT, at TIMESTAMP, ...', path)
+        if source.schema:
+            try:
+                sql.parse_columns(source.schema)
+            except SqlInvalid as error:
+                yield Finding(str(error), (*path, "schema"), error.index)
+        columns = self._analysis.tables[str(path[1])].columns
+        if source.cursor and columns is not None and source.cursor.lower() not in columns:
+            yield Finding(f'no column "{source.cursor}"; {nearest(source.cursor, columns)}', (*path, "cursor"))
+
+    def _schema(self, coding: Decoding | Encoding, path: Path) -> Iterator[Finding]:
+        try:
+            schemas.check(coding, self._directory)
+            if coding.format in ("avro", "protobuf"):
+                codecs.codec(coding, self._directory).spark_type()
+        except schemas.SchemaInvalid as error:
+            yield Finding(str(error), (*path, error.where) if error.where else path, error.index)
+
+    # -- steps
+
+    def _step(self, step: Step, path: Path) -> Iterator[Finding]:
+        if bool(step.sql) == bool(step.python):
+            yield Finding('a step has either "sql" or "python"', path)
+            return
+        if step.sql:
+            if step.source:
+                yield Finding('"from" is for python; SQL names its tables itself', (*path, "from"))
+            if step.keeps_source_row:
+                yield Finding('"keeps_source_row" is for python; of SQL it is seen', (*path, "keeps_source_row"))
+            return
+        if not step.source:
+            yield Finding('a python step needs "from": the tables it is given', path)
+        if isinstance(step.python, str):
+            yield from self._function(step.python, (*path, "python"))
+
+    def _function(self, reference: str, path: Path) -> Iterator[Finding]:
+        """Looked at and not imported: a check runs no code of anybody's."""
+        if not _FUNCTION.fullmatch(reference):
+            yield Finding(f'"{reference}" is not a function; write module:function', path)
+            return
+        module, _, function = reference.partition(":")
+        file = os.path.join(self._directory, *module.split(".")) + ".py"
+        if not os.path.exists(file):
+            if find_spec(module.partition(".")[0]) is None:
+                yield Finding(f'no module "{module}", neither beside this file nor installed', path)
+            return
+        try:
+            with open(file, encoding="utf-8") as opened:
+                tree = ast.parse(opened.read())
+        except SyntaxError as error:
+            yield Finding(f"{os.path.basename(file)}:{error.lineno}: {error.msg}", path)
+            return
+        names = {each.name for each in tree.body if isinstance(each, (ast.FunctionDef, ast.ClassDef))}
+        assigned = {name.id for each in tree.body for name in ast.walk(each) if isinstance(name, ast.Name)}
+        imported = {
+            alias.asname or alias.name
+            for each in tree.body
+            if isinstance(each, (ast.Import, ast.ImportFrom))
+            for alias in each.names
+        }
+        if function not in names | assigned | imported:
+            yield Finding(f'{os.path.basename(file)} has no function "{function}"; {nearest(function, names)}', path)
+
+    def _expectations(self, name: str, expected: tuple[Expectation, ...], path: Path) -> Iterator[Finding]:
+        table = self._analysis.tables.get(name)
+        for index, expectation in enumerate(expected):
+            place: Path = (*path, "expect", index)
+            yield from self._expression(expectation.that, table, (*place, "that"))
+            if table is None or expectation.otherwise != "dead-letter" or not table.loses_row:
+                continue
+            way_out = 'put the expectation on an earlier step, or say "otherwise: drop"'
+            message = f"rows of this table cannot become dead letters: {table.loses_row}; {way_out}"
+            where: Path = (*place, "otherwise") if table.drive != "static" else place
+            yield Finding(message, where)
+
+    def _expression(self, text: str, table: Table | None, path: Path) -> Iterator[Finding]:
+        try:
+            expression = sql.check_expression(text)
+        except SqlInvalid as error:
+            yield Finding(str(error), path, error.index)
+            return
+        for complaint in sql.unknown_in_expression(expression, table.columns if table is not None else None):
+            yield Finding(complaint.message, path, complaint.index)
+
+    # -- sinks
+
+    def _sink(self, sink: Sink, path: Path) -> Iterator[Finding]:
+        table = self._analysis.find(sink.source)
+        if table is None:
+            known = [*self._pipeline.sources, *self._pipeline.steps]
+            if sink.source.lower() not in {each.lower() for each in [*known, *self._broken]}:
+                yield Finding(f'no source or step "{sink.source}"; {nearest(sink.source, known)}', (*path, "from"))
+        elif table.drive == "static" and not self._analysis.findings:
+            yield Finding(f'"{sink.source}" has lookups only; give a source "mode: snapshot"', (*path, "from"))
+        if isinstance(sink, TopicSink):
+            yield from self._topic_sink(sink, table, path)
+        else:
+            yield from self._format_sink(sink, table, path)
+
+    def _topic_sink(self, sink: TopicSink, table: Table | None, path: Path) -> Iterator[Finding]:
+        if bool(sink.topic) == bool(sink.topic_expression):
+            yield Finding('a topic sink has either "topic" or "topic_expression"', path)
+        if sink.topic:
+            yield from _topic(sink.topic, (*path, "topic"))
+        texts: list[tuple[str, Path]] = [
+            (sink.topic_expression, (*path, "topic_expression")),
+            (sink.key, (*path, "key")),
+            (sink.value.column, (*path, "value", "column")),
+            *((text, (*path, "headers", name)) for name, text in sink.headers.items()),
+        ]
+        for text, place in texts:
+            if text:
+                yield from self._expression(text, table, place)
+        needs_column = sink.value.format in ("string", "bytes")
+        if needs_column != bool(sink.value.column):
+            message = f'{sink.value.format} {"needs" if needs_column else "has no"} "column"; json takes all columns'
+            yield Finding(message, (*path, "value"))
+        yield from self._schema(sink.value, (*path, "value"))
+
+    def _format_sink(self, sink: FormatSink, table: Table | None, path: Path) -> Iterator[Finding]:
+        if sink.format in ("penstock", "kafka"):
+            yield Finding(f'for topics write "topic: ..." instead of "format: {sink.format}"', (*path, "format"))
+        yield from _fields_of_kind(sink, path)
+        if table is not None:
+            yield from _records_of_rows(sink, table, path)
+        known: Columns = table.columns if table is not None else None
+        for field, names in (("partition_by", sink.partition_by), ("columns", sink.columns), ("key", sink.key)):
+            for index, name in enumerate(names):
+                if known is not None and name.lower() not in known:
+                    yield Finding(f'no column "{name}"; {nearest(name, known)}', (*path, field, index))
+
+    def _sharing(self) -> Iterator[Finding]:
+        paths: dict[str, str] = {}
+        for name, sink in self._pipeline.sinks.items():
+            if isinstance(sink, FormatSink) and sink.path:
+                if sink.path in paths:
+                    message = f'sink "{paths[sink.path]}" writes to this path, too; each needs its own'
+                    yield Finding(message, ("sinks", name, "path"))
+                paths.setdefault(sink.path, name)
+
+    # -- the whole
+
+    def _queries(self) -> Iterator[Finding]:
+        if self._broken or self._analysis.findings:
+            return
+        queries = plan(self._pipeline, self._analysis)
+        for name, settings in self._pipeline.queries.items():
+            if name not in queries:
+                yield Finding(f'no query "{name}"; {nearest(name, queries)}', ("queries", name))
+            for index, other in enumerate(settings.after):
+                if other not in queries or other == name:
+                    yield Finding(
+                        f'no other query "{other}"; {nearest(other, queries)}', ("queries", name, "after", index)
+                    )
+        for name, source in self._pipeline.sources.items():
+            if isinstance(source, TopicSource) and source.evolution == "add-columns" and name not in queries:
+                message = f'only steps with state read "{name}", and they see the columns of its schema only'
+                yield Finding(message, ("sources", name, "evolution"), severity="warning")
+        done: list[str] = []
+        for query in queries.values():
+            waits = [other for other in query.after if other in queries and other not in done]
+            if waits:
+                message = f'query "{query.name}" waits for {", ".join(waits)}, which waits for it; --once will not end'
+                yield Finding(message, ("queries", query.name), severity="warning")
+            done.append(query.name)
+
+    def _tests(self) -> Iterator[Finding]:
+        for index, test in enumerate(self._pipeline.tests):
+            path: Path = ("tests", index)
+            batches = test.given if isinstance(test.given, list) else [test.given]
+            for batch in batches:
+                for name in batch:
+                    if name not in self._pipeline.sources:
+                        message = f'no source "{name}"; {nearest(name, self._pipeline.sources)}'
+                        yield Finding(message, (*path, "given", name))
+            for name in test.expect:
+                if name not in self._pipeline.sinks:
+                    message = f'no sink "{name}"; {nearest(name, self._pipeline.sinks)}'
+                    yield Finding(message, (*path, "expect", name))
+
+    def _unused(self) -> Iterator[Finding]:
+        used: set[str] = set()
+        for sink in self._pipeline.sinks.values():
+            table = self._analysis.find(sink.source)
+            used.update(self._analysis.upstream(table.name) if table is not None else ())
+        for table in self._analysis.tables.values():
+            if has_dead_letters(self._pipeline, table) and table.name in self._pipeline.steps:
+                continue
+            if table.name not in used and not self._broken and not self._analysis.findings:
+                yield Finding(f'nothing reads "{table.name}"', table.path, severity="warning")
+
+
+def _fields_of_kind(sink: FormatSink, path: Path) -> Iterator[Finding]:
+    """What a format that we know needs and takes; of others we know nothing."""
+    kind = SINKS.get(sink.format)
+    if kind is None:
+        close = difflib.get_close_matches(sink.format, SINKS, n=1, cutoff=0.8)
+        if close and not entry_points(group=GROUP, name=sink.format):
+            message = f'"{sink.format}" is left to Spark and its jars; did you mean "{close[0]}"?'
+            yield Finding(message, (*path, "format"), severity="warning")
+        return
+    for field in kind.needs:
+        if not getattr(sink, field):
+            yield Finding(f'{sink.format} needs a "{field}"', path)
+    for field in ("path", "partition_by", "table", "key", "on_error", "roll_bytes", "roll_every"):
+        if getattr(sink, field) and field not in kind.takes:
+            yield Finding(f'"{field}" has no meaning for {sink.format}', (*path, field))
+    if missing := missing_package(sink.format):
+        yield Finding(missing, (*path, "format"))
+    if sink.roll_bytes is not None and sink.roll_bytes < 1:
+        yield Finding("files cannot be smaller than a byte", (*path, "roll_bytes"))
+    for index, name in enumerate(sink.key):
+        if sink.columns and name not in sink.columns:
+            yield Finding(f'"{name}" is not among the columns that are written', (*path, "key", index))
+
+
+def _records_of_rows(sink: FormatSink, table: Table, path: Path) -> Iterator[Finding]:
+    """Some things need rows that can name the record they stem from."""
+    why = table.loses_row or ("" if table.drive == "stream" else "they are read from a table")
+    if sink.on_error == "dead-letter" and why:
+        yield Finding(f"rows of this table cannot become dead letters: {why}; choose another", (*path, "on_error"))
+    kind = SINKS.get(sink.format)
+    if kind is not None and kind.origin_or_key and not sink.key:
+        why = why or ("a record can make several" if table.multiplies else "")
+        if why:
+            yield Finding(f'rows of this table are not told apart by their records: {why}; say by "key" how', path)
+
+
+def _topic(name: str, path: Path) -> Iterator[Finding]:
+    if not _TOPIC.fullmatch(name) or name in (".", ".."):
+        yield Finding(f'"{name}" cannot be a topic: letters, digits, ".", "_" and "-" only, at most 249', path)
+
+
+def _offsets(text: str, path: Path) -> Iterator[Finding]:
+    if text in ("earliest", "latest"):
+        return
+    problem = f'"{text}" is not earliest, latest, or JSON such as {{"orders": {{"0": 23}}}}'
+    try:
+        parsed = json.loads(text)
+    except json.JSONDecodeError:
+        yield Finding(problem, path)
+        return
+    by_topic: Callable[[object], bool] = lambda value: isinstance(value, dict) and bool(value)  # noqa: E731
+    if not by_topic(parsed) or not all(map(by_topic, parsed.values())):
+        yield Finding(problem, path)

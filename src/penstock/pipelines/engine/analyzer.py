@@ -1,0 +1,165 @@
+"""`validate --analyze`: what only Spark knows. Every table is planned by it, over streams that have the right columns
+and no rows, so no broker is needed; then every query is started, and ends at once.
+
+Lookups and other tables without a `schema` are opened, as nobody else knows their columns.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.pipelines.check.analysis import Analysis, Finding, analyse
+from penstock.pipelines.check.query_plan import QueryPlan, plan
+from penstock.pipelines.engine.encoding import records
+from penstock.pipelines.engine.fixtures import RECORDS
+from penstock.pipelines.engine.query_input import Sources, head
+from penstock.pipelines.engine.tables import Tables
+from penstock.pipelines.sinks import selected
+from penstock.pipelines.spec.loading import Loaded
+from penstock.pipelines.spec.model import FormatSource, Pipeline, TopicSink, TopicSource
+from penstock.pipelines.spec.problems import Path, PipelineFailed, Problem, in_order
+
+if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import DataFrame, SparkSession
+
+_STATE = re.compile(r"\s*SQLSTATE: \w+(; line \d+ pos \d+)?;?\s*$")
+
+
+@dataclass(slots=True)
+class Analysed:
+    problems: list[Problem] = field(default_factory=list)
+    types: dict[str, str] = field(default_factory=dict)
+    """The columns of every table, as in CREATE TABLE."""
+
+
+def analyze(loaded: Loaded, session: SparkSession) -> Analysed:
+    """Of a pipeline that is valid."""
+    analysis = analyse(loaded.pipeline, loaded.directory)
+    with tempfile.TemporaryDirectory(prefix="penstock-analyze-") as place:
+        sources = _WithoutRows(loaded.pipeline, loaded.directory, place)
+        planned = _Planned(loaded.pipeline, analysis, loaded.directory, session.newSession(), sources)
+        findings = [*planned.findings()]
+        for query in plan(loaded.pipeline, analysis).values():
+            if planned.frames.keys() >= {query.head, *query.upstream}:
+                findings += _started(query, loaded, analysis, session.newSession(), sources, place)
+    types = {name: _columns(frame) for name, frame in planned.frames.items()}
+    problems = (
+        Problem(each.message, each.path, loaded.places.find(each.path, each.index), loaded.file) for each in findings
+    )
+    return Analysed(in_order(problems), types)
+
+
+class _WithoutRows(Sources):
+    def __init__(self, pipeline: Pipeline, directory: str, place: str) -> None:
+        super().__init__(pipeline, directory, "")
+        self._empty = os.path.join(place, "empty")
+        os.makedirs(self._empty)
+
+    def stream(self, session: SparkSession, name: str) -> DataFrame:
+        source = self._pipeline.sources[name]
+        if isinstance(source, TopicSource):
+            return session.readStream.schema(RECORDS).parquet(self._empty)
+        if source.schema:
+            return session.readStream.schema(source.schema).json(self._empty)
+        return super().stream(session, name)
+
+    def table(self, session: SparkSession, name: str) -> DataFrame:
+        source = self._pipeline.sources[name]
+        if isinstance(source, FormatSource) and source.schema:
+            return session.createDataFrame([], source.schema)
+        return super().table(session, name)
+
+
+class _Planned:
+    """All tables of a pipeline, one after the other, in one session; without what is made of one that failed."""
+
+    def __init__(
+        self, pipeline: Pipeline, analysis: Analysis, directory: str, session: SparkSession, sources: Sources
+    ) -> None:
+        self._pipeline = pipeline
+        self._analysis = analysis
+        self._directory = directory
+        self._session = session
+        self._sources = sources
+        self._tables = Tables(session, pipeline, analysis, directory, tells=False)
+
+    @property
+    def frames(self) -> dict[str, DataFrame]:
+        return self._tables.frames
+
+    def findings(self) -> Iterator[Finding]:
+        from pyspark.errors import PySparkException
+
+        for name, table in self._analysis.tables.items():
+            if not self.frames.keys() >= set(table.inputs):
+                continue
+            try:
+                self._plan(name)
+            except PySparkException as error:
+                sql = name in self._pipeline.steps and bool(self._pipeline.steps[name].sql)
+                yield _finding(error, (*table.path, "sql") if sql else table.path)
+            except PipelineFailed as error:
+                yield Finding(str(error), table.path)
+        for name, sink in self._pipeline.sinks.items():
+            found = self._analysis.find(sink.source)
+            if found is None or found.name not in self.frames:
+                continue
+            rows = self._tables.shown(found.name)
+            try:
+                if isinstance(sink, TopicSink):
+                    records(rows, sink, self._directory)
+                else:
+                    selected(rows, sink)
+            except PySparkException as error:
+                yield _finding(error, ("sinks", name))
+
+    def _plan(self, name: str) -> None:
+        source = self._pipeline.sources.get(name)
+        if source is None:
+            self._tables.add([name])
+        elif self._analysis.tables[name].drive != "stream":
+            self._tables.add_source(name, self._sources.table(self._session, name))
+        else:
+            self._tables.add_source(name, self._sources.stream(self._session, name))
+            if source.watermark is not None:
+                frame = self.frames[name].withWatermark(source.watermark.column, source.watermark.delay.spark)
+                self.frames[name] = frame
+                frame.createOrReplaceTempView(name)
+
+
+def _started(
+    query: QueryPlan, loaded: Loaded, analysis: Analysis, session: SparkSession, sources: Sources, place: str
+) -> Iterable[Finding]:
+    """What streams cannot do is found when a query starts."""
+    from pyspark.errors import PySparkException
+
+    if query.drive != "stream" or query.head not in loaded.pipeline.steps:
+        return
+    try:
+        frame = head(session, loaded.pipeline, analysis, query, loaded.directory, sources)
+        checkpoint = os.path.join(place, "checkpoints", query.name)
+        starting = frame.writeStream.format("noop").outputMode(query.output_mode)
+        starting.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
+    except PySparkException as error:
+        yield _finding(error, ("steps", query.head))
+
+
+def _finding(error: PySparkException, path: Path) -> Finding:
+    """The first line of what Spark says, and where in the SQL."""
+    told = str(getattr(error, "desc", None) or error)
+    message = _STATE.sub("", told.partition("\n")[0]).rstrip(";. ")
+    index: int | None = None
+    if path[-1] == "sql":
+        contexts = error.getQueryContext()
+        index = contexts[0].startIndex() if contexts else 0
+    return Finding(message, path, index)
+
+
+def _columns(frame: DataFrame) -> str:
+    return ", ".join(f"{each.name} {each.dataType.simpleString().upper()}" for each in frame.schema.fields)

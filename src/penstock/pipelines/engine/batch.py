@@ -1,0 +1,241 @@
+"""One batch of one query: from what its head brings to all that is written.
+
+Records for topics, of all sinks and the dead letters, are one write, and so one decision; it comes last. Sinks that are
+no topics come before, each for itself. If one fails, the batch is done again from the start, under its number, and
+whoever had it already notices.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from penstock.pipelines.check.analysis import Analysis
+from penstock.pipelines.check.query_plan import QueryPlan
+from penstock.pipelines.engine.counting import Counted
+from penstock.pipelines.engine.encoding import dead_letters, records
+from penstock.pipelines.engine.query_input import Sources
+from penstock.pipelines.engine.query_status import Tally
+from penstock.pipelines.engine.tables import Tables
+from penstock.pipelines.sinks import Sink, SinkUnavailable, open_sink, selected
+from penstock.pipelines.sinks.delta import MERGE_SCHEMA
+from penstock.pipelines.sinks.refusals import Refusals, on_refusal
+from penstock.pipelines.spec.model import FormatSink, Pipeline, TopicSink, TopicSource
+from penstock.pipelines.spec.secrets import plain
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_log = logging.getLogger("penstock.pipelines")
+_SINK_ID_MAX = 100
+_GUARANTEE = "deliveryGuarantee"
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What a batch is to become."""
+
+    sinks: Mapping[str, DataFrame]
+    """Of topics: records, with columns topic, key, value, headers; of others: rows."""
+    dead_letters: DataFrame | None
+    tables: Tables
+
+
+class Body:
+    def __init__(
+        self, pipeline: Pipeline, analysis: Analysis, query: QueryPlan, directory: str, sources: Sources
+    ) -> None:
+        self._sources = sources
+        self._pipeline = pipeline
+        self._analysis = analysis
+        self._query = query
+        self._directory = directory
+
+    def outputs(self, batch: DataFrame, origins: Collection[str] = ()) -> Outputs:
+        """Planned, nothing computed yet. `origins`: sinks whose rows say where their records are."""
+        query, pipeline = self._query, self._pipeline
+        if query.head in pipeline.sources:
+            fitting = self._sources.fitting(query.head, batch)
+            pipeline = replace(pipeline, sources={**pipeline.sources, query.head: fitting})
+        tables = Tables(batch.sparkSession, pipeline, self._analysis, self._directory, tells=True)
+        statics = [name for name in query.body if self._analysis.tables[name].drive == "static"]
+        for name in statics:
+            if name in pipeline.sources:
+                tables.add_source(name, self._sources.table(batch.sparkSession, name))
+            else:
+                tables.add([name])
+        if query.head in pipeline.sources:
+            tables.add_source(query.head, batch)
+        else:
+            tables.add_head(query.head, batch)
+        tables.add(name for name in query.body if name not in statics)
+        made: dict[str, DataFrame] = {}
+        for name in query.sinks:
+            sink = pipeline.sinks[name]
+            table = self._analysis.find(sink.source)
+            assert table is not None
+            if isinstance(sink, TopicSink):
+                made[name] = records(tables.shown(table.name), sink, self._directory)
+            else:
+                whole = tables.frames[table.name] if name in origins else None
+                made[name] = selected(tables.shown(table.name), sink, whole)
+        letters = dead_letters(tables.dead, pipeline.name, pipeline.dead_letter_topic) if tables.dead else None
+        return Outputs(made, letters, tables)
+
+
+@dataclass(slots=True)
+class _Write:
+    options: dict[str, str]
+    frames: list[DataFrame] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    """Of sinks with options of their own; those without share one decision with the dead letters."""
+
+
+class BatchWriter:
+    """Called by Spark with each batch of a query, in order."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        analysis: Analysis,
+        query: QueryPlan,
+        directory: str,
+        bootstrap: str,
+        sources: Sources,
+        wrote: Callable[[Tally], None] = lambda tally: None,
+    ) -> None:
+        """`wrote` hears of each batch what it became."""
+        self._pipeline = pipeline
+        self._query = query
+        self._bootstrap = bootstrap
+        self._wrote = wrote
+        self._body = Body(pipeline, analysis, query, directory, sources)
+        self._analysis = analysis
+        self._directory = directory
+        self._others: dict[str, Sink] = {}
+        self.unavailable = ""
+        """Why the last batch was not written, if that was because a sink's server is not there."""
+
+    def __call__(self, batch: DataFrame, number: int, checkpoint: str = "") -> None:
+        """`checkpoint`: the identity of what numbers the batch, if that is not the checkpoint of a streaming query."""
+        from penstock.spark.sink.writer import QUERY_ID
+
+        checkpoint = checkpoint or batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID) or ""
+        several = len(self._query.sinks) + self._query.dead_letters > 1
+        if several:
+            batch = batch.persist()
+        try:
+            self._open(checkpoint)
+            planned = self._body.outputs(batch, [name for name, sink in self._others.items() if sink.wants_origin])
+            counted = {name: Counted(frame) for name, frame in planned.sinks.items()}
+            letters = Counted(planned.dead_letters) if planned.dead_letters is not None else None
+            outputs = replace(
+                planned,
+                sinks={name: each.frame for name, each in counted.items()},
+                dead_letters=letters.frame if letters is not None else None,
+            )
+            self._count_violations(outputs.tables, number)
+            refusals = Refusals(self._pipeline, self._analysis, outputs.tables, number)
+            for name, sink in self._others.items():
+                refusals.add(name, sink.write(outputs.sinks[name], number) or ())
+            if refusals.dead:
+                told = dead_letters(refusals.dead, self._pipeline.name, self._pipeline.dead_letter_topic)
+                before = outputs.dead_letters
+                outputs = replace(outputs, dead_letters=before.union(told) if before is not None else told)
+            for write in self._topics(outputs):
+                self._write_records(write, number, checkpoint)
+            rows = {name: each.rows() for name, each in counted.items()}
+            self._wrote(Tally(rows, refusals.letters + (letters.rows() if letters is not None else 0)))
+            self.unavailable = ""
+        except SinkUnavailable as error:
+            self.unavailable = str(error)
+            raise
+        finally:
+            if several:
+                batch.unpersist()
+
+    def idle(self) -> None:
+        """About once a second, from another thread than batches are written in."""
+        for sink in self._others.values():
+            sink.idle()
+
+    def close(self) -> None:
+        """The query ends in good order."""
+        for sink in self._others.values():
+            sink.close()
+
+    def _open(self, checkpoint: str) -> None:
+        """With the first batch, which knows what numbers it."""
+        if self._others:
+            return
+        for name in self._query.sinks:
+            sink = self._pipeline.sinks[name]
+            if isinstance(sink, FormatSink):
+                if sink.format == "delta" and self._gets_columns(sink):
+                    sink = replace(sink, options={MERGE_SCHEMA: "true", **sink.options})
+                refusals = on_refusal(self._pipeline, self._analysis, name) != "fail"
+                names = (name, self._pipeline.name, self._query.name, self._directory)
+                self._others[name] = open_sink(sink, *names, checkpoint=checkpoint, refusals=refusals)
+
+    def _gets_columns(self, sink: FormatSink) -> bool:
+        """Whether its rows may have columns that nobody knew of."""
+        table = self._analysis.find(sink.source)
+        sources = (self._pipeline.sources[name] for name in (table.sources if table is not None else ()))
+        return any(isinstance(each, TopicSource) and each.evolution == "add-columns" for each in sources)
+
+    def _topics(self, outputs: Outputs) -> list[_Write]:
+        """What goes to topics, by the options it is written with; mostly all of it together."""
+        writes: dict[tuple[tuple[str, str], ...], _Write] = {}
+        for name, frame in outputs.sinks.items():
+            sink = self._pipeline.sinks[name]
+            if isinstance(sink, TopicSink):
+                options = {**plain(sink.options), _GUARANTEE: sink.delivery}
+                _add(writes, options, frame, name if sink.options else "")
+        if outputs.dead_letters is not None:
+            _add(writes, {_GUARANTEE: "exactly-once"}, outputs.dead_letters, "")
+        return list(writes.values())
+
+    def _write_records(self, write: _Write, number: int, checkpoint: str) -> None:
+        from pyspark.sql import functions as f
+
+        from penstock.spark.sink.columns import HEADERS_TEXT
+
+        frame = reduce(lambda above, below: above.union(below), write.frames)
+        frame = frame.select("topic", "key", "value", f.to_json("headers").alias(HEADERS_TEXT))
+        writer = frame.write.format("penstock").mode("append").option("kafka.bootstrap.servers", self._bootstrap)
+        if write.options[_GUARANTEE] == "exactly-once":
+            identity = sink_id(self._pipeline.name, self._query.name, *write.names, checkpoint=checkpoint)
+            writer = writer.option("sinkId", identity).option("version", str(number))
+        writer.options(**write.options).save()
+
+    def _count_violations(self, tables: Tables, number: int) -> None:
+        """Of expectations whose broken rows are kept. They cost a job of their own, and only they do."""
+        from pyspark.sql import functions as f
+
+        for name, expectation in tables.violations:
+            broken = ~f.coalesce(f.expr(f"CAST(({expectation.that}) AS BOOLEAN)"), f.lit(False))
+            count = tables.frames[name].filter(broken).count()
+            if count:
+                _log.warning('batch %d: %d rows of "%s" break "%s"', number, count, name, expectation.title)
+
+
+def sink_id(*names: str, checkpoint: str) -> str:
+    """The name of a decision, of pipeline, query and sinks, and of the checkpoint whose batches it numbers: in letters
+    that a transactional id takes, and never that of others whose names look alike."""
+    digest = hashlib.sha256("\n".join([*names, checkpoint]).encode()).hexdigest()[:12]
+    readable = re.sub(r"[^A-Za-z0-9_-]", "-", "-".join(names))
+    return f"{readable[: _SINK_ID_MAX - len(digest) - 1]}-{digest}"
+
+
+def _add(
+    writes: dict[tuple[tuple[str, str], ...], _Write], options: dict[str, str], frame: DataFrame, name: str
+) -> None:
+    write = writes.setdefault(tuple(sorted(options.items())), _Write(options))
+    write.frames.append(frame)
+    if name:
+        write.names.append(name)

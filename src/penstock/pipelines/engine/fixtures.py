@@ -1,0 +1,344 @@
+"""Tests of pipelines: rows in, rows and dead letters out, on Spark and without a broker.
+
+Each batch of a test becomes a file of records, as the source of topics would give them, and queries stream these files,
+one a batch, through the very code that runs in production: decoding, steps, windows, watermarks, expectations. What
+they would write is kept and compared. Time is what the rows say it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from penstock.pipelines.check import codecs
+from penstock.pipelines.check.analysis import analyse
+from penstock.pipelines.check.query_plan import QueryPlan, plan
+from penstock.pipelines.engine.batch import Body
+from penstock.pipelines.engine.evolution import MemoryNotes, Notes
+from penstock.pipelines.engine.query_input import Sources, head
+from penstock.pipelines.spec.loading import Loaded
+from penstock.pipelines.spec.model import FormatSource, Pipeline, PipelineTest, Source, TopicSink, TopicSource
+from penstock.pipelines.spec.problems import PipelineFailed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+RECORDS = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
+    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
+_FIELDS = ("key", "value", "timestamp", "headers", "topic", "partition", "offset")
+_EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+_LETTER = "dead-letter."
+
+
+@dataclass(slots=True)
+class TestResult:
+    name: str
+    differences: list[str] = field(default_factory=list)
+    """Nothing: it passed."""
+
+    __test__ = False  # not for pytest to collect
+
+
+def run_tests(loaded: Loaded, session: SparkSession, names: Iterable[str] = ()) -> Iterator[TestResult]:
+    wanted = set(names)
+    for test in loaded.pipeline.tests:
+        if not wanted or test.name in wanted:
+            yield run_test(loaded, session, test)
+
+
+def run_test(loaded: Loaded, session: SparkSession, test: PipelineTest) -> TestResult:
+    return TestResult(test.name, list(_differences(test, outcome(loaded, session, test.given))))
+
+
+Given = dict[str, list[Any]] | list[dict[str, list[Any]]]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a pipeline would write, in the form in which tests say it."""
+
+    sinks: dict[str, list[Any]] = field(default_factory=dict)
+    """Of topics: `{topic: ..., key: ..., value: ..., headers: ...}`; of others: rows."""
+    dead_letters: list[Any] = field(default_factory=list)
+
+
+def outcome(loaded: Loaded, session: SparkSession, given: Given) -> Outcome:
+    """Of rows of each source, as one batch or as several."""
+    directory = tempfile.mkdtemp(prefix="penstock-test-")
+    try:
+        written = Outcome({name: [] for name in loaded.pipeline.sinks})
+        analysis = analyse(loaded.pipeline, loaded.directory)
+        for query in plan(loaded.pipeline, analysis).values():
+            has_state = query.head in loaded.pipeline.steps
+            place = os.path.join(directory, query.name)
+            sources = _Given(loaded.pipeline, loaded.directory, given, place, pauses=has_state)
+            if not sources.feed(analysis.tables[query.head].sources):
+                continue
+            own = session.newSession()
+            own.conf.set("spark.sql.codegen.wholeStage", "false")  # to compile costs more than a few rows do
+            body = Body(loaded.pipeline, analysis, query, loaded.directory, sources)
+            frame = head(own, loaded.pipeline, analysis, query, loaded.directory, sources)
+            _run(frame, loaded.pipeline, body, query, os.path.join(place, "checkpoint"), written)
+        return written
+    finally:
+        shutil.rmtree(directory)
+
+
+def _run(frame: DataFrame, pipeline: Pipeline, body: Body, query: QueryPlan, checkpoint: str, written: Outcome) -> None:
+    def keep(batch: DataFrame, number: int) -> None:
+        outputs = body.outputs(batch)
+        records: dict[str, DataFrame] = {}
+        for name, rows in outputs.sinks.items():
+            if isinstance(pipeline.sinks[name], TopicSink):
+                records[name] = rows
+            else:
+                written.sinks[name] += [_row(row) for row in rows.collect()]
+        if outputs.dead_letters is not None:
+            records[""] = outputs.dead_letters
+        for row in _together(records):
+            if row["sink"]:
+                written.sinks[row["sink"]].append(_record_written(row))
+            else:
+                written.dead_letters.append(_letter(row))
+
+    if query.drive != "stream":
+        keep(frame, 0)
+        return
+    starting = frame.writeStream.foreachBatch(keep).outputMode(query.output_mode)
+    starting.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
+
+
+def _together(records: dict[str, DataFrame]) -> list[Row]:
+    """In one job: starting jobs is most of what a test costs."""
+    from pyspark.sql import functions as f
+
+    named = [frame.withColumn("sink", f.lit(name)) for name, frame in records.items()]
+    return reduce(lambda above, below: above.union(below), named).collect() if named else []
+
+
+class _Given(Sources):
+    """Rows of a test in the place of sources."""
+
+    def __init__(self, pipeline: Pipeline, directory: str, given: Given, place: str, *, pauses: bool) -> None:
+        super().__init__(pipeline, directory, "")
+        self._place = place
+        batches = given if isinstance(given, list) else [given]
+        # Spark judges lateness by the watermark of the batch before the last: a pause between two lets it catch up.
+        self._batches = [batch for each in batches for batch in (each, {})][:-1] if pauses else batches
+
+    def feed(self, names: Iterable[str]) -> bool:
+        """Whether there is something to read for a query of these sources. Tables that are not given are read."""
+        given = {name for batch in self._batches for name in batch}
+        return any(name in given or not _is_stream(self._pipeline.sources[name]) for name in names)
+
+    def stream(self, session: SparkSession, name: str) -> DataFrame:
+        """One file a batch, an empty one where the test gives nothing, so that batches of all sources keep step."""
+        source = self._pipeline.sources[name]
+        schema = RECORDS if isinstance(source, TopicSource) else source.schema
+        if not schema:
+            raise PipelineFailed(f'source "{name}" needs a "schema" to be tested')
+        place = os.path.join(self._place, "given", name)
+        if not os.path.isdir(place):
+            self._write(name, source, place)
+        reader = session.readStream.schema(schema).option("maxFilesPerTrigger", "1")
+        return reader.parquet(place) if isinstance(source, TopicSource) else reader.json(place)
+
+    def table(self, session: SparkSession, name: str) -> DataFrame:
+        source = self._pipeline.sources[name]
+        rows = [row for batch in self._batches for row in batch.get(name, [])]
+        if not any(name in batch for batch in self._batches):
+            return super().table(session, name)
+        assert isinstance(source, FormatSource)
+        if not source.schema:
+            raise PipelineFailed(f'source "{name}" needs a "schema" to be tested')
+        return _frame(session, rows, source.schema)
+
+    def _notes(self, name: str, session: SparkSession) -> Notes:
+        return MemoryNotes()
+
+    def _write(self, name: str, source: Source, place: str) -> None:
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        os.makedirs(place)
+        offset = 0
+        for number, batch in enumerate(self._batches):
+            rows = batch.get(name, [])
+            file = os.path.join(place, f"{number:06d}")
+            if isinstance(source, TopicSource):
+                records = [_record(source, each, offset + index, self._directory) for index, each in enumerate(rows)]
+                parquet.write_table(pa.Table.from_pylist(records, _arrow_schema()), file)
+                offset += len(rows)
+            else:
+                with open(file, "w", encoding="utf-8") as opened:
+                    opened.writelines(json.dumps(row) + "\n" for row in rows)
+            os.utime(file, (1_000_000 + number, 1_000_000 + number))  # files are read in the order of their times
+
+
+def _is_stream(source: Source) -> bool:
+    return isinstance(source, TopicSource) or source.mode == "stream"
+
+
+def _arrow_schema() -> Any:
+    import pyarrow as pa
+
+    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    types = [pa.binary(), pa.binary(), pa.string(), pa.int32(), pa.int64(), pa.timestamp("us", "UTC"), pa.int32()]
+    names = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+    return pa.schema([*zip(names, types, strict=True), ("headers", pa.list_(header))])
+
+
+def _frame(session: SparkSession, rows: list[Any], schema: str) -> DataFrame:
+    """Rows as YAML has them, through JSON, so that times and numbers are read as in records."""
+    from pyspark.sql import functions as f
+
+    texts = session.createDataFrame([(json.dumps(row),) for row in rows], "text STRING")
+    return texts.select(f.from_json("text", schema, {"mode": "FAILFAST"}).alias("row")).select("row.*")
+
+
+def _record(source: TopicSource, given: Any, offset: int, directory: str) -> dict[str, Any]:
+    if not isinstance(given, dict) or not set(given) <= set(_FIELDS):
+        raise PipelineFailed(f"a record is given as {{value: ..., key: ..., timestamp: ...}}, not {given!r:.100}")
+    headers = [{"key": name, "value": str(text).encode()} for name, text in (given.get("headers") or {}).items()]
+    return {
+        "key": _as_bytes(given.get("key")),
+        "value": _value(source, given.get("value"), directory),
+        "topic": given.get("topic") or (source.topic[0] if source.topic else "topic"),
+        "partition": int(given.get("partition", 0)),
+        "offset": int(given.get("offset", offset)),
+        "timestamp": _time(given.get("timestamp"), offset),
+        "timestampType": 0,
+        "headers": headers or None,
+    }
+
+
+def _value(source: TopicSource, value: Any, directory: str) -> bytes | None:
+    """Text is taken as it is, poison too; a mapping is encoded as the source decodes."""
+    if value is None or isinstance(value, str):
+        return _as_bytes(value)
+    if source.value.format in ("avro", "protobuf"):
+        from pyspark.sql import Row
+
+        return codecs.codec(source.value, directory).encode(Row(**value))
+    return json.dumps(value).encode()
+
+
+def _as_bytes(value: Any) -> bytes | None:
+    return None if value is None else str(value).encode()
+
+
+def _time(given: Any, offset: int) -> datetime:
+    if given is None:
+        return _EPOCH + timedelta(milliseconds=offset)
+    if isinstance(given, (int, float)):
+        return datetime.fromtimestamp(given / 1000, UTC)
+    try:
+        time = datetime.fromisoformat(str(given))
+    except ValueError:
+        raise PipelineFailed(f"timestamp {given!r} is not like 2026-01-01T12:00:00Z, nor milliseconds") from None
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+
+
+# -- comparing
+
+
+def _differences(test: PipelineTest, written: Outcome) -> Iterator[str]:
+    for name, expected in test.expect.items():
+        yield from unmatched(f'sink "{name}"', expected, written.sinks[name])
+    yield from unmatched("dead letters", test.dead_letters, written.dead_letters)
+
+
+def unmatched(what: str, expected: list[Any], found: list[Any]) -> Iterator[str]:
+    """Each expected row is paired with a row that has all it mentions; what stays alone differs."""
+    pairs: dict[int, int] = {}
+
+    def pair(index: int, tried: set[int]) -> bool:
+        for other, row in enumerate(found):
+            if other not in tried and _fits(expected[index], row):
+                tried.add(other)
+                if other not in pairs or pair(pairs[other], tried):
+                    pairs[other] = index
+                    return True
+        return False
+
+    for index in range(len(expected)):
+        if not pair(index, set()):
+            yield f"{what}: missing {_shown(expected[index])}"
+    for other, row in enumerate(found):
+        if other not in pairs:
+            yield f"{what}: unexpected {_shown(row)}"
+
+
+def _fits(expected: Any, found: Any) -> bool:
+    if isinstance(expected, dict) and isinstance(found, dict):
+        return all(
+            name in found and (str(text) in str(found[name]) if name == "reason" else _fits(text, found[name]))
+            for name, text in expected.items()
+        )
+    if isinstance(expected, list) and isinstance(found, list):
+        return len(expected) == len(found) and all(map(_fits, expected, found))
+    if isinstance(expected, float) or isinstance(found, float):
+        numbers = isinstance(expected, (int, float)) and isinstance(found, (int, float))
+        return numbers and abs(expected - found) <= 1e-9 * max(1.0, abs(expected))
+    return bool(expected == found) and isinstance(expected, bool) == isinstance(found, bool)
+
+
+def _row(row: Row) -> dict[str, Any]:
+    return {name: _plain(value) for name, value in row.asDict(recursive=True).items()}
+
+
+def _record_written(row: Row) -> dict[str, Any]:
+    texts = {name: _text(row[name]) for name in ("topic", "key")}
+    return {**texts, "value": _parsed(row["value"]), "headers": _headers(row["headers"])}
+
+
+def _letter(row: Row) -> dict[str, Any]:
+    headers = _headers(row["headers"])
+    told: dict[str, Any] = {
+        name.removeprefix(_LETTER): value for name, value in headers.items() if name.startswith(_LETTER)
+    }
+    for name in ("partition", "offset", "timestamp"):
+        if name in told:
+            told[name] = int(told[name])
+    return {**told, "key": _text(row["key"]), "value": _parsed(row["value"])}
+
+
+def _headers(headers: Any) -> dict[str, str | None]:
+    return {each["key"]: _text(each["value"]) for each in headers or ()}
+
+
+def _text(value: Any) -> str | None:
+    return bytes(value).decode(errors="replace") if isinstance(value, (bytes, bytearray)) else value
+
+
+def _parsed(value: Any) -> Any:
+    text = _text(value)
+    try:
+        return json.loads(text) if text is not None else None
+    except json.JSONDecodeError:
+        return text
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat(sep="T")
+    if isinstance(value, (bytes, bytearray)):
+        return _text(value)
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return value if isinstance(value, (int, float, str, bool, type(None))) else str(value)
+
+
+def _shown(row: Any) -> str:
+    return json.dumps(row, ensure_ascii=False, default=str)

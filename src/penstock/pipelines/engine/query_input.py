@@ -1,0 +1,120 @@
+"""What queries stream: the records of a source as they are, or the rows of a step with state and all it is made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.pipelines.check.analysis import Analysis
+from penstock.pipelines.check.query_plan import QueryPlan
+from penstock.pipelines.engine.checkpoints import checkpoint_of
+from penstock.pipelines.engine.evolution import CheckpointNotes, Evolution, Notes
+from penstock.pipelines.engine.files import Files
+from penstock.pipelines.engine.tables import Tables, beside, read_table
+from penstock.pipelines.spec.model import FormatSource, Pipeline, Source, TopicSource
+from penstock.pipelines.spec.secrets import plain
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Sources:
+    """How sources are opened. Tests have another."""
+
+    def __init__(self, pipeline: Pipeline, directory: str, bootstrap: str) -> None:
+        self._pipeline = pipeline
+        self._directory = directory
+        self._bootstrap = bootstrap
+        self._evolutions: dict[str, Evolution] = {}
+
+    def stream(self, session: SparkSession, name: str) -> DataFrame:
+        source = self._pipeline.sources[name]
+        if isinstance(source, TopicSource):
+            return session.readStream.format("penstock").options(**self.topic_options(name)).load()
+        reader = session.readStream.format(source.format).options(**plain(source.options))
+        if source.schema:
+            reader = reader.schema(source.schema)
+        return reader.load(beside(source.path, self._directory)) if source.path else reader.load()
+
+    def table(self, session: SparkSession, name: str) -> DataFrame:
+        source = self._pipeline.sources[name]
+        assert isinstance(source, FormatSource)
+        return read_table(session, source, self._directory)
+
+    def fitting(self, name: str, batch: DataFrame) -> Source:
+        """A source as its records in this batch need it: with the columns that they add, where it has `add-columns`."""
+        source = self._pipeline.sources[name]
+        if not isinstance(source, TopicSource) or source.evolution != "add-columns":
+            return source
+        if name not in self._evolutions:
+            self._evolutions[name] = Evolution(source, self._directory, self._notes(name, batch.sparkSession))
+        return self._evolutions[name].source_for(batch)
+
+    def _notes(self, name: str, session: SparkSession) -> Notes:
+        """Of columns that were added to a source, at the checkpoint of its query, which has its name."""
+        checkpoint = checkpoint_of(self._pipeline, self._directory, name)
+        return CheckpointNotes(Files(session, checkpoint), checkpoint)
+
+    def topic_options(self, name: str) -> dict[str, str]:
+        source = self._pipeline.sources[name]
+        assert isinstance(source, TopicSource)
+        options = {
+            "kafka.bootstrap.servers": source.bootstrap or self._bootstrap,
+            "kafka.isolation.level": source.isolation,
+            "startingOffsets": source.starting_offsets,
+            "includeHeaders": "true",
+        }
+        if source.topic:
+            options["subscribe"] = ",".join(source.topic)
+        else:
+            options["subscribePattern"] = source.topic_pattern
+        if source.max_records is not None:
+            options["maxOffsetsPerTrigger"] = str(source.max_records)
+        return {**options, **plain(source.options)}
+
+
+def own_session(parent: SparkSession) -> SparkSession:
+    """One whose views no other query sees, active in this thread: Spark looks for formats in the active session only,
+    and a new thread has none."""
+    session = parent.newSession()
+    classes: Any = type(session)
+    classes._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
+    _register(session)
+    return session
+
+
+def _register(session: SparkSession) -> None:
+    """Spark finds the format of topics by itself, too, but looks only once, with a worker of Python, and if that fails
+    on a busy machine, never again."""
+    from pyspark.errors import AnalysisException
+
+    from penstock.spark.datasource import PenstockDataSource
+
+    try:
+        session.dataSource.register(PenstockDataSource)
+    except AnalysisException as error:
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
+
+
+def head(
+    session: SparkSession, pipeline: Pipeline, analysis: Analysis, query: QueryPlan, directory: str, sources: Sources
+) -> DataFrame:
+    """A streaming DataFrame; of a snapshot or an increment, one that is not."""
+    if query.head in pipeline.sources:
+        opened = sources.stream if query.drive == "stream" else sources.table
+        return opened(session, query.head)
+    tables = Tables(session, pipeline, analysis, directory, tells=False)
+    for name in query.upstream:
+        source = pipeline.sources.get(name)
+        if source is None:
+            tables.add([name])
+        elif analysis.tables[name].drive == "stream":
+            tables.add_source(name, sources.stream(session, name))
+            if source.watermark is not None:
+                watermark = source.watermark
+                frame = tables.frames[name].withWatermark(watermark.column, watermark.delay.spark)
+                tables.frames[name] = frame
+                frame.createOrReplaceTempView(name)
+        else:
+            tables.add_source(name, sources.table(session, name))
+    return tables.step(query.head)

@@ -1,0 +1,168 @@
+"""How a query of a running pipeline is: what its runner notes, and what Spark's listener hears.
+
+Spark tells of batches later than they end, in threads of its own, but in order: the end of a query comes after its last
+batch. So whoever has stopped a query waits for the word of it (`heard_end`) before taking the figures for final.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.pipelines.operate.reports import QueryReport, QueryState
+from penstock.pipelines.spec.secrets import redacted
+from penstock.spark.progress.query_progress import QueryProgress, SourceIdentity, after_batch
+
+STOPPED_HERE = "the pipeline stops before this batch"
+"""What a batch is refused with when the pipeline stops: found in the query's error, this was no failure."""
+
+SECONDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+
+
+@dataclass(slots=True)
+class BatchSeconds:
+    """How long batches took, as a histogram."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(SECONDS) + 1))
+    sum: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.counts[sum(seconds > bound for bound in SECONDS)] += 1
+        self.sum += seconds
+
+    def buckets(self) -> list[tuple[str, int]]:
+        """By upper bound, those below included, as Prometheus has them."""
+        bounds = [*map(str, SECONDS), "+Inf"]
+        return [(bound, sum(self.counts[: index + 1])) for index, bound in enumerate(bounds)]
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a batch has written."""
+
+    rows: dict[str, int] = field(default_factory=dict)
+    """By sink."""
+    dead_letters: int = 0
+
+
+class QueryStatus:
+    """Written to by the thread that watches the query and by those of Spark's listener; read by anybody."""
+
+    def __init__(self, name: str, clock_ms: Callable[[], int]) -> None:
+        self.name = name
+        self.state: QueryState = "waiting"
+        self.failures = 0
+        self.restarts = 0
+        self.error: str | None = None
+        self.error_ms: int | None = None
+        self.retry_ms: int | None = None
+        self.batches = 0
+        self.batch_ended_ms: int | None = None
+        self.seconds = BatchSeconds()
+        self.heard_end = threading.Event()
+        self._clock_ms = clock_ms
+        self._rows_out: Counter[str] = Counter()
+        self._dead_letters = 0
+        self._sources: tuple[SourceIdentity, ...] = ()
+        self._progress: QueryProgress | None = None
+        self._is_idle = False
+
+    # What the runner notes.
+
+    def starts(self) -> None:
+        self.heard_end.clear()
+        self.state, self.retry_ms = "running", None
+
+    def failed(self, error: str, failures: int, pause: float | None) -> None:
+        self.error, self.error_ms, self.failures = error, self._clock_ms(), failures
+        self.state = "failed"
+        if pause is not None:
+            self.state, self.retry_ms = "backing off", self._clock_ms() + round(1000 * pause)
+            self.restarts += 1
+
+    def ends(self) -> None:
+        self.state, self.retry_ms = "ended", None
+
+    def wrote(self, tally: Tally) -> None:
+        self._rows_out.update(tally.rows)
+        self._dead_letters += tally.dead_letters
+
+    def table_done(self, seconds: float) -> None:
+        """A run over a table, which is no batch of Spark's."""
+        self.batches += 1
+        self.batch_ended_ms = self._clock_ms()
+        self.seconds.add(seconds)
+
+    # What the listener hears.
+
+    def started(self, progress: QueryProgress, sources: tuple[SourceIdentity, ...]) -> None:
+        before = self._progress
+        if before is not None:  # figures go on over restarts
+            progress = dataclasses.replace(
+                before, run_id=progress.run_id, started_ms=progress.started_ms, state="running"
+            )
+        self._progress, self._sources = progress, sources
+
+    def progressed(self, progress: Mapping[str, Any]) -> None:
+        before = self._progress
+        if before is None or progress["runId"] != before.run_id:
+            return
+        self._progress = after = after_batch(before, progress, self._sources)
+        self._is_idle = False
+        if self.state == "running":
+            self.failures = 0  # a batch that succeeded makes the failures before it history
+        self.batches += 1
+        self.batch_ended_ms = self._clock_ms()
+        self.seconds.add((after.batch_ms or 0) / 1000)
+
+    def idle(self, query_id: str, run_id: str) -> None:
+        self._is_idle = True
+
+    def terminated(self, query_id: str, run_id: str, error: str | None) -> str | None:
+        self.heard_end.set()
+        return None if error is None or STOPPED_HERE in error else redacted(error)
+
+    # What others read.
+
+    def report(self) -> QueryReport:
+        report = QueryReport(
+            name=self.name,
+            state=self.state,
+            failures=self.failures,
+            restarts=self.restarts,
+            error=self.error,
+            error_ms=self.error_ms,
+            retry_ms=self.retry_ms,
+            batches=self.batches,
+            batch_ended_ms=self.batch_ended_ms,
+            rows_out=dict(self._rows_out),
+            dead_letters=self._dead_letters,
+        )
+        progress = self._progress
+        if progress is None:
+            return report
+        return dataclasses.replace(
+            report,
+            batch_id=progress.batch_id,
+            batch_ms=progress.batch_ms,
+            input_rows_per_second=progress.input_rows_per_second,
+            processed_rows_per_second=progress.processed_rows_per_second,
+            rows_in=progress.rows_total,
+            late_rows=progress.late_rows_dropped_total,
+            watermark_ms=progress.watermark_ms,
+            lag=self._lag(progress),
+            state_rows=progress.state_rows,
+            state_bytes=progress.state_memory_bytes,
+            groups=tuple(sorted({each.group for each in self._sources if each.group})),
+        )
+
+    def _lag(self, progress: QueryProgress) -> int | None:
+        """Of a batch that was planned before a restart Spark does not tell where the topics ended. But a query that has
+        nothing to do is not behind."""
+        if self._is_idle and any(each.group for each in self._sources):
+            return 0
+        return progress.lag

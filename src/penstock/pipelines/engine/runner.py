@@ -1,0 +1,376 @@
+"""A pipeline at work: its queries started, watched, restarted, stopped.
+
+    runner = Runner(loaded, session)
+    runner.run()            # until stopped
+    runner.run_once()       # what there is, then end
+
+A query that fails is started again from its checkpoint, after a pause that doubles from one failure to the next; when
+it failed more often in a row than the pipeline allows, the pipeline ends. Messages never contain secrets.
+
+A pipeline that is stopped ends between two batches: those under way end, and the next ones are refused before they have
+written anything, so that the next run begins with them. Only who is in a hurry cuts a batch off (`cut`), and then the
+next run does it again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import random
+import re
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from penstock.pipelines.check.analysis import analyse
+from penstock.pipelines.check.checkpoint_shape import shape_of
+from penstock.pipelines.check.query_plan import QueryPlan, plan
+from penstock.pipelines.engine.batch import BatchWriter
+from penstock.pipelines.engine.checkpoints import guard
+from penstock.pipelines.engine.files import Files
+from penstock.pipelines.engine.query_input import Sources, head, own_session
+from penstock.pipelines.engine.query_status import STOPPED_HERE, QueryStatus
+from penstock.pipelines.engine.reporter import Reporter
+from penstock.pipelines.engine.table_runs import RunLog, rows_of
+from penstock.pipelines.engine.tables import beside
+from penstock.pipelines.operate.reports import Control, PipelineReport, State, state_of
+from penstock.pipelines.spec.loading import Loaded
+from penstock.pipelines.spec.model import FormatSource, Pipeline, Restart, TopicSink, TopicSource
+from penstock.pipelines.spec.problems import PipelineFailed
+from penstock.pipelines.spec.secrets import redacted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_log = logging.getLogger("penstock.pipelines")
+
+_POLL_SECONDS = 0.1
+_FOLLOW_SECONDS = 0.5
+_LAST_WORD_SECONDS = 5.0
+_ERROR_CHARACTERS_MAX = 500
+SPARK_ENDED = "Spark has ended: its JVM was killed, or ran out of memory; run the pipeline again, and it goes on"
+
+_RAISED = ("Error", "Exception", "PipelineFailed", "SinkUnavailable")
+_OURS = re.compile(r"^penstock\.pipelines\.[\w.]*\.(PipelineFailed|SinkUnavailable): ")
+_FAILED_QUERY = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: | SQLSTATE: \w+$")
+
+
+class Backoff:
+    """When to try again: pure, time comes in."""
+
+    def __init__(self, policy: Restart, chance: Callable[[], float]) -> None:
+        self._policy = policy
+        self._chance = chance
+        self.failures = 0
+
+    def failed(self, ran_seconds: float, *, patient: bool = False) -> float | None:
+        """Seconds to wait, with some chance in it so that many do not come back at once; None: give up, which who is
+        patient never does."""
+        if ran_seconds >= self._policy.healthy_after.seconds:
+            self.failures = 0
+        self.failures += 1
+        if self.failures > self._policy.attempts and not patient:
+            return None
+        whole = self._policy.backoff.seconds * 2 ** min(self.failures - 1, 30)
+        return float(min(whole, self._policy.backoff_max.seconds) * (0.75 + self._chance() / 4))
+
+
+class Runner:
+    def __init__(
+        self,
+        loaded: Loaded,
+        session: SparkSession,
+        bootstrap: str | None = None,
+        *,
+        sources: Sources | None = None,
+        only: tuple[str, ...] = (),
+        backfill_of: str | None = None,
+    ) -> None:
+        """`only` these queries; all, if none is named."""
+        # It logs what batches raise, whole, secrets and all. What there is to say of them is said here.
+        logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
+        self.loaded = loaded
+        self.session = session
+        self.bootstrap = bootstrap or loaded.pipeline.bootstrap
+        self.analysis = analyse(loaded.pipeline, loaded.directory)
+        planned = plan(loaded.pipeline, self.analysis)
+        self.queries = {name: query for name, query in planned.items() if not only or name in only}
+        self.sources = sources or Sources(loaded.pipeline, loaded.directory, self.bootstrap)
+        self.status = {name: QueryStatus(name, _now_ms) for name in self.queries}
+        self.stopping = threading.Event()
+        self.cutting = threading.Event()
+        self.metrics: str | None = None
+        """The address at which the metrics of this run are, if they are anywhere."""
+        self._backfill_of = backfill_of
+        self._application = session.sparkContext.applicationId
+        self._root = beside(loaded.pipeline.checkpoints, loaded.directory)
+        self._run_id = str(uuid.uuid4())
+        self._started_ms = _now_ms()
+        self._end: tuple[State, str | None] | None = None
+
+    def stop(self) -> None:
+        """From any thread or signal handler: the batches under way end, and `run` returns."""
+        self.stopping.set()
+
+    def cut(self) -> None:
+        """The same without waiting for the batches."""
+        self.cutting.set()
+        self.stopping.set()
+
+    @property
+    def checkpoints(self) -> str:
+        return f"{self._root.rstrip('/')}/{self.loaded.pipeline.name}"
+
+    def checkpoint(self, query: str) -> str:
+        return f"{self.checkpoints}/{query}"
+
+    def report(self) -> PipelineReport:
+        """As of now."""
+        queries = tuple(status.report() for status in self.status.values())
+        state, error = self._end or (state_of(queries, stopping=self.stopping.is_set()), None)
+        return PipelineReport(
+            name=self.loaded.pipeline.name,
+            run_id=self._run_id,
+            state=state,
+            error=error,
+            file=self.loaded.file,
+            environment=self.loaded.environment,
+            backfill_of=self._backfill_of,
+            application=self._application,
+            driver=f"{socket.gethostname()}:{os.getpid()}",
+            metrics=self.metrics,
+            started_ms=self._started_ms,
+            heartbeat_ms=_now_ms(),
+            queries=queries,
+        )
+
+    def run(self, tick: Callable[[], None] = lambda: None) -> None:
+        """All queries together, until stopped. `tick` is called now and then, for displays."""
+        with self._reported(tick):
+            self._watch([_Watch(self, query, once=False) for query in self.queries.values()], tick)
+
+    def run_once(self, tick: Callable[[], None] = lambda: None) -> None:
+        """What there is to read when each begins, one query after the other, those that feed others first."""
+        with self._reported(tick):
+            for query in self.queries.values():
+                if not self.stopping.is_set():
+                    self._watch([_Watch(self, query, once=True)], tick)
+
+    def _guard_checkpoints(self) -> None:
+        """No query goes on from a checkpoint that was made by what it no longer is."""
+        pipeline, directory = self.loaded.pipeline, self.loaded.directory
+        for name, query in self.queries.items():
+            shape = shape_of(pipeline, self.analysis, query, directory, self.bootstrap)
+            guard(Files(self.session, self.checkpoints), self.checkpoint(name), name, shape, self.loaded)
+
+    @contextlib.contextmanager
+    def _reported(self, tick: Callable[[], None]) -> Iterator[None]:
+        """The cluster hears how the pipeline is, and how it ends; where there is no cluster, nobody does."""
+        reporter = Reporter(self.bootstrap, self.report, self._obey)
+        if uses_cluster(self.loaded.pipeline, self.queries.values()):
+            reporter.start()
+        try:
+            self._guard_checkpoints()
+            yield
+            self._end = ("stopped" if self.stopping.is_set() else "ended", None)
+        except PipelineFailed as failure:
+            self._end = ("failed", str(failure))
+            raise
+        except BaseException as interruption:
+            self._end = ("failed", type(interruption).__name__)
+            raise
+        finally:
+            tick()
+            reporter.close()
+
+    def _obey(self, control: Control) -> None:
+        if control.run_id != self._run_id:
+            return
+        _log.info("told to %s by %s", control.command, control.by or "somebody")
+        (self.cut if control.command == "stop-now" else self.stop)()
+
+    def _watch(self, watches: list[_Watch], tick: Callable[[], None]) -> None:
+        for watch in watches:
+            watch.start()
+        try:
+            while any(watch.is_alive() for watch in watches):
+                if any(watch.failure is not None for watch in watches):
+                    self.stop()
+                tick()
+                time.sleep(_POLL_SECONDS)
+        finally:
+            if any(watch.is_alive() for watch in watches):
+                self.stop()
+            for watch in watches:
+                watch.join()
+        for watch in watches:
+            if watch.failure is not None:
+                raise PipelineFailed(watch.failure)
+
+
+class _Watch(threading.Thread):
+    """One query and its restarts."""
+
+    def __init__(self, runner: Runner, query: QueryPlan, once: bool) -> None:
+        super().__init__(name=f"query {query.name}", daemon=True)
+        self._runner = runner
+        self._query = query
+        self._once = once
+        self._status = runner.status[query.name]
+        self._backoff = Backoff(runner.loaded.pipeline.restart, random.random)
+        self._session: SparkSession | None = None
+        self._writer: BatchWriter | None = None
+        self.failure: str | None = None
+
+    def run(self) -> None:
+        stopping = self._runner.stopping
+        while not stopping.is_set():
+            began = time.monotonic()
+            try:
+                self._status.starts()
+                self._attempt()
+                break
+            except Exception as error:  # noqa: BLE001  # whatever ends a query is told, and tried again
+                message = message_of(error)
+            self._backoff.failures = self._status.failures  # 0, if a batch has succeeded
+            # A server that is down is waited for, however long it takes, unless somebody waits for the end of this.
+            patient = not self._once and self._writer is not None and bool(self._writer.unavailable)
+            pause = self._backoff.failed(time.monotonic() - began, patient=patient)
+            if has_ended(self._runner.session):
+                self._status.failed(SPARK_ENDED, self._backoff.failures, None)
+                self.failure = SPARK_ENDED
+                return
+            self._status.failed(message, self._backoff.failures, pause)
+            if pause is None:
+                times = f" {self._backoff.failures} times" if self._backoff.failures > 1 else ""
+                self.failure = f'query "{self._query.name}" failed{times}: {message}'
+                return
+            _log.warning('query "%s" failed, starts again in %.1f s: %s', self._query.name, pause, message)
+            stopping.wait(pause)
+        self._status.ends()
+
+    def _attempt(self) -> None:
+        runner, query = self._runner, self._query
+        session = self._session = self._session or self._own_session()
+        pipeline, analysis, directory = runner.loaded.pipeline, runner.analysis, runner.loaded.directory
+        writer = self._writer = BatchWriter(
+            pipeline, analysis, query, directory, runner.bootstrap, runner.sources, self._status.wrote
+        )
+        if query.drive != "stream":
+            self._tables(session, writer)
+            writer.close()
+            return
+        frame = head(session, pipeline, analysis, query, directory, runner.sources)
+        starting = (
+            frame.writeStream.foreachBatch(self._unless_stopping(writer))
+            .outputMode(query.output_mode)
+            .queryName(f"{pipeline.name}.{query.name}")
+            .option("checkpointLocation", runner.checkpoint(query.name))
+        )
+        if self._once:
+            starting = starting.trigger(availableNow=True)
+        elif query.trigger is not None:
+            starting = starting.trigger(processingTime=query.trigger.spark)
+        self._follow(starting.start(), writer)
+        writer.close()
+
+    def _own_session(self) -> SparkSession:
+        """Listened to: for the figures, for the offsets of groups, and for `penstock spark status`."""
+        from penstock.spark.progress.listener import QueryListener, watch
+
+        session = own_session(self._runner.session)
+        teller = watch(self._runner.session).teller
+        session.streams.addListener(
+            QueryListener(session, self._runner.bootstrap, teller=teller, follower=self._status)
+        )
+        return session
+
+    def _unless_stopping(self, writer: BatchWriter) -> Callable[[DataFrame, int], None]:
+        def write(batch: DataFrame, number: int) -> None:
+            if self._runner.stopping.is_set():
+                raise PipelineFailed(STOPPED_HERE)
+            writer(batch, number)
+
+        return write
+
+    def _follow(self, running: StreamingQuery, writer: BatchWriter) -> None:
+        from pyspark.errors import StreamingQueryException
+
+        try:
+            while not running.awaitTermination(_FOLLOW_SECONDS):  # type: ignore[arg-type]  # which is told in whole ones
+                if self._runner.stopping.is_set() and (
+                    self._runner.cutting.is_set() or not running.status["isTriggerActive"]
+                ):
+                    running.stop()
+                else:
+                    writer.idle()
+        except StreamingQueryException as error:
+            if not self._runner.cutting.is_set() and STOPPED_HERE not in str(error):
+                raise
+        finally:
+            self._status.heard_end.wait(_LAST_WORD_SECONDS)
+
+    def _tables(self, session: SparkSession, writer: BatchWriter) -> None:
+        """A snapshot or an increment; without --once again and again."""
+        runner, query = self._runner, self._query
+        checkpoint = runner.checkpoint(query.name)
+        log = RunLog(Files(session, checkpoint), checkpoint)
+        source = runner.loaded.pipeline.sources.get(query.head)
+        cursor = source.cursor if isinstance(source, FormatSource) else ""
+        while True:
+            pipeline, analysis, directory = runner.loaded.pipeline, runner.analysis, runner.loaded.directory
+            table = head(session, pipeline, analysis, query, directory, runner.sources)
+            run = log.next(table, cursor)
+            if run is not None:
+                began = time.monotonic()
+                writer(rows_of(table, cursor, run), run.number, run.checkpoint)
+                log.done(run)
+                self._status.table_done(time.monotonic() - began)
+            every = query.trigger.seconds if query.trigger is not None else _TABLE_SECONDS
+            if self._once or runner.stopping.wait(every):
+                return
+
+
+_TABLE_SECONDS = 60.0
+
+
+def uses_cluster(pipeline: Pipeline, queries: Iterable[QueryPlan]) -> bool:
+    """Whether there are topics in it; without, it needs no brokers, and has none to tell."""
+    return any(
+        query.dead_letters
+        or any(isinstance(pipeline.sinks[name], TopicSink) for name in query.sinks)
+        or any(isinstance(pipeline.sources.get(name), TopicSource) for name in (query.head, *query.upstream))
+        for query in queries
+    )
+
+
+def has_ended(session: SparkSession) -> bool:
+    """Whether Spark is gone that was started here: what is left in this process can do nothing without it."""
+    java = getattr(session.sparkContext._gateway, "proc", None)
+    return java is not None and java.poll() is not None
+
+
+def message_of(error: BaseException) -> str:
+    """One line, without secrets, and without the stacks and plans that Spark adds to it."""
+    text = str(getattr(error, "desc", None) or error).partition("=== Streaming Query ===")[0]
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("at ")]
+    cause = next((line for line in reversed(lines) if _is_cause(line)), None)
+    told = _OURS.sub("", _FAILED_QUERY.sub("", cause or " ".join(lines[:3]))).strip()
+    return redacted((told or type(error).__name__)[:_ERROR_CHARACTERS_MAX])
+
+
+def _is_cause(line: str) -> bool:
+    """The last line of a Python traceback, or Spark's own words for what a user's expectation raised."""
+    name = line.partition(":")[0]
+    return line.startswith("[USER_RAISED_EXCEPTION]") or (
+        ": " in line and name.replace(".", "").replace("_", "").isalnum() and name.endswith(_RAISED)
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,182 @@
+"""Tables of a pipeline as DataFrames of Spark.
+
+Every row of a table that keeps the source row has a hidden column, `__source`: the record it stems from, as it came.
+What breaks an expectation is told by it. Users' SQL sees sources and steps as views of a session of the query's own, so
+queries do not meet.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from penstock.pipelines.check.analysis import Analysis, Table
+from penstock.pipelines.check.query_plan import expectations
+from penstock.pipelines.engine.decoding import ERROR, decoded
+from penstock.pipelines.spec import sql
+from penstock.pipelines.spec.model import Expectation, FormatSource, Pipeline, TopicSource
+from penstock.pipelines.spec.problems import PipelineFailed
+from penstock.pipelines.spec.secrets import plain
+from penstock.pipelines.spec.sql import SOURCE_ROW
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+REASON = "reason"
+_HIDDEN = (SOURCE_ROW, ERROR)
+
+
+@dataclass(slots=True)
+class DeadRows:
+    """Rows that leave on the way: the record each stems from, and the reason."""
+
+    table: str
+    frame: DataFrame
+    multiplied: bool
+    """Several rows of one record may be here."""
+
+
+@dataclass(slots=True)
+class Tables:
+    """Computed in order, each once, from whatever the head of a query brings."""
+
+    session: SparkSession
+    pipeline: Pipeline
+    analysis: Analysis
+    directory: str
+    tells: bool
+    """Whether dead letters are told (in a body) or just left out (on the way to a head)."""
+    frames: dict[str, DataFrame] = field(default_factory=dict)
+    dead: list[DeadRows] = field(default_factory=list)
+    violations: list[tuple[str, Expectation]] = field(default_factory=list)
+    """Expectations whose broken rows are kept and counted, with their tables."""
+
+    def add_source(self, name: str, raw: DataFrame) -> None:
+        """`raw`: records as the source of topics gives them, or rows of another source."""
+        source = self.pipeline.sources[name]
+        frame = raw
+        if isinstance(source, TopicSource):
+            frame = decoded(raw, source, self.directory)
+            frame = self._decode_errors(name, source, frame)
+            frame = frame if self.tells else frame.drop(SOURCE_ROW)
+        elif self.tells and self.analysis.tables[name].drive == "stream":
+            frame = _with_row_as_record(raw)
+        self._finish(name, frame)
+
+    def add_head(self, name: str, frame: DataFrame) -> None:
+        """The rows of a step that a query begins with."""
+        self._finish(name, frame)
+
+    def add(self, names: Iterable[str]) -> None:
+        """Steps, in order."""
+        for name in names:
+            self._finish(name, self._step(self.analysis.tables[name]))
+
+    def step(self, name: str) -> DataFrame:
+        """Of a step whose inputs are there, before its own expectations."""
+        return self._step(self.analysis.tables[name])
+
+    def shown(self, name: str) -> DataFrame:
+        """As sinks see a table: without what is hidden."""
+        return self.frames[name].drop(*_HIDDEN)
+
+    # -- inside
+
+    def _finish(self, name: str, frame: DataFrame) -> None:
+        for expectation in expectations(self.pipeline, name):
+            frame = self._expect(name, frame, expectation)
+        self.frames[name] = frame
+        frame.createOrReplaceTempView(name)
+
+    def _step(self, table: Table) -> DataFrame:
+        step = self.pipeline.steps[table.name]
+        if not step.sql:
+            function = step.python if callable(step.python) else function_named(step.python, self.directory)
+            made: DataFrame = function(*(self.frames[each] for each in table.inputs))
+            if not hasattr(made, "createOrReplaceTempView"):
+                kind = type(made).__name__
+                raise PipelineFailed(f'step "{table.name}": {step.python} returned a {kind}, not a DataFrame')
+            if step.keeps_source_row and self._carries(table) and SOURCE_ROW not in made.columns:
+                raise PipelineFailed(f'step "{table.name}": {step.python} dropped the column {SOURCE_ROW}; keep it')
+            return made
+        assert table.parsed is not None
+        text = sql.carrying(table.parsed, table.stream_input) if self._carries(table) else step.sql
+        return self.session.sql(text)
+
+    def _carries(self, table: Table) -> bool:
+        return not table.loses_row and SOURCE_ROW in self.frames[table.stream_input].columns
+
+    def _decode_errors(self, name: str, source: TopicSource, frame: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as f
+
+        if ERROR not in frame.columns:
+            return frame
+        if source.on_error == "fail":
+            where = f.format_string("%s-%d at offset %d", f.col("_topic"), f.col("_partition"), f.col("_offset"))
+            message = f.concat(f.lit(f'source "{name}": '), where, f.lit(": "), f.col(ERROR))
+            return frame.filter(f.when(f.col(ERROR).isNull(), True).otherwise(f.raise_error(message).cast("boolean")))
+        if source.on_error == "dead-letter" and self.tells:
+            bad = frame.filter(f.col(ERROR).isNotNull()).select(SOURCE_ROW, f.col(ERROR).alias(REASON))
+            self.dead.append(DeadRows(name, bad, multiplied=False))
+        return frame.filter(f.col(ERROR).isNull()).drop(ERROR)
+
+    def _expect(self, name: str, frame: DataFrame, expectation: Expectation) -> DataFrame:
+        from pyspark.sql import functions as f
+
+        holds = f.coalesce(f.expr(f"CAST(({expectation.that}) AS BOOLEAN)"), f.lit(False))
+        message = f'"{name}" expects {expectation.title}'
+        if expectation.otherwise == "keep":
+            self.violations.append((name, expectation))
+            return frame
+        if expectation.otherwise == "fail":
+            return frame.filter(f.when(holds, True).otherwise(f.raise_error(f.lit(message)).cast("boolean")))
+        if expectation.otherwise == "dead-letter" and self.tells:
+            bad = frame.filter(~holds).select(SOURCE_ROW, f.lit(message).alias(REASON))
+            self.dead.append(DeadRows(name, bad, self.analysis.tables[name].multiplies))
+        return frame.filter(holds)
+
+
+def read_table(session: SparkSession, source: FormatSource, directory: str) -> DataFrame:
+    reader = session.read.format(source.format).options(**plain(source.options))
+    if source.schema:
+        reader = reader.schema(source.schema)
+    return reader.load(beside(source.path, directory)) if source.path else reader.load()
+
+
+def beside(path: str, directory: str) -> str:
+    """A relative path is relative to the pipeline's file; one with a scheme is Hadoop's business."""
+    return path if "://" in path or path.startswith(("/", "file:")) else os.path.join(directory, path)
+
+
+def function_named(reference: str, directory: str) -> Callable[..., Any]:
+    """`module:function`, installed or beside the pipeline's file."""
+    module, _, name = reference.partition(":")
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise PipelineFailed(f"{reference}: {error}") from error
+    if not callable(found):
+        raise PipelineFailed(f"{reference} is not a function")
+    return found  # type: ignore[no-any-return]
+
+
+def _with_row_as_record(raw: DataFrame) -> DataFrame:
+    """Rows of files and the like have no record; their dead letters are JSON."""
+    from pyspark.sql import functions as f
+
+    record = f.struct(
+        f.lit(None).cast("binary").alias("key"),
+        f.to_json(f.struct("*")).cast("binary").alias("value"),
+        f.lit(None).cast("array<struct<key:string,value:binary>>").alias("headers"),
+        f.lit(None).cast("string").alias("topic"),
+        f.lit(None).cast("int").alias("partition"),
+        f.lit(None).cast("bigint").alias("offset"),
+        f.lit(None).cast("timestamp").alias("timestamp"),
+    )
+    return raw.withColumn(SOURCE_ROW, record)

@@ -1,0 +1,120 @@
+"""Pipelines seen and told from outside, through the topic `__pipelines` of their cluster."""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable
+
+from penstock.client.errors import ClientError
+from penstock.client.wire.admin import Admin
+from penstock.model.ids import TopicPartition
+from penstock.pipelines.operate.reports import CONTROL_KEY, REPORT_KEY, Control, PipelineReport, UnreadableReport
+from penstock.pipelines.spec.problems import nearest
+from penstock.spark.progress.topic import TOPIC, PipelinesTopic, last_words
+
+log = logging.getLogger("penstock.pipelines")
+
+_REQUEST_SECONDS = 10.0
+_POLL_SECONDS = 0.25
+
+
+class NotRunning(ClientError):
+    """A pipeline that cannot be told anything."""
+
+
+class RunsAlready(ClientError):
+    """Two runs of a pipeline on one checkpoint would fail each other."""
+
+
+def reports(bootstrap: str) -> dict[str, PipelineReport]:
+    """The last report of every pipeline that ran on this cluster within a week, by name."""
+    found = {}
+    now_ms = _now_ms()
+    for key, text in sorted(last_words(bootstrap).items()):
+        if key.startswith(REPORT_KEY):
+            try:
+                found[key.removeprefix(REPORT_KEY)] = PipelineReport.from_json(text).seen_at(now_ms)
+            except UnreadableReport as error:
+                log.warning("%s: %s", TOPIC, error)
+    return found
+
+
+def report_of(bootstrap: str, name: str) -> PipelineReport:
+    """NotRunning if nothing was heard of such a pipeline."""
+    known = reports(bootstrap)
+    if name not in known:
+        hint = nearest(name, known) if known else "no pipeline has told it anything within a week"
+        raise NotRunning(f'{bootstrap} knows no pipeline "{name}"; {hint}')
+    return known[name]
+
+
+def told_to_stop(bootstrap: str, report: PipelineReport, *, now: bool, timeout: float) -> PipelineReport:
+    """The report of a run that was told to stop, when it has ended or the time is up."""
+    key = f"{REPORT_KEY}{report.name}"
+    partition = TopicPartition(TOPIC, 0)
+    with Admin(bootstrap, timeout=_REQUEST_SECONDS) as admin:
+        begin = admin.topics.offsets([partition])[partition]
+    order = Control(
+        command="stop-now" if now else "stop",
+        run_id=report.run_id,
+        asked_ms=_now_ms(),
+        by=f"{getpass.getuser()}@{socket.gethostname()}",
+    )
+    topic = PipelinesTopic(bootstrap, timeout=_REQUEST_SECONDS)
+    try:
+        topic.put(f"{CONTROL_KEY}{report.name}", order.to_json())
+    finally:
+        topic.close()
+    deadline = time.monotonic() + timeout
+    while report.is_live and time.monotonic() < deadline:
+        time.sleep(min(_POLL_SECONDS, timeout))
+        word = last_words(bootstrap, begin).get(key)
+        if word is not None:
+            heard = PipelineReport.from_json(word)
+            if heard.run_id != report.run_id:
+                raise NotRunning(f"{report.name} was started again meanwhile, on {heard.driver}; that run goes on")
+            report = heard
+        report = report.seen_at(_now_ms())
+    return report
+
+
+def wait_until_alone(bootstrap: str, name: str, say: Callable[[str], None]) -> None:
+    """Until no other run of the pipeline lives; RunsAlready if one does.
+
+    Of a driver that was killed a moment ago the cluster has only not heard for too short a time. One of this machine is
+    looked for; one of another is waited for: it is heard of again within 10 s, or lost after 30.
+    """
+    first = reports(bootstrap).get(name)
+    if first is None or not first.is_live or not _may_live(first.driver):
+        return
+    say(f"{name} was heard of on {first.driver}; waiting whether it still lives")
+    report: PipelineReport | None = first
+    while report is not None and report.is_live:
+        if report.heartbeat_ms > first.heartbeat_ms:
+            raise RunsAlready(f"{name} runs already, on {report.driver}; stop it first: penstock pipeline stop {name}")
+        time.sleep(_POLL_SECONDS)
+        report = reports(bootstrap).get(name)
+
+
+def _may_live(driver: str) -> bool:
+    """False if it was a process of this machine that is no more."""
+    host, _, process = driver.rpartition(":")
+    if host != socket.gethostname() or not process.isdecimal():
+        return True
+    if int(process) == os.getpid():
+        return False
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

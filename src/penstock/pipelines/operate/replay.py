@@ -1,0 +1,189 @@
+"""Dead letters sent back to where they were read, each once.
+
+A transaction sends some letters and notes their offsets in a topic beside theirs (`<topic>.replayed`, compacted), so
+that either both are there or neither is. Whoever is killed in the middle leaves an open transaction, which the next
+call aborts before it looks at what was done; and of two calls at the same time the later one fences the earlier.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from penstock.arrow import read_table, scan
+from penstock.client.errors import ClientError, UnknownTopic
+from penstock.client.librdkafka.producer import Producer
+from penstock.client.wire.admin import Admin
+from penstock.client.wire.admin.topics import EARLIEST
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ids import TopicPartition
+from penstock.pipelines.operate.dead_letters import Done, Letter, Selection, ledger_entry, read_ledger, replay
+
+_AT_ONCE = 500
+_TIMEOUT_SECONDS = 30.0
+
+
+class Kind(NamedTuple):
+    """What letters are counted by."""
+
+    pipeline: str
+    source: str | None
+    reason: str
+
+
+class Outcome(NamedTuple):
+    chosen: dict[Kind, int]
+    """Letters that were sent, or would be."""
+    before: int
+    """Letters that were replayed by earlier calls."""
+    others: int
+    """Letters that were not asked for."""
+    homeless: int
+    """Letters that were no records of a topic, and so go nowhere unless it is said."""
+
+
+class DeadLetterTopic:
+    """`with DeadLetterTopic(bootstrap, "orders.dead-letters") as letters: letters.replay(...)`."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.topic = topic
+        self.ledger = f"{topic}.replayed"
+        self._bootstrap = bootstrap
+        with Admin(bootstrap, timeout=_TIMEOUT_SECONDS) as admin:
+            there = {each.name: each for each in admin.topics.list(internal=True)}
+            if topic not in there:
+                raise UnknownTopic(f"there is no topic {topic!r}: no record has died, or its name is another")
+            self._described = there[topic]
+            self._partitions = {name: len(each.partitions) for name, each in there.items()}
+            places = [TopicPartition(topic, each.partition) for each in self._described.partitions]
+            self._begins = admin.topics.offsets(places, EARLIEST)
+
+    def count(self, selection: Selection, to: str = "") -> Outcome:
+        """What `replay` would send."""
+        return self._each(self._done(), selection, to, lambda letters: None, None, lambda read: None)
+
+    def replay(
+        self,
+        selection: Selection,
+        to: str = "",
+        *,
+        limit: int | None = None,
+        progress: Callable[[int], None] = lambda read: None,
+    ) -> Outcome:
+        """`progress` hears how many letters were read."""
+        self._make_ledger()
+        producer: Producer[bytes, bytes] = Producer(
+            self._bootstrap, transactional_id=f"penstock-replay-{self.topic}", max_block=_TIMEOUT_SECONDS
+        )
+        with producer:
+            with producer.transaction():
+                pass  # whoever was at it before is fenced, and what they left open is aborted
+            return self._each(
+                self._done(), selection, to, lambda letters: self._send(producer, letters, to), limit, progress
+            )
+
+    def size(self) -> int:
+        """Offsets that there are to be read, at most."""
+        with Admin(self._bootstrap, timeout=_TIMEOUT_SECONDS) as admin:
+            ends = admin.topics.offsets(list(self._begins))
+        return sum(ends[each] - begin for each, begin in self._begins.items())
+
+    def _each(
+        self,
+        done: dict[int, Done],
+        selection: Selection,
+        to: str,
+        send: Callable[[list[Letter]], None],
+        limit: int | None,
+        progress: Callable[[int], None],
+    ) -> Outcome:
+        chosen: Counter[Kind] = Counter()
+        others = homeless = 0
+        begins = {each.partition: begin for each, begin in self._begins.items()}
+        before = sum(each.count_from(begins[partition]) for partition, each in done.items())
+        for letters in self._letters(done):
+            picked: list[Letter] = []
+            for letter in letters:
+                if letter.offset in done.get(letter.partition, Done()):
+                    continue
+                if not selection.takes(letter):
+                    others += 1
+                elif not to and letter.source is None:
+                    homeless += 1
+                elif limit is None or chosen.total() + len(picked) < limit:
+                    self._check_target(to or letter.source or "")
+                    picked.append(letter)
+            if picked:
+                send(picked)
+            chosen.update(Kind(letter.pipeline, letter.source, letter.reason) for letter in picked)
+            progress(len(letters))
+            if limit is not None and chosen.total() >= limit:
+                break
+        return Outcome(dict(chosen), before, others, homeless)
+
+    def _letters(self, done: dict[int, Done]) -> Iterator[list[Letter]]:
+        """Those that are there now, some at a time, each time of one partition; not those before the first to do."""
+        columns = ["key", "value", "offset", "timestamp", "headers"]
+        start: dict[int | TopicPartition, str | int | datetime] = {
+            each: done.get(each.partition, Done()).first_missing(begin) for each, begin in self._begins.items()
+        }
+        with scan(self._bootstrap, self.topic, start=start, columns=columns, batch_rows=_AT_ONCE) as batches:
+            for place, batch in batches.located():
+                yield [self._letter(place.partition, row) for row in batch.to_pylist()]
+
+    def _letter(self, partition: int, row: dict[str, Any]) -> Letter:
+        return Letter(
+            topic=self.topic,
+            partition=partition,
+            offset=row["offset"],
+            key=row["key"],
+            value=row["value"],
+            headers=tuple((header["key"], header["value"]) for header in row["headers"] or ()),
+            timestamp_ms=round(row["timestamp"].timestamp() * 1000),
+        )
+
+    def _send(self, producer: Producer[bytes, bytes], letters: list[Letter], to: str) -> None:
+        with producer.transaction():
+            for letter in letters:
+                record = replay(letter, to)
+                known = self._partitions[record.topic]
+                producer.send(
+                    record.topic,
+                    record.value,
+                    key=record.key,
+                    partition=record.partition if record.partition is not None and record.partition < known else None,
+                    timestamp=record.timestamp_ms,
+                    headers=list(record.headers),
+                )
+            offsets = [letter.offset for letter in letters]
+            key, value = ledger_entry(self._described.topic_id or "", letters[0].partition, offsets)
+            producer.send(self.ledger, value.encode(), key=key.encode())
+
+    def _done(self) -> dict[int, Done]:
+        if self.ledger not in self._partitions:
+            return {}
+        table = read_table(self._bootstrap, self.ledger, key="string", value="string", columns=["key", "value"])
+        entries = zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True)
+        return read_ledger(self._described.topic_id or "", entries)
+
+    def _make_ledger(self) -> None:
+        if self.ledger in self._partitions:
+            return
+        with Admin(self._bootstrap, timeout=_TIMEOUT_SECONDS) as admin:
+            try:
+                admin.topics.create(
+                    self.ledger,
+                    partitions=1,
+                    replication_factor=self._described.replication_factor,
+                    configs={"cleanup.policy": "compact"},
+                )
+            except KafkaError as error:
+                if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                    raise
+        self._partitions[self.ledger] = 1
+
+    def _check_target(self, topic: str) -> None:
+        if topic not in self._partitions:
+            raise ClientError(f"there is no topic {topic!r} to send letters to: create it, or choose another with --to")

@@ -1,0 +1,342 @@
+"""What can be known of SQL without Spark.
+
+sqlglot reads the text in Spark's dialect, and only reads it: Spark is always given what the user wrote. Where sqlglot
+knows less than Spark, nothing is said; `validate` must never refuse what would run.
+
+A query keeps the source row if each of its rows stems from exactly one row of one table, and can carry that row's
+coordinates along: one SELECT from one stream, joined to lookups at most, without aggregates, DISTINCT or LIMIT. To have
+them carried, a hidden column is put before its FROM (`carrying`).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.optimizer.scope import Scope, traverse_scope
+from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]  # in a way of its own
+
+from penstock.pipelines.spec.problems import nearest
+
+Columns = tuple[str, ...] | None
+"""Names in lower case, in order; None where they are not known."""
+
+DIALECT = "spark"
+SOURCE_ROW = "__source"
+"""The hidden column: the record a row stems from."""
+
+# sqlglot takes `window` for a keyword, but not after a dot. A name of the same length leaves all positions as they are.
+_WINDOW = re.compile(r"(?<!\.)\bwindow(?=\s*[(.])", re.IGNORECASE)
+_WINDOW_STANDS_AS = "wind0w"
+_TIME_WINDOWS = {_WINDOW_STANDS_AS, "window", "session_window", "window_time"}
+_STATEFUL_FUNCTIONS = {_WINDOW_STANDS_AS, "session_window"}
+
+
+# What it cannot read it would say on stderr; that is for us to say.
+logging.getLogger("sqlglot").setLevel(logging.ERROR)
+
+
+class SqlInvalid(ValueError):
+    """Not SQL; `index` is the place in the text."""
+
+    def __init__(self, message: str, index: int) -> None:
+        super().__init__(message)
+        self.index = index
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    message: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    text: str
+    tree: exp.Query
+    tables: dict[str, int]
+    """The tables it reads, in lower case, without its own (WITH), and where each is first named."""
+    stateful: bool
+    """It aggregates, or takes away duplicates: over a stream, rows of earlier batches matter."""
+    loses_row: str
+    """Why it does not keep the source row; empty if it does."""
+    sees_batch: str
+    """What in it would look at the rows of one batch and not at the stream; empty if nothing does."""
+    multiplies: bool
+    """One row may become several."""
+
+
+def parse_query(text: str) -> Query:
+    statements = _parse(text)
+    if len(statements) > 1:
+        raise SqlInvalid("one query is needed here, not several statements", text.find(";") + 1)
+    tree = statements[0]
+    if not isinstance(tree, exp.Query):
+        raise SqlInvalid(f"a query is needed here (SELECT ...), not {tree.key.upper()}", 0)
+    tables: dict[str, int] = {}
+    for scope in traverse_scope(tree):
+        for source in scope.sources.values():
+            if isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier) and not source.db:
+                tables.setdefault(source.name.lower(), int(source.this.meta.get("start", 0)))
+    stateful = _is_stateful(tree)
+    multiplies = bool(tree.args.get("laterals")) or tree.find(exp.Join, exp.UDTF, exp.Explode) is not None
+    return Query(text, tree, tables, stateful, _loses_row(tree, stateful), _sees_batch(tree), multiplies)
+
+
+@cache
+def check_expression(text: str) -> exp.Expression:
+    """A single expression of SQL."""
+    statements = _parse(f"SELECT {text}", shift=len("SELECT "))
+    tree = statements[0]
+    if len(statements) > 1 or not isinstance(tree, exp.Select) or tree.args.get("from_") or len(tree.expressions) != 1:
+        raise SqlInvalid("one expression is needed here", 0)
+    made: exp.Expression = tree.expressions[0]
+    return made
+
+
+def parse_columns(text: str) -> dict[str, bool]:
+    """Names of columns as in CREATE TABLE, in their order, and whether they may be NULL."""
+    return {
+        each.name: not any(isinstance(constraint.kind, exp.NotNullColumnConstraint) for constraint in each.constraints)
+        for each in _column_definitions(text)
+    }
+
+
+def column_types(text: str) -> dict[str, str]:
+    """Names of columns as in CREATE TABLE, in their order, and their types."""
+    return {each.name: each.kind.sql(DIALECT) for each in _column_definitions(text) if each.kind is not None}
+
+
+def _column_definitions(text: str) -> list[exp.ColumnDef]:
+    prefix = "CREATE TABLE t ("
+    statements = _parse(f"{prefix}{text.rstrip().rstrip(',')})", shift=len(prefix))
+    schema = statements[0].this if isinstance(statements[0], exp.Create) else None
+    columns: dict[str, exp.ColumnDef] = {}
+    for each in schema.expressions if isinstance(schema, exp.Schema) else ():
+        if not isinstance(each, exp.ColumnDef) or each.kind is None:
+            name = each.name or each.sql(DIALECT)
+            raise SqlInvalid(f'column "{name}" has no type; write it as "{name} STRING"', 0)
+        if each.name.lower() in map(str.lower, columns):
+            raise SqlInvalid(f'column "{each.name}" is there twice', 0)
+        columns[each.name] = each
+    if len(statements) > 1 or not columns:
+        raise SqlInvalid("columns are needed here, such as: id BIGINT NOT NULL, at TIMESTAMP", 0)
+    return list(columns.values())
+
+
+def carrying(query: Query, stream: str) -> str:
+    """The text of a query that keeps the source row of the table `stream`, with the hidden column among its results."""
+    tree = query.tree
+    assert isinstance(tree, exp.Select)
+    alias = next(
+        (
+            table.alias_or_name
+            for table in [tree.args["from_"].this, *(join.this for join in tree.args.get("joins") or ())]
+            if isinstance(table, exp.Table) and table.name.lower() == stream.lower()
+        ),
+        stream,
+    )
+    for selected in tree.expressions:
+        qualified = isinstance(selected, exp.Column) and isinstance(selected.this, exp.Star)
+        if isinstance(selected, exp.Star) or (qualified and selected.table.lower() == alias.lower()):
+            return query.text
+    depth = 0
+    for token in sqlglot.tokenize(_masked(query.text), dialect=DIALECT):
+        depth += _nesting(token)
+        if token.token_type is TokenType.FROM and depth == 0:
+            column = f", `{alias}`.`{SOURCE_ROW}` "
+            return query.text[: token.start] + column + query.text[token.start :]
+    raise AssertionError(f"a query without FROM keeps no row: {query.text}")
+
+
+def output_columns(query: Query, tables: Mapping[str, Columns]) -> Columns:
+    """Names of the columns of a query over tables whose columns are (or are not) known."""
+    scopes = traverse_scope(query.tree)
+    return _columns_of(scopes[-1], tables) if scopes else None
+
+
+def unknown_columns(query: Query, tables: Mapping[str, Columns]) -> Iterator[Complaint]:
+    """Columns that are surely not there."""
+    for scope in traverse_scope(query.tree):
+        if isinstance(scope.expression, exp.Select):
+            yield from _unknown_in(scope, tables)
+
+
+def unknown_in_expression(expression: exp.Expression, known: Columns) -> Iterator[Complaint]:
+    """The same of an expression over the columns of one table; places are in the text of the expression."""
+    if known is None or expression.find(exp.Query) is not None:
+        return
+    for column in expression.find_all(exp.Column):
+        first = column.parts[0]
+        if isinstance(first, exp.Identifier) and first.name.lower() not in known and not _in_lambda(column):
+            index = int(first.meta.get("start", 0)) - len("SELECT ")
+            yield Complaint(f'no column "{first.name}"; {nearest(first.name, known)}', max(0, index))
+
+
+# -- inside
+
+
+def _parse(text: str, shift: int = 0) -> list[exp.Expr]:
+    try:
+        statements = [each for each in sqlglot.parse(_masked(text), dialect=DIALECT) if each is not None]
+    except ParseError as error:
+        first = error.errors[0] if error.errors else {}
+        context = f"{first.get('start_context', '')}"
+        index = text.find(context) + len(context) if context and context in text else _index(text, first)
+        near = f' near "{first["highlight"]}"' if first.get("highlight") else ""
+        description = str(first.get("description", "it cannot be read"))
+        if "<class" in description:
+            description = "something is missing"
+        description = description.rpartition(" / ")[2].lower()
+        raise SqlInvalid(f"not SQL: {description}{near}", max(0, index - shift)) from None
+    except SqlglotError:
+        raise SqlInvalid("not SQL: a quote or a comment is not closed", 0) from None
+    if not statements:
+        raise SqlInvalid("there is no SQL here", 0)
+    return statements
+
+
+def _index(text: str, error: Mapping[str, object]) -> int:
+    line, column = error.get("line"), error.get("col")
+    if not isinstance(line, int) or not isinstance(column, int):
+        return 0
+    before = text.split("\n")[: line - 1]
+    return sum(len(each) + 1 for each in before) + max(0, column - len(str(error.get("highlight") or "")))
+
+
+def _masked(text: str) -> str:
+    return _WINDOW.sub(_WINDOW_STANDS_AS, text)
+
+
+def _nesting(token: Token) -> int:
+    if token.token_type is TokenType.L_PAREN:
+        return 1
+    return -1 if token.token_type is TokenType.R_PAREN else 0
+
+
+def _is_stateful(tree: exp.Query) -> bool:
+    for select in tree.find_all(exp.Select):
+        if select.args.get("group") or select.args.get("distinct") or select.args.get("having"):
+            return True
+        for each in select.expressions:
+            for function in each.find_all(exp.AggFunc):
+                if function.find_ancestor(exp.Window, exp.Select) is select:
+                    return True
+    unions = tree.find_all(exp.SetOperation)
+    return any(not isinstance(each, exp.Union) or bool(each.args.get("distinct")) for each in unions)
+
+
+def _loses_row(tree: exp.Query, stateful: bool) -> str:
+    if isinstance(tree, exp.SetOperation):
+        return "it is a UNION, EXCEPT or INTERSECT"
+    if not isinstance(tree, exp.Select) or tree.args.get("with_"):
+        return "it has a WITH"
+    if stateful:
+        return "it aggregates or takes away duplicates"
+    if tree.args.get("limit") or tree.args.get("offset"):
+        return "it has a LIMIT"
+    if tree.find(exp.Window) is not None:
+        return "it has a window function (OVER)"
+    table = tree.args.get("from_")
+    if table is None or not isinstance(table.this, exp.Table) or table.this.args.get("pivots"):
+        return "it reads from a subquery"
+    return ""
+
+
+def _sees_batch(tree: exp.Query) -> str:
+    if tree.find(exp.Limit, exp.Offset) is not None:
+        return "LIMIT"
+    return "a window function (OVER)" if tree.find(exp.Window) is not None else ""
+
+
+def _columns_of(scope: Scope, tables: Mapping[str, Columns]) -> Columns:
+    tree = scope.expression
+    if isinstance(tree, exp.SetOperation):
+        return _columns_of(scope.set_operation_scopes[0], tables) if scope.set_operation_scopes else None
+    if not isinstance(tree, exp.Select):
+        return None
+    if tree.args.get("laterals") and tree.find(exp.Star) is not None:
+        return None
+    names: list[str] = []
+    for selected in tree.expressions:
+        star = selected.this if isinstance(selected, exp.Column) else selected
+        if isinstance(star, exp.Star):
+            wanted = selected.table.lower() if isinstance(selected, exp.Column) else None
+            for name, source in scope.sources.items():
+                if wanted is None or name.lower() == wanted:
+                    columns = _source_columns(source, tables)
+                    if columns is None or star.args.get("replace") or star.args.get("rename"):
+                        return None
+                    excepted = {each.name.lower() for each in star.args.get("except_") or ()}
+                    names += [column for column in columns if column not in excepted]
+        elif isinstance(selected, exp.Aliases):
+            names += [each.name.lower() for each in selected.args["expressions"]]
+        elif selected.alias_or_name:
+            names.append(selected.alias_or_name.lower())
+        else:
+            return None  # an expression without a name: Spark makes one up
+    return tuple("window" if name == _WINDOW_STANDS_AS else name for name in names)
+
+
+def _source_columns(source: exp.Expression | Scope, tables: Mapping[str, Columns]) -> Columns:
+    if isinstance(source, Scope):
+        return _columns_of(source, tables)
+    if not isinstance(source, exp.Table) or source.args.get("pivots"):
+        return None
+    alias = source.args.get("alias")
+    if alias is not None and alias.args.get("columns"):
+        return tuple(each.name.lower() for each in alias.args["columns"])
+    return tables.get(source.name.lower())
+
+
+def _unknown_in(scope: Scope, tables: Mapping[str, Columns]) -> Iterator[Complaint]:
+    tree = scope.expression
+    by_table: dict[str, Columns] = {}
+    for name, source in scope.sources.items():
+        if not (isinstance(source, Scope) and isinstance(source.expression, exp.Lateral)):
+            by_table[name.lower()] = _source_columns(source, tables)
+    if scope.is_subquery or scope.outer_columns or not by_table:
+        return  # a correlated subquery may name columns of those around it
+    known: set[str] = set(_TIME_WINDOWS)
+    certain = True
+    for columns in by_table.values():
+        certain = certain and columns is not None
+        known.update(columns or ())
+    for lateral in tree.args.get("laterals") or ():
+        alias = lateral.args.get("alias")
+        if alias is None or not alias.args.get("columns"):
+            certain = False
+        else:
+            known.update(each.name.lower() for each in alias.args["columns"])
+            known.add(alias.name.lower())
+    for selected in tree.expressions:
+        if isinstance(selected, exp.Alias):
+            known.add(selected.alias.lower())
+        elif isinstance(selected, exp.Aliases):
+            known.update(each.name.lower() for each in selected.args["expressions"])
+    for column in scope.columns:
+        if column.find_ancestor(exp.Query) is not tree:
+            continue  # of a subquery that is looked at on its own
+        first = column.parts[0]
+        if not isinstance(first, exp.Identifier) or isinstance(column.this, exp.Star) or _in_lambda(column):
+            continue
+        name, index = first.name.lower(), int(first.meta.get("start", 0))
+        table = by_table.get(name) if len(column.parts) > 1 else None
+        if len(column.parts) > 1 and name in by_table:
+            second = column.parts[1]
+            if table is not None and second.name.lower() not in table and name not in known:
+                index = int(second.meta.get("start", index))
+                yield Complaint(f'"{first.name}" has no column "{second.name}"; {nearest(second.name, table)}', index)
+        elif certain and name not in known:
+            candidates = {*known, *by_table} - _TIME_WINDOWS - {""}
+            yield Complaint(f'no column "{first.name}"; {nearest(first.name, candidates)}', index)
+
+
+def _in_lambda(column: exp.Column) -> bool:
+    return column.find_ancestor(exp.Lambda) is not None

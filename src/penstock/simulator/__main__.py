@@ -1,0 +1,8 @@
+"""`python -m penstock.simulator`: a campaign of simulated clusters, seed by seed."""
+
+import sys
+
+from penstock.simulator.campaign import main
+
+if __name__ == "__main__":
+    sys.exit(main())

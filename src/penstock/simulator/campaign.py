@@ -1,0 +1,210 @@
+"""Campaigns of simulated clusters: many seeds of every story, what broke, and how often each thing happened.
+
+    python -m penstock.simulator --seeds 1000                  # seeds 0 to 999 of every story, on all cores
+    python -m penstock.simulator --story cluster --seeds 50    # of one story
+    python -m penstock.simulator --story cluster --seed 17     # one seed again, with what happened last if it fails
+    python -m penstock.simulator --seeds 1000 --table FILE     # and the faults at critical moments, as Markdown
+
+A campaign fails if a checker found something, or if something that should have happened never did: an event, or a fault
+at a critical moment. Then it has not tried what it claims to. That takes seeds enough, and is not asked of fewer than
+`ENOUGH_SEEDS`, or `ENOUGH_SEEDS_FOR_MOMENTS`, unless by `--strict`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import signal
+import time
+import traceback
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Final, NamedTuple
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from penstock.simulator.critical_table import CriticalTable
+from penstock.simulator.moments import Pair
+from penstock.simulator.program import aloud
+from penstock.simulator.stories.stories import STORIES
+from penstock.simulator.story import Outcome, quietly, replay_command
+
+ENOUGH_SEEDS: Final = 100
+ENOUGH_SEEDS_FOR_MOMENTS: Final = 1000
+SEED_CPU_MAX_S: Final = 120
+RECENT_SHOWN: Final = 100
+
+
+class Told(NamedTuple):
+    """One seed of one story, told."""
+
+    story: str
+    seed: int
+    outcome: Outcome
+    cpu_s: float
+
+
+class TooLong(KeyboardInterrupt):
+    """Virtual time costs nothing, so a story that takes minutes goes round in circles. Like Ctrl-C, as asyncio lets
+    nothing else out of whatever it happens to run."""
+
+
+def tell(task: tuple[str, int]) -> Told:
+    """Runs in a worker process."""
+    name, seed = task
+    quietly()
+    before = time.process_time()
+    outcome = play(name, seed)
+    return Told(name, seed, outcome._replace(recent=()), time.process_time() - before)
+
+
+def play(name: str, seed: int) -> Outcome:
+    signal.signal(signal.SIGVTALRM, _too_long)
+    signal.setitimer(signal.ITIMER_VIRTUAL, SEED_CPU_MAX_S)
+    try:
+        return STORIES[name].play(seed)
+    except (Exception, TooLong) as error:  # noqa: BLE001 - whatever a story ends with is its outcome
+        return Outcome(f"{type(error).__name__}: {error}", Counter(), "", traceback.format_exc().splitlines())
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+
+def _too_long(number: int, frame: FrameType | None) -> None:
+    raise TooLong(f"not over after {SEED_CPU_MAX_S} s")
+
+
+class Campaign:
+    def __init__(self, stories: Sequence[str], seeds: range, console: Console) -> None:
+        self.stories = stories
+        self.seeds = seeds
+        self.console = console
+        self.events: dict[str, Counter[str]] = defaultdict(Counter)
+        self.critical: dict[str, Counter[Pair]] = defaultdict(Counter)
+        self.cpu_s: dict[str, float] = defaultdict(float)
+        self.violations: list[Told] = []
+
+    def run(self, jobs: int) -> None:
+        tasks = [(name, seed) for seed in self.seeds for name in self.stories]
+        columns = (BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+        with Progress(
+            *columns,
+            TextColumn("{task.description}"),
+            console=self.console,
+            transient=True,
+            disable=not self.console.is_terminal,
+        ) as progress:
+            bar = progress.add_task("", total=len(tasks))
+            for told in _told(tasks, jobs):
+                self._count(told)
+                progress.update(bar, advance=1, description=f"{told.story} {told.seed}")
+
+    def _count(self, told: Told) -> None:
+        self.events[told.story].update(told.outcome.events)
+        self.critical[told.story].update(told.outcome.critical)
+        self.cpu_s[told.story] += told.cpu_s
+        if told.outcome.violation is not None:
+            self.violations.append(told)
+            self.console.print(
+                f"{told.outcome.violation}\n  again: {replay_command(told.story, told.seed)}",
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
+            )
+
+    def never_happened(self) -> list[str]:
+        return [
+            f"{name}: {event}"
+            for name in self.stories
+            for event in STORIES[name].events
+            if not self.events[name][event]
+        ]
+
+    def critical_table(self) -> CriticalTable:
+        return CriticalTable([STORIES[name] for name in self.stories], self.critical)
+
+    def report(self) -> None:
+        table = Table(title=f"seeds {self.seeds.start} to {self.seeds.stop - 1}", title_justify="left")
+        for heading in ("story", "what it is"):
+            table.add_column(heading)
+        for heading in ("seeds", "violations", "CPU s"):
+            table.add_column(heading, justify="right")
+        broken = Counter(told.story for told in self.violations)
+        for name in self.stories:
+            counts = (len(self.seeds), broken[name], round(self.cpu_s[name]))
+            table.add_row(name, STORIES[name].about, *(f"{count:,}" for count in counts))
+        self.console.print(table)
+        self.console.print(self._event_table())
+        self.console.print(self.critical_table().rich())
+
+    def _event_table(self) -> Table:
+        table = Table(title="how often it happened", title_justify="left")
+        table.add_column("event")
+        for name in self.stories:
+            table.add_column(name, justify="right")
+        for event in dict.fromkeys(event for name in self.stories for event in STORIES[name].events):
+            table.add_row(event, *(self._cell(name, event) for name in self.stories))
+        return table
+
+    def _cell(self, name: str, event: str) -> str:
+        count = self.events[name][event]
+        if count:
+            return f"{count:,}"
+        return "[bold red]0[/]" if event in STORIES[name].events else ""
+
+
+def _told(tasks: list[tuple[str, int]], jobs: int) -> Iterator[Told]:
+    if jobs == 1:
+        yield from map(tell, tasks)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        yield from pool.imap_unordered(tell, tasks, chunksize=4)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m penstock.simulator", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--seeds", type=int, default=100, help="how many (100)")
+    parser.add_argument("--first", type=int, default=0, help="the first of them (0)")
+    parser.add_argument("--seed", type=int, help="only this one, with what happened last if it fails")
+    parser.add_argument("--story", action="append", choices=list(STORIES), help="only this one; may be repeated")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (one for each core)")
+    parser.add_argument("--strict", action="store_true", help="everything has to happen, however few the seeds are")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="write the faults at critical moments, as Markdown")
+    parser.add_argument("--verbose", action="store_true", help="with --seed: show what the nodes log")
+    options = parser.parse_args(arguments)
+    stories = options.story or list(STORIES)
+    if options.seed is not None:
+        if options.verbose:
+            aloud()
+        else:
+            quietly()
+        return max(_replay(name, options.seed) for name in stories)
+    console = Console()
+    campaign = Campaign(stories, range(options.first, options.first + options.seeds), console)
+    campaign.run(options.jobs)
+    campaign.report()
+    if options.table is not None:
+        options.table.write_text(campaign.critical_table().markdown(campaign.seeds), encoding="utf-8")
+    missing = campaign.never_happened() if options.strict or options.seeds >= ENOUGH_SEEDS else []
+    if options.strict or options.seeds >= ENOUGH_SEEDS_FOR_MOMENTS:
+        missing += campaign.critical_table().missing()
+    for told in campaign.violations:
+        print(f"{replay_command(told.story, told.seed)}  # {told.outcome.violation}")
+    if missing:
+        print(f"never happened: {', '.join(missing)}")
+    print("no violation" if not campaign.violations else f"{len(campaign.violations)} violations")
+    return 1 if campaign.violations or missing else 0
+
+
+def _replay(name: str, seed: int) -> int:
+    outcome = play(name, seed)
+    if outcome.violation is not None:
+        for line in outcome.recent[-RECENT_SHOWN:]:
+            print(line)
+    events = ", ".join(f"{event} {count}" for event, count in sorted(outcome.events.items()) if count)
+    print(f"{name}, seed {seed}: {outcome.violation or 'no violation'}\ntrace {outcome.trace_hash}; {events}")
+    return 0 if outcome.violation is None else 1

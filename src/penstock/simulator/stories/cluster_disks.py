@@ -1,0 +1,186 @@
+"""The cluster's story on brokers with two log directories each, of which one fails or is replaced by an empty one.
+
+A failed directory takes its replicas out of sync, and its broker lives on; it has all it had when the broker starts
+again. A replaced one has nothing. The hardest case is a replica that is alone in sync when its directory is replaced:
+it must not lead, with eligible leader replicas or without, or all others would cut their logs to nothing (`Durability`
+asks every new leader for what was promised). Nobody is left then who is known to have everything, so somebody who knows
+better has to ask for an unclean election.
+
+Every fifth seed of the story `cluster` is played like this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+
+from penstock.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from penstock.metadata.partition import Partition
+from penstock.model.errors import ErrorCode
+from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from penstock.simulator.program import interleaves, play_on_loop
+from penstock.simulator.stories import cluster_story
+from penstock.simulator.stories.cluster_checkers import Promises
+from penstock.simulator.stories.cluster_circumstances import Circumstances, choose
+from penstock.simulator.stories.cluster_story import MISFORTUNES, PROPERTIES, ROUNDS, TOPIC, ClusterStory
+from penstock.simulator.stories.cluster_world import DATA, Machine
+from penstock.simulator.story import Outcome
+from penstock.simulator.twins.loop import SimulatedLoop
+
+DISKS = ("/mnt/a", "/mnt/b")
+EVERY, REMAINDER = 5, 3
+SAFE_DOWNGRADE = 2
+EVENTS = (
+    *cluster_story.EVENTS, "directories failed", "directories replaced", "replaced alone in sync", "disks without ELR",
+)  # fmt: skip
+DISK_MISFORTUNES = (*MISFORTUNES, *["fail_directory"] * 4, *["replace_directory"] * 3, *["replace_alone"] * 3)
+# What a disk no longer does that is dead, or only refuses to write, or to sync.
+FAILURES: Mapping[str, Sequence[str]] = {
+    "dead": ("read", "write", "truncate", "sync", "open", "create", "rename", "remove", "sync_directory"),
+    "read-only": ("write", "truncate", "create", "rename", "remove"),
+    "unsynced": ("sync",),
+}
+
+
+class DiskStory(ClusterStory):
+    properties = {**PROPERTIES, "metadata.log.dir": DATA, "log.dirs": ",".join(DISKS)}
+
+    def __init__(
+        self, loop: SimulatedLoop, seed: int, *, rounds: int = ROUNDS, misfortunes: Sequence[str] = DISK_MISFORTUNES
+    ) -> None:
+        circumstances = Circumstances(flushes=choose(seed).flushes)
+        super().__init__(loop, seed, rounds=rounds, misfortunes=misfortunes, circumstances=circumstances)
+        self.disks = random.Random(f"{seed}/disks")
+        self.elr = self.disks.random() < 0.5
+
+    async def create(self) -> None:
+        if not self.elr:
+            update = FeatureUpdateKey(
+                feature=ELIGIBLE_LEADER_REPLICAS_VERSION, max_version_level=0, upgrade_type=SAFE_DOWNGRADE
+            )
+            async with self.world.client("broker-1") as client:
+                answer = await client.ask(UpdateFeaturesRequest(feature_updates=[update]))
+            assert answer.error_code == ErrorCode.NONE, answer
+            self.events["disks without ELR"] += 1
+        await super().create()
+
+    # -- misfortunes ------------------------------------------------------------------------------------------------
+
+    async def fail_directory(self, machine: Machine) -> None:
+        """While the broker runs, or before it starts again."""
+        if machine.disk.faults:
+            return  # the other one is not to fail as well
+        disk = self.disks.choice(DISKS)
+        if self.disks.random() < 0.3:
+            self.faults.crash(machine)
+        for operation in FAILURES[self.disks.choice(list(FAILURES))]:
+            machine.disk.fail(operation, f"{disk}*")
+        if not machine.runs:
+            machine.start()
+        await self.suffer()
+
+    async def replace_directory(self, machine: Machine) -> None:
+        await self.everybody_back()
+        self.watch.doubt(machine)
+        if self.disks.random() < 0.5:
+            await self.faults.stop(machine)
+        else:
+            self.faults.crash(machine)
+        self.replace(machine, self.disks.choice(DISKS))
+        machine.start()
+        await self.everybody_back()
+
+    async def replace_alone(self, machine: Machine) -> None:
+        """All other replicas die, and then the directory of the one that is left is replaced."""
+        await self.everybody_back()
+        promises = self.disks.choice(self.promises)
+        alone, *others = [self.world.machines[f"broker-{each}"] for each in self.shuffled(self.partition(promises))]
+        disk = self.disk_of(alone, promises)
+        lost = [
+            each
+            for each in self.promises
+            if self.disk_of(alone, each) == disk
+            and {*self.partition(each).replicas} == {*self.partition(promises).replicas}
+        ]
+        survivor = self.survivor(others, lost)
+        if survivor is None:
+            return
+        for other in others:
+            self.faults.crash(other)
+        await self.world.until(
+            lambda: not {other.node_id for other in others} & {*self.partition(promises).isr},
+            "the others are out of sync",
+        )
+        if self.partition(promises).isr != (alone.node_id,):
+            await self.everybody_back()  # it fell behind, of all moments, just before
+            return
+        self.watch.doubt(alone)
+        self.faults.crash(alone)
+        self.replace(alone, disk)
+        self.events["replaced alone in sync"] += 1
+        alone.start()
+        await self.world.until(lambda: alone.is_ready, "it is back, with nothing")
+        await asyncio.sleep(self.disks.choice((0.5, 6.0)))
+        self.faults.crash(alone)
+        # An unclean election takes any replica that the controller believes to be alive. An operator who wants a
+        # certain one waits until all others are known to be dead.
+        await self.world.until(
+            lambda: all(self.is_fenced(each) for each in (alone, *others)), "the controller knows that all are dead"
+        )
+        survivor.start()
+        for each in lost:
+            if self.partition(each).leader < 0:
+                await self.elect_uncleanly(each, survivor)
+        await self.everybody_back()
+
+    def survivor(self, others: Sequence[Machine], lost: Sequence[Promises]) -> Machine | None:
+        """Who has everything that was promised in all of these partitions, whichever of the others leaves the in-sync
+        replicas first: its logs are as long as anybody's."""
+        ends = {other: [self.end_of(other, each) for each in lost] for other in others}
+        longest = [max(each) for each in zip(*ends.values(), strict=True)]
+        return next((other for other in others if ends[other] == longest), None)
+
+    def shuffled(self, partition: Partition) -> list[int]:
+        return self.disks.sample(partition.replicas, len(partition.replicas))
+
+    def is_fenced(self, machine: Machine) -> bool:
+        return self.watch.newest is not None and self.watch.newest.brokers[machine.node_id].fenced
+
+    @staticmethod
+    def disk_of(machine: Machine, promises: Promises) -> str | None:
+        assert machine.node is not None
+        replica = machine.node.replicas.get(TOPIC, promises.index)
+        return None if replica is None else machine.node.storage.directory_of(replica.log).path
+
+    @staticmethod
+    def end_of(machine: Machine, promises: Promises) -> int:
+        assert machine.node is not None
+        replica = machine.node.replicas.get(TOPIC, promises.index)
+        assert replica is not None
+        return replica.log.log_end_offset
+
+    def replace(self, machine: Machine, disk: str | None) -> None:
+        assert disk is not None
+        self.events["directories replaced"] += 1
+        machine.disk.remove_tree(disk)
+        machine.disk.sync_directory("/mnt")  # no power loss brings the old one back
+
+    # -- mending ----------------------------------------------------------------------------------------------------
+
+    def heal(self) -> None:
+        """Disks work again, which a broker finds out when it starts."""
+        for machine in self.world.brokers:
+            storage = getattr(machine.node, "storage", None)
+            if machine.disk.faults or (storage is not None and storage.log_directories.offline):
+                self.events["directories failed"] += storage is not None and bool(storage.log_directories.offline)
+                machine.disk.heal()
+                if machine.runs:
+                    self.faults.crash(machine)
+        super().heal()
+
+
+def play(seed: int) -> Outcome:
+    if seed % EVERY != REMAINDER:
+        return cluster_story.play(seed)
+    return play_on_loop(seed, lambda loop: DiskStory(loop, seed), interleaves=interleaves(seed))

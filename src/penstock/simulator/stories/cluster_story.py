@@ -1,0 +1,624 @@
+"""A replicated topic under faults: the real broker code, three to five brokers, on virtual time.
+
+Producers write idempotently with acks=all and repeat what was not answered; consumers read on as they would anywhere.
+Meanwhile brokers and controllers are killed, stopped, lose their power or their disk; links are cut in both directions
+or in one, or slow; disks are slow, and bits on them flip; clocks jump; partitions are moved to other brokers and
+leaders elected again.
+
+What must hold all along is in `cluster_checkers`. In the end everybody is back, and then: all replicas are in sync and
+byte for byte the same (`ReplicasAreEqual`), with everything that was promised in them (`Durability`), per producer in
+order and once (`ExactlyOnce`), and all nodes have the same metadata (`MetadataImagesEqual`).
+
+By its seed a world has more than that (`cluster_circumstances`): no eligible leader replicas, unclean elections
+(`cluster_unclean`), consumers that read from followers (`cluster_readers`), logs whose beginning is deleted
+(`cluster_retention`), the brokers' timestamps (`cluster_stamps`), producers without idempotence (`cluster_producers`),
+partitions that are added on the way; each has its laws.
+
+What may be expected of a power loss is the durability table of the design: on topics with `flush.messages=1`, which is
+what some seeds have, all machines may lose it at once; on others all but one replica of those in sync, and that one
+stays until the others have copied again what they lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+
+from penstock.controller.elections import Election
+from penstock.controller.features import UpgradeType
+from penstock.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from penstock.metadata.partition import Partition
+from penstock.model.errors import ErrorCode
+from penstock.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from penstock.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from penstock.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from penstock.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from penstock.simulator.client import Lost
+from penstock.simulator.moments import Moments
+from penstock.simulator.program import PAUSES, interleaves, play_on_loop
+from penstock.simulator.stories import cluster_moments
+from penstock.simulator.stories.cluster_checkers import ClusterWatch, LastInSyncStays, Promises
+from penstock.simulator.stories.cluster_circumstances import RETAINED_BYTES, Circumstances, choose, rack_of
+from penstock.simulator.stories.cluster_clients import Clients
+from penstock.simulator.stories.cluster_faults import Faults
+from penstock.simulator.stories.cluster_producers import NAME, PlainProducer
+from penstock.simulator.stories.cluster_readers import LeadersView, RackReader
+from penstock.simulator.stories.cluster_retention import Deleter, Deletions
+from penstock.simulator.stories.cluster_stamps import AppendTimes
+from penstock.simulator.stories.cluster_unclean import EpochReader, UncleanElections, UncleanPromises
+from penstock.simulator.stories.cluster_world import ClusterWorld, Machine
+from penstock.simulator.stories.replica_content import ReplicaContent, values_of
+from penstock.simulator.story import Outcome, Violation
+from penstock.simulator.twins.loop import SimulatedLoop
+
+TOPIC = "t"
+PARTITIONS = 2
+PARTITIONS_MAX = 4
+REPLICAS = 3
+COMMAND_S = 60.0
+ROUNDS = 6
+EVENTS = (
+    "acknowledged", "read", "repeated", "refused", "elections", "controller elections", "ISR changes", "truncations",
+    "snapshot installs", "reassignments", "process crashes", "clean stops", "power losses", "power losses everywhere",
+    "disks lost", "controllers lost", "symmetric partitions", "one-way partitions", "messages delayed",
+    "connections broken", "clock jumps", "slow disks", "bits flipped",
+    "repairs", "in sync again", "worlds without ELR", "unclean elections", "promises given up",
+    "truncations told to readers", "runs begun", "sent to followers", "read from followers", "deletions",
+    "deleted by retention", "beginnings told to readers", "worlds with append times",
+    "acknowledged without idempotence", "several partitions a request", "lost with acks=1", "partitions added",
+    "handovers", "ends within a step", "aimed faults", PAUSES,
+)  # fmt: skip
+
+# What may happen; twice if it is to happen more often.
+MISFORTUNES = (
+    "kill", "kill", "stop", "lose_power", "lose_power", "lose_disk", "rot", "cut", "cut_one_way", "separate",
+    "isolate", "slow_network", "reset", "jump", "slow_disk", "lose_controller", "reassign", "reassign", "elect",
+    "doom", "doom", "aim", "aim", "aim",
+)  # fmt: skip
+# What brings a moment about that does not come by itself.
+PROVOCATIONS = {
+    cluster_moments.STARTS: "restart",
+    cluster_moments.NO_CONTROLLER: "lose_controller",
+    cluster_moments.STANDS: "lose_controller",
+    cluster_moments.TRUNCATED: "isolate_and_heal",
+    cluster_moments.CATCHES_UP: "isolate_and_heal",
+    cluster_moments.ISR_CHANGES: "isolate_and_heal",
+    cluster_moments.REASSIGNED: "reassign",
+    cluster_moments.LOADS: "restart",
+}
+CRITICAL = {
+    "while it starts": ("kill", "cut"),
+    "while no controller is active": ("kill", "power loss", "cut"),
+    "while it stands for election": ("kill",),
+    "between a metadata record's append and its commit": ("kill", "cut"),
+    "between append and replication": ("kill", "power loss", "cut", "lost disk"),
+    "between append and sync": ("kill", "power loss"),
+    "between a truncation and the next append": ("kill",),
+    "while a replica catches up": ("kill", "cut"),
+    "while the ISR changes": ("power loss",),
+    "while a partition is reassigned": ("kill",),
+}
+MOMENTS = {**cluster_moments.METADATA, **cluster_moments.REPLICATION, **cluster_moments.TOPIC}
+AIM_S = 8.0
+
+PROPERTIES = {
+    "replica.lag.time.max.ms": "3000",
+    "broker.session.timeout.ms": "4000",
+    "broker.heartbeat.interval.ms": "500",
+    "log.flush.offset.checkpoint.interval.ms": "2000",
+    "replica.fetch.max.bytes": "3000",
+    "replica.socket.timeout.ms": "5000",
+    "auto.create.topics.enable": "false",
+    "metadata.log.max.record.bytes.between.snapshots": "3000",
+    "metadata.max.retention.bytes": "6000",
+    "internal.metadata.log.segment.bytes": "1500",
+}
+
+
+Reader = EpochReader | RackReader
+
+
+class ClusterStory:
+    properties: Mapping[str, str] = PROPERTIES
+    topic_configs: Mapping[str, str] = {}
+    critical_moments: Mapping[str, cluster_moments.Moment] = MOMENTS
+
+    def __init__(
+        self,
+        loop: SimulatedLoop,
+        seed: int,
+        *,
+        rounds: int = ROUNDS,
+        misfortunes: Sequence[str] | None = None,
+        circumstances: Circumstances | None = None,
+    ) -> None:
+        self.chance = random.Random(f"{seed}/cluster")
+        self.rounds = rounds
+        self.circumstances = choose(seed) if circumstances is None else circumstances
+        self.misfortunes = self._misfortunes() if misfortunes is None else misfortunes
+        self.events: Counter[str] = Counter()
+        self.world = ClusterWorld(
+            loop,
+            seed,
+            controllers=self.chance.choice((1, 3, 3)),
+            brokers=self.chance.choice((3, 3, 4, 5)),
+            properties=dict(self.properties),
+            events=self.events,
+            one_machine=random.Random(f"{seed}/machines").random() < 0.5,
+        )
+        self.moments = self.world.moments = Moments(self.critical_moments)
+        self.flushes = self.circumstances.flushes
+        self.circumstances.prepare(self.world)
+        self.promises = [self._new_promises(index) for index in range(PARTITIONS)]
+        self.faults = Faults(self.world, self.chance, self.events)
+        self.watch = ClusterWatch(self.world, TOPIC, self.promises, self.events)
+        start_ms = self.world.brokers[0].clock.now_ms() - int(loop.time() * 1000)
+        self.clients = Clients(self.world, TOPIC, self.chance, self.events, lambda: start_ms + int(loop.time() * 1000))
+        self.readers: list[tuple[Promises, Reader]] = []
+        self.plain: PlainProducer | None = None
+        self.deletions: Deletions | None = None
+        self.tasks: asyncio.TaskGroup | None = None
+        self._lay_down_laws()
+
+    def _misfortunes(self) -> Sequence[str]:
+        here = self.circumstances
+        if here.unclean:  # what rots is repaired from others, who may have given it up
+            return [*(each for each in MISFORTUNES if each != "rot"), *["strand"] * 5]
+        return [*MISFORTUNES, *["grow"] * 4 * here.grows, *["separate"] * 3 * here.racks]
+
+    def _new_promises(self, index: int) -> Promises:
+        return UncleanPromises(index, self.events) if self.circumstances.unclean else Promises(index)
+
+    def _lay_down_laws(self) -> None:
+        here, laws = self.circumstances, self.watch.laws
+        if not here.elr:
+            laws.append(LastInSyncStays())
+        if here.unclean:
+            laws.append(UncleanElections())
+            self.clients.may_lose_history = True
+        if here.loses_beginning:
+            retained = RETAINED_BYTES if here.retains else None
+            self.deletions = Deletions(self.world, TOPIC, self.events, retained)
+            laws.append(self.deletions)
+            self.clients.beginning = self.deletions.beginning
+            self.watch.followers_begin_with_leader = False
+        if here.stamps:
+            stamps = AppendTimes(self.world)
+            laws.append(stamps)
+            self.clients.check_answer = stamps.check_answer
+        self.view = LeadersView(self.world, TOPIC, self.promises)
+        if here.racks:
+            laws.append(self.view)
+
+    async def run(self) -> None:
+        self.world.loop.watcher = self.look
+        await self.world.start_all()
+        if not self.circumstances.elr:
+            await self.do_without_elr()
+        await self.create()
+        async with asyncio.TaskGroup() as self.tasks:
+            if self.circumstances.plain_acks:
+                self.plain = PlainProducer(self.clients, self.promises, self.circumstances.plain_acks)
+                self.tasks.create_task(self.plain.run())
+            for promises in self.promises:
+                self.start_clients(promises)
+            for _ in range(self.rounds):
+                await self.pause()
+                await self.misfortune()
+            await self.everybody_back()
+            self.clients.over = True
+        await self.check_replicas()
+        await self.world.settled()
+
+    def look(self) -> None:
+        self.watch.look()
+        self.moments.look(self.world.touched())
+
+    def start_clients(self, promises: Promises) -> None:
+        """Two that write, and one that reads."""
+        assert self.tasks is not None
+        here = self.circumstances
+        for number in range(1 if here.plain_acks else 2):
+            self.tasks.create_task(self.clients.produce(promises, f"p{number}"))
+        if here.deletes:
+            assert self.deletions is not None
+            self.tasks.create_task(Deleter(self.clients, promises, self.deletions).run())
+        reader: Reader
+        if here.unclean:
+            reader = EpochReader(self.clients, promises)
+        elif here.racks:
+            reader = RackReader(self.clients, promises, rack_of(self.chance.randrange(2)), self.view)
+        else:
+            self.tasks.create_task(self.clients.consume(promises))
+            return
+        self.readers.append((promises, reader))
+        self.tasks.create_task(reader.run())
+
+    async def do_without_elr(self) -> None:
+        update = FeatureUpdateKey(
+            feature=ELIGIBLE_LEADER_REPLICAS_VERSION, max_version_level=0, upgrade_type=UpgradeType.SAFE_DOWNGRADE
+        )
+        async with self.world.client("broker-1") as client:
+            answer = await client.ask(UpdateFeaturesRequest(feature_updates=[update]))
+        assert answer.error_code == ErrorCode.NONE, answer
+        self.events["worlds without ELR"] += 1
+
+    async def pause(self) -> None:
+        await asyncio.sleep(self.chance.choice((0.05, 0.5, 2.0)) * self.chance.random())
+
+    async def create(self) -> None:
+        configs = {
+            "min.insync.replicas": "2",
+            "internal.segment.bytes": self.chance.choice(("3000", "20000", "1000000")),
+            "message.timestamp.after.max.ms": str(10**12),
+            **self.circumstances._replace(flushes=self.flushes).topic_configs(),
+            **self.topic_configs,
+        }
+        self.events["worlds with append times"] += self.circumstances.stamps
+        topic = CreatableTopic(
+            name=TOPIC,
+            num_partitions=len(self.promises),
+            replication_factor=REPLICAS,
+            configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+        )
+        async with self.world.client("broker-1") as client:
+            (result,) = (await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))).topics
+        assert result.error_code == ErrorCode.NONE, result
+
+    # -- misfortunes ------------------------------------------------------------------------------------------------
+
+    async def misfortune(self) -> None:
+        machine = self.chance.choice(self.world.brokers)
+        what: Callable[[Machine], Awaitable[None]] = getattr(self, self.chance.choice(self.misfortunes))
+        if self.chance.random() < 0.2:
+            self.heal()
+        elif not machine.runs:
+            machine.start()
+        else:
+            await what(machine)
+
+    async def kill(self, machine: Machine) -> None:
+        self.faults.crash(machine)
+        if self.chance.random() < 0.3:  # so quickly that nobody notices
+            machine.start()
+
+    async def doom(self, machine: Machine) -> None:
+        """It ends in the middle of what it does, or of its start."""
+        if self.chance.random() < 0.5:
+            await self.restart(machine)
+        self.faults.doom(machine, power=self.flushes and self.chance.random() < 0.5)
+        await self.suffer()
+
+    async def aim(self, machine: Machine) -> None:
+        """A fault waits for a critical moment of whoever has it first, and strikes then."""
+        moment = self.chance.choice(list(self.critical_moments))
+        faults = (self.kill, self.isolate, *((self.lose_power,) if self.flushes else ()))
+        aimed = asyncio.create_task(self.strike_at(moment, self.chance.choice(faults)))
+        if moment in PROVOCATIONS:
+            await getattr(self, PROVOCATIONS[moment])(machine)
+        await aimed
+
+    async def strike_at(self, moment: str, fault: Callable[[Machine], Awaitable[None]]) -> None:
+        victim = await self.moments.come(moment, AIM_S)
+        if victim is not None and victim.runs:
+            self.events["aimed faults"] += 1
+            await fault(victim)
+
+    async def restart(self, machine: Machine) -> None:
+        self.faults.crash(machine)
+        machine.start()
+
+    async def isolate_and_heal(self, machine: Machine) -> None:
+        """What it has written alone meanwhile has to go."""
+        self.faults.isolate(machine)
+        await asyncio.sleep(self.chance.choice((2.0, 6.0)))
+        self.heal()
+
+    async def stop(self, machine: Machine) -> None:
+        await self.faults.stop(machine)
+
+    async def lose_power(self, machine: Machine) -> None:
+        victims = [machine]
+        if self.flushes:
+            if self.chance.random() < 0.3:
+                self.events["power losses everywhere"] += 1
+                victims = [each for each in self.world.machines.values() if each.runs]
+        else:
+            await self.everybody_back()
+            if self.chance.random() < 0.5 and (holders := self.holders_of_everything()):  # all but one of these
+                stays = self.chance.choice(holders)
+                victims = [each for each in self.world.brokers if each is not stays]
+        for victim in victims:
+            if not self.flushes:
+                self.watch.doubt(victim)
+            self.faults.lose_power(victim)
+        if not self.flushes:
+            await self.everybody_back()
+
+    async def lose_disk(self, machine: Machine) -> None:
+        await self.everybody_back()
+        self.watch.doubt(machine)
+        if self.deletions is not None:
+            self.deletions.forget(machine)
+        self.faults.lose_disk(machine)
+        if self.chance.random() < 0.5:
+            await self.pause()
+        await self.everybody_back()
+
+    async def rot(self, machine: Machine) -> None:
+        """A bit flips, on a machine that runs and has lost it from its page cache, or on one that is stopped, or was
+        killed. Then all of the log is read there, and has to be what it was."""
+        await self.everybody_back()
+        promises = self.chance.choice(self.promises)
+        content = self.contents(promises).get(machine.name)
+        places = [] if content is None else content.places()
+        if content is None or not places:
+            return
+        end = content.ends[1]
+        how = self.chance.choice(("runs", "stops", "dies"))
+        if how == "runs":  # the active segment was written a moment ago, and is in the page cache
+            places = [place for place in places if place.path != places[-1].path]
+        elif how == "stops":
+            await self.faults.stop(machine)
+        else:
+            self.watch.doubt(machine)  # what is behind the damage may have to be fetched again
+            self.faults.crash(machine)
+        if places:
+            self.faults.flip(machine, places)
+        machine.disk.cold = lambda path, position, size: path.endswith(".log")
+        if how != "runs":
+            machine.start()
+        await self.clients.read_through(promises, machine.name, lambda: self.log_start(machine, promises), end)
+        machine.disk.cold = None
+        assert machine.node is not None
+        self.events["repairs"] += machine.node.repairs.repaired
+        await self.everybody_back()
+
+    async def lose_controller(self, machine: Machine) -> None:
+        """The active one, for a moment or for longer; it may lose its power."""
+        active = self.world.active_controller()
+        if active is None:
+            return
+        self.events["controllers lost"] += 1
+        if self.chance.random() < 0.5:
+            self.faults.crash(active)
+        else:
+            self.faults.lose_power(active)
+        if len(self.world.controllers) == 1 or self.chance.random() < 0.5:
+            await self.pause()
+            if not active.runs:
+                active.start()
+
+    async def cut(self, machine: Machine) -> None:
+        self.faults.cut()
+        await self.suffer()
+
+    async def cut_one_way(self, machine: Machine) -> None:
+        self.faults.cut_one_way()
+        await self.suffer()
+
+    async def separate(self, machine: Machine) -> None:
+        """From another broker only: both are alive to the controller, and one of them cannot copy from the other."""
+        other = self.chance.choice([each for each in self.world.brokers if each is not machine])
+        self.faults.separate(machine, other)
+        await asyncio.sleep(self.chance.choice((0.5, 6.0)))
+
+    async def isolate(self, machine: Machine) -> None:
+        """Clients still write to it: what it leads goes on differently from what others take over."""
+        self.faults.isolate(machine)
+        await asyncio.sleep(self.chance.choice((0.5, 6.0)))
+
+    async def slow_network(self, machine: Machine) -> None:
+        self.faults.delay()
+        await self.suffer()
+
+    async def suffer(self) -> None:
+        """Long enough, sometimes, for sessions to end."""
+        await asyncio.sleep(self.chance.choice((0.5, 6.0)) * self.chance.random())
+
+    async def reset(self, machine: Machine) -> None:
+        self.faults.reset()
+
+    async def jump(self, machine: Machine) -> None:
+        self.faults.jump()
+
+    async def suspend(self, machine: Machine) -> None:
+        self.faults.suspend()
+
+    async def slow_disk(self, machine: Machine) -> None:
+        self.faults.slow_disk()
+
+    async def reassign(self, machine: Machine) -> None:
+        """To other brokers, or in another order; or a move under way is given up."""
+        brokers = [int(each.name.removeprefix("broker-")) for each in self.world.brokers]
+        replicas = self.chance.sample(brokers, REPLICAS) if self.chance.random() < 0.8 else None
+        index = self.chance.choice(self.promises).index
+        topic = ReassignableTopic(
+            name=TOPIC, partitions=[ReassignablePartition(partition_index=index, replicas=replicas)]
+        )
+        try:
+            async with self.world.client(machine.name, patience=3.0) as client:
+                answer = await client.ask(AlterPartitionReassignmentsRequest(topics=[topic], timeout_ms=2000))
+        except Lost:
+            return
+        self.events["reassignments"] += not answer.error_code and not answer.responses[0].partitions[0].error_code
+
+    async def elect(self, machine: Machine) -> None:
+        """The preferred leaders."""
+        try:
+            async with self.world.client(machine.name, patience=3.0) as client:
+                await client.ask(ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=2000))
+        except Lost:
+            return
+
+    async def strand(self, machine: Machine) -> None:
+        """One replica falls behind, all others die, and it alone is back: it leads only by an unclean election."""
+        await self.everybody_back()
+        promises = self.chance.choice(self.promises)
+        partition = self.partition(promises)
+        numbers = list(partition.replicas)
+        self.chance.shuffle(numbers)
+        stale, *others = [self.world.machines[f"broker-{number}"] for number in numbers]
+        self.faults.crash(stale)
+        await self.world.until(lambda: stale.node_id not in self.partition(promises).isr, "it is out of sync")
+        await asyncio.sleep(self.chance.choice((0.5, 3.0)))
+        for other in others:
+            if self.chance.random() < 0.5:
+                self.faults.crash(other)
+            else:
+                await self.faults.stop(other)
+        stale.start()
+        if self.circumstances.unclean == "command":
+            await self.elect_uncleanly(promises, stale)
+        await self.world.until(lambda: self.partition(promises).leader == stale.node_id, "the stranded replica leads")
+        await self.pause()
+
+    async def elect_uncleanly(self, promises: Promises, machine: Machine) -> None:
+        """By an operator's command, repeated until it has come true."""
+        topics = [TopicPartitions(topic=TOPIC, partitions=[promises.index])]
+        request = ElectLeadersRequest(election_type=Election.UNCLEAN.value, topic_partitions=topics, timeout_ms=2000)
+        await self.world.until(lambda: machine.is_ready, "the stranded replica is up")
+        deadline = self.world.loop.time() + COMMAND_S
+        while self.partition(promises).leader != machine.node_id and self.world.loop.time() < deadline:
+            with suppress(Lost):
+                async with self.world.client(machine.name, patience=3.0) as client:
+                    await client.ask(request)
+            await asyncio.sleep(0.5)
+
+    async def grow(self, machine: Machine) -> None:
+        """One partition more; whether that came true the metadata tells, if the answer does not."""
+        count = len(self.promises) + 1
+        if count > PARTITIONS_MAX:
+            return
+        topic = CreatePartitionsTopic(name=TOPIC, count=count, assignments=None)
+        with suppress(Lost):
+            async with self.world.client(machine.name, patience=3.0) as client:
+                (result,) = (await client.ask(CreatePartitionsRequest(topics=[topic], timeout_ms=2000))).results
+            if result.error_code == ErrorCode.NONE and self.partition_count() < count:
+                raise Violation(
+                    "PartitionsStay", f"{count} partitions were promised, there are {self.partition_count()}"
+                )
+        self.adopt_partitions()
+
+    def adopt_partitions(self) -> None:
+        """Those that were added get their producers and readers."""
+        while len(self.promises) < self.partition_count():
+            self.events["partitions added"] += 1
+            self.promises.append(self._new_promises(len(self.promises)))
+            self.start_clients(self.promises[-1])
+
+    def partition_count(self) -> int:
+        image = self.watch.newest
+        topic = None if image is None else image.topics.by_name(TOPIC)
+        return 0 if topic is None else len(topic.partitions)
+
+    # -- mending ----------------------------------------------------------------------------------------------------
+
+    def heal(self) -> None:
+        self.faults.heal()
+        for machine in self.world.machines.values():
+            if not machine.runs:
+                machine.start()
+
+    async def everybody_back(self) -> None:
+        self.heal()
+        self.adopt_partitions()
+        await self.world.until(self.all_in_sync, "all replicas are in sync")
+        self.watch.trust_all()
+        self.events["in sync again"] += 1
+
+    def all_in_sync(self) -> bool:
+        if not all(machine.is_ready for machine in self.world.machines.values()):
+            return False
+        return all(
+            each is not None and each.leader >= 0 and len(each.isr) == REPLICAS == len(each.replicas)
+            for machine in self.world.brokers
+            for each in self.partitions(machine)
+        )
+
+    def partitions(self, machine: Machine) -> list[Partition | None]:
+        return [machine.image.topics.partition(TOPIC, promises.index) for promises in self.promises]
+
+    def partition(self, promises: Promises) -> Partition:
+        """As the newest metadata has it."""
+        partition = None if self.watch.newest is None else self.watch.newest.topics.partition(TOPIC, promises.index)
+        assert partition is not None
+        return partition
+
+    def log_start(self, machine: Machine, promises: Promises) -> int:
+        replica = None if machine.node is None else machine.node.replicas.get(TOPIC, promises.index)
+        return 0 if replica is None else replica.log.log_start_offset
+
+    def holders_of_everything(self) -> list[Machine]:
+        found = [set(each.replicas) for each in self.partitions(self.world.brokers[0]) if each is not None]
+        return [self.world.machines[f"broker-{broker_id}"] for broker_id in sorted(set.intersection(*found))]
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def contents(self, promises: Promises) -> dict[str, ReplicaContent]:
+        nodes = {machine: machine.node for machine in self.world.brokers if machine.node is not None}
+        found = {machine: node.replicas.get(TOPIC, promises.index) for machine, node in nodes.items()}
+        return {
+            machine.name: ReplicaContent(machine, replica.log)
+            for machine, replica in found.items()
+            if replica is not None
+        }
+
+    async def check_replicas(self) -> None:
+        def agree() -> bool:
+            """And there are no more than there should be: a broker that was moved away from has deleted its own."""
+            return all(
+                len(contents) == REPLICAS and len({self.compared(content) for content in contents.values()}) == 1
+                for contents in map(self.contents, self.promises)
+            )
+
+        await self.world.until(agree, "all replicas have the same")
+        for promises in self.promises:
+            replicas = self.contents(promises)
+            log_start = max(content.ends[0] for content in replicas.values())
+            contents = {name: content.whole_from(log_start) for name, content in replicas.items()}
+            if len(set(contents.values())) > 1:
+                sizes = {name: len(content) for name, content in contents.items()}
+                raise Violation("ReplicasAreEqual", f"partition {promises.index}: {sizes}")
+            name, data = next(iter(contents.items()))
+            found = dict(values_of(data))
+            self.check_content(promises, name, found, log_start)
+            if self.plain is not None:
+                self.plain.check(promises, found, self.partition(promises).leader_epoch, log_start)
+            for read_from, reader in self.readers:
+                if read_from is promises:
+                    await reader.finish(found, replicas[name].ends[1])
+
+    def compared(self, content: ReplicaContent) -> tuple[int, ...]:
+        """Replicas that each delete what retention does not want need not begin at the same offset."""
+        return content.ends[1:] if self.circumstances.retains else content.ends
+
+    @staticmethod
+    def check_content(promises: Promises, name: str, found: dict[int, bytes], log_start: int) -> None:
+        promises.check(found, name, log_start)
+        last: dict[bytes, int] = {}
+        for offset, value in found.items():
+            assert value in promises.sent, f"nobody sent {value!r}"
+            producer, number, _ = value.split(b":", 2)
+            if producer == NAME.encode():
+                continue  # it has a law of its own
+            expected = last.get(producer, -1) + 1
+            begins_later = producer not in last and (log_start or isinstance(promises, UncleanPromises))
+            if int(number) != expected and not begins_later:
+                raise Violation(
+                    "ExactlyOnce",
+                    f"partition {promises.index}: {value[:20]!r} at {offset} comes after {last.get(producer)}",
+                )
+            last[producer] = int(number)
+
+
+def play(seed: int) -> Outcome:
+    return play_on_loop(seed, lambda loop: ClusterStory(loop, seed), interleaves=interleaves(seed))

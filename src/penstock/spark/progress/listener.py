@@ -1,0 +1,282 @@
+"""How far streaming queries are, told to the cluster: offsets to consumer groups, figures to `__pipelines`.
+
+    spark = penstock.spark.session("orders")     # watches already
+    penstock.spark.watch(spark)                  # a session made otherwise
+
+Spark calls a listener on the driver when a query starts, has finished a batch, is idle, and ends. The listener notes it
+and returns; a thread tells the cluster. So a query never waits for a cluster that is slow or away, and whatever goes
+wrong here is a line in the log and a count in the next record (`unsaid`), never a failure of the query.
+
+Progress says where a source is, and not which source it is, so the listener asks the query's plan when it starts. That
+is why this talks to the JVM itself; and it takes progress as JSON, because an object of Python costs a call to the
+JVM for every field. It works where the driver's JVM is (Spark Classic), not over Spark Connect.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import logging
+import os
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from penstock.client.errors import ClientError
+from penstock.model.errors import KafkaError
+from penstock.model.ids import TopicPartition
+from penstock.spark.datasource import NAME
+from penstock.spark.progress.group_progress import GroupProgress
+from penstock.spark.progress.publisher import Group, QueryBoard, Word
+from penstock.spark.progress.query_progress import QueryProgress, SourceIdentity
+from penstock.spark.source.options import stream_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.spark.progress.topic import PipelinesTopic
+
+log = logging.getLogger("penstock.spark")
+
+REQUEST_SECONDS = 2.0
+EXIT_SECONDS = 3.0
+
+
+def watch(spark: SparkSession, bootstrap: str | None = None) -> QueryListener:
+    """Tell the cluster of all streaming queries of this session from now on; once is enough.
+
+    A query is told to `bootstrap`, else to the cluster of its first `penstock` source.
+    """
+    with _watching:
+        if spark not in _listeners:
+            if not hasattr(spark, "_jsparkSession"):
+                raise ClientError("queries of a Spark Connect session cannot be watched: their driver is elsewhere")
+            listener = _listeners[spark] = QueryListener(spark, bootstrap)
+            spark.streams.addListener(listener)
+        return _listeners[spark]
+
+
+_watching = threading.Lock()
+_listeners: weakref.WeakKeyDictionary[SparkSession, QueryListener] = weakref.WeakKeyDictionary()
+
+
+class Follower(Protocol):
+    """Who else hears of the queries of a session, in the listener's threads: a pipeline, of its own."""
+
+    def started(self, progress: QueryProgress, sources: tuple[SourceIdentity, ...]) -> None: ...
+
+    def progressed(self, progress: Mapping[str, Any]) -> None: ...
+
+    def idle(self, query_id: str, run_id: str) -> None: ...
+
+    def terminated(self, query_id: str, run_id: str, error: str | None) -> str | None:
+        """The error as the cluster is told it: None if the end was meant."""
+
+
+class QueryListener(StreamingQueryListener):
+    """Spark's side of it. Methods are named by Spark, and called by threads of py4j with objects of the JVM."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        bootstrap: str | None = None,
+        *,
+        teller: Teller | None = None,
+        follower: Follower | None = None,
+    ) -> None:
+        self._session = spark._jsparkSession
+        self._bootstrap = bootstrap
+        self._follower = follower
+        self._application = spark.sparkContext.applicationId
+        self._driver = f"{socket.gethostname()}:{os.getpid()}"
+        self.teller = teller or Teller()
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802
+        with _never_failing("the start of a query"):
+            query_id, name = event.id().toString(), event.name()
+            sources = tuple(self._sources(query_id, name))
+            bootstrap = self._bootstrap or next((each.bootstrap for each in sources if each.bootstrap), None)
+            now_ms = _now_ms()
+            progress = QueryProgress(
+                query_id=query_id,
+                run_id=event.runId().toString(),
+                name=name,
+                state="running",
+                application=self._application,
+                driver=self._driver,
+                started_ms=now_ms,
+                heartbeat_ms=now_ms,
+            )
+            with self.teller.board() as board:
+                board.started(progress, bootstrap, sources)
+            if self._follower is not None:
+                self._follower.started(progress, sources)
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        with _never_failing("the progress of a query"):
+            progress = json.loads(event.progress().json())
+            with self.teller.board() as board:
+                board.progressed(progress)
+            if self._follower is not None:
+                self._follower.progressed(progress)
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+        with _never_failing("an idle query"):
+            query_id, run_id = event.id().toString(), event.runId().toString()
+            with self.teller.board() as board:
+                board.idle(query_id, run_id)
+            if self._follower is not None:
+                self._follower.idle(query_id, run_id)
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+        with _never_failing("the end of a query"):
+            query_id, run_id, exception = event.id().toString(), event.runId().toString(), event.exception()
+            error = exception.get() if exception.isDefined() else None
+            if self._follower is not None:
+                error = self._follower.terminated(query_id, run_id, error)
+            with self.teller.board() as board:
+                board.terminated(query_id, run_id, error)
+
+    def _sources(self, query_id: str, name: str | None) -> Iterator[SourceIdentity]:
+        """Of the plan as it was analysed: its streaming leaves are what progress lists as sources, in this order."""
+        plan = self._session.streams().get(query_id).streamingQuery().analyzedPlan()
+        seen: list[Any] = []
+        leaves = plan.collectLeaves().iterator()
+        while leaves.hasNext():
+            leaf = leaves.next()
+            if not leaf.isStreaming() or any(leaf.equals(other) for other in seen):
+                continue
+            seen.append(leaf)
+            if leaf.getClass().getSimpleName() != "StreamingRelationV2" or leaf.sourceName() != NAME:
+                yield SourceIdentity(leaf.toString())
+                continue
+            options = stream_options(dict(leaf.extraOptions().asCaseSensitiveMap()))
+            group = options.kafka.group_id
+            yield SourceIdentity(
+                f"{NAME}: {options.subscription}",
+                bootstrap=options.kafka.bootstrap,
+                group=group or f"{options.group_prefix}-{name or query_id}",
+                shared=group is not None,
+            )
+
+    @property
+    def _jlistener(self) -> Any:
+        """What Spark's own property makes, but with events as they are: see above."""
+        if not hasattr(self, "_wrapped"):
+            from pyspark import SparkContext
+
+            jvm = SparkContext._jvm
+            assert jvm is not None
+            self._wrapped = jvm.PythonStreamingQueryListenerWrapper(_Callbacks(self))
+        return self._wrapped
+
+
+class _Callbacks:
+    """The Java interface; py4j looks for its methods by name."""
+
+    def __init__(self, listener: QueryListener) -> None:
+        self.onQueryStarted = listener.onQueryStarted
+        self.onQueryProgress = listener.onQueryProgress
+        self.onQueryIdle = listener.onQueryIdle
+        self.onQueryTerminated = listener.onQueryTerminated
+
+    class Java:
+        implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
+
+
+class Teller:
+    """The thread that tells clusters what is on the board."""
+
+    def __init__(self) -> None:
+        self._board = QueryBoard()
+        self._news = threading.Condition()
+        self._topics: dict[str, PipelinesTopic] = {}
+        self._groups: dict[str, GroupProgress] = {}
+        self._troubled: set[str] = set()
+        self._ending = False
+        self._thread = threading.Thread(target=self._run, name="penstock-query-progress", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)
+
+    @contextlib.contextmanager
+    def board(self) -> Iterator[QueryBoard]:
+        with self._news:
+            yield self._board
+            self._news.notify()
+
+    def close(self, timeout: float = EXIT_SECONDS) -> None:
+        """Say the last words, within a few seconds: the program ends, and its queries with it."""
+        with self.board() as board:
+            board.all_terminated()
+            self._ending = True
+        self._thread.join(timeout)
+        atexit.unregister(self.close)
+
+    def _run(self) -> None:
+        ending = False
+        while not ending:
+            with self._news:
+                while not (words := self._board.due(_now_ms(), hurry=self._ending)) and not self._ending:
+                    due_ms = self._board.next_due_ms()
+                    self._news.wait(None if due_ms is None else max(0, due_ms - _now_ms()) / 1000)
+                ending = self._ending
+            for word in words:
+                heard = self._tell(word)
+                with self._news:
+                    self._board.said(word, _now_ms(), heard=heard)
+        for topic in self._topics.values():
+            topic.close()
+        for groups in self._groups.values():
+            groups.close()
+
+    def _tell(self, word: Word) -> bool:
+        heard = [self._commit(group, offsets) for group, offsets in word.commits.items()]
+        if word.bootstrap is not None:
+            heard.append(self._write(word.bootstrap, word.progress))
+        return all(heard)
+
+    def _commit(self, group: Group, offsets: dict[TopicPartition, int]) -> bool:
+        groups = self._groups.setdefault(group.bootstrap, GroupProgress(group.bootstrap, timeout=REQUEST_SECONDS))
+        return self._attempt(
+            f"the offsets of group {group.name!r}",
+            lambda: groups.commit(group.name, offsets, only_forward=group.shared),
+        )
+
+    def _write(self, bootstrap: str, progress: QueryProgress) -> bool:
+        from penstock.spark.progress.topic import PipelinesTopic  # which takes a second, and here nobody waits
+
+        topic = self._topics.setdefault(bootstrap, PipelinesTopic(bootstrap, timeout=REQUEST_SECONDS))
+        return self._attempt(
+            f"the progress of query {progress.name or progress.query_id}", lambda: topic.write(progress)
+        )
+
+    def _attempt(self, what: str, action: Callable[[], None]) -> bool:
+        """False if it failed, which is logged once, until it succeeds again."""
+        try:
+            action()
+        except (ClientError, KafkaError, OSError) as error:
+            if what not in self._troubled:
+                log.warning("%s cannot be told, and will be when it can: %s", what, error)
+            self._troubled.add(what)
+            return False
+        self._troubled.discard(what)
+        return True
+
+
+@contextlib.contextmanager
+def _never_failing(what: str) -> Iterator[None]:
+    """Spark would log whatever a listener raises as an error of its own."""
+    try:
+        yield
+    except Exception:
+        log.exception("%s could not be noted", what)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

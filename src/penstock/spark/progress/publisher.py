@@ -1,0 +1,163 @@
+"""What is to be said of the queries of one session, and when: pure, without Spark, brokers or a clock.
+
+Events of Spark's listener come in, words for the cluster go out. A word is the progress of one query and the offsets it
+commits; if the cluster is slow or away, only the newest word of a query waits, so nothing piles up. The laws:
+
+- At most one word a second and query, at least one every 10 s while it lives, and the last one always.
+- Spark tells of starts at once and of everything else later, so a run may have been replaced when its end is heard of:
+  of each query only the run that started last is spoken for.
+- A word that could not be said is counted and said again, as it is then.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from penstock.model.ids import TopicPartition
+from penstock.spark.progress.query_progress import (
+    ENDED,
+    HEARTBEAT_MS,
+    QueryProgress,
+    SourceIdentity,
+    after_batch,
+    ended,
+)
+
+WORD_EVERY_MS = 1000
+ENDED_QUERIES_MAX = 100  # whose last word waits for a cluster that is away
+
+
+class Group(NamedTuple):
+    bootstrap: str
+    name: str
+    shared: bool
+    """The source commits to it as well."""
+
+
+Commits = dict[Group, dict[TopicPartition, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    run_id: str
+    bootstrap: str | None
+    """The cluster that hears of the query; None if it touches none that we know of."""
+    progress: QueryProgress
+    commits: Commits
+
+
+@dataclass(slots=True)
+class _Run:
+    bootstrap: str | None
+    sources: tuple[SourceIdentity, ...]
+    progress: QueryProgress
+    commits: Commits = field(default_factory=dict)
+    changed: bool = True
+    said_ms: int | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        return self.progress.state in ENDED
+
+    def due_ms(self) -> int:
+        if self.said_ms is None:
+            return 0
+        if self.has_ended and self.changed and not self.progress.unsaid:
+            return 0
+        return self.said_ms + (WORD_EVERY_MS if self.changed else HEARTBEAT_MS)
+
+
+class QueryBoard:
+    def __init__(self) -> None:
+        self._runs: dict[str, _Run] = {}  # by query id, the oldest first
+
+    def started(self, progress: QueryProgress, bootstrap: str | None, sources: tuple[SourceIdentity, ...]) -> None:
+        self._runs.pop(progress.query_id, None)
+        self._runs[progress.query_id] = _Run(bootstrap, sources, progress)
+
+    def progressed(self, progress: Mapping[str, Any]) -> None:
+        """With what Spark reports of a batch (`StreamingQueryProgress.json`, parsed)."""
+        run = self._run(progress["id"], progress["runId"])
+        if run is None:
+            return
+        run.progress = after_batch(run.progress, progress, run.sources)
+        run.commits = _commits(run)
+        run.changed = True
+
+    def idle(self, query_id: str, run_id: str) -> None:
+        run = self._run(query_id, run_id)
+        if run is not None and run.progress.state != "idle":
+            run.progress = dataclasses.replace(run.progress, state="idle")
+            run.changed = True
+
+    def terminated(self, query_id: str, run_id: str, error: str | None) -> None:
+        run = self._run(query_id, run_id)
+        if run is not None and not run.has_ended:
+            run.progress = ended(run.progress, error)
+            run.changed = True
+            self._forget_old()
+
+    def all_terminated(self) -> None:
+        """The program ends, and its queries with it."""
+        for query_id, run in list(self._runs.items()):
+            self.terminated(query_id, run.progress.run_id, None)
+
+    def due(self, now_ms: int, *, hurry: bool = False) -> list[Word]:
+        """What may be said now; in a hurry, whatever has not been said."""
+        return [
+            Word(
+                run.progress.run_id,
+                run.bootstrap,
+                dataclasses.replace(run.progress, heartbeat_ms=now_ms),
+                dict(run.commits),
+            )
+            for run in self._runs.values()
+            if run.due_ms() <= now_ms or (hurry and run.changed)
+        ]
+
+    def next_due_ms(self) -> int | None:
+        return min((run.due_ms() for run in self._runs.values()), default=None)
+
+    def said(self, word: Word, now_ms: int, *, heard: bool) -> None:
+        """What became of a word. Whatever happened to the query meanwhile is for the next."""
+        run = self._run(word.progress.query_id, word.run_id)
+        if run is None:
+            return
+        run.said_ms = now_ms
+        if not heard:
+            run.progress = dataclasses.replace(run.progress, unsaid=run.progress.unsaid + 1)
+            run.changed = True
+            return
+        if run.commits == word.commits:
+            run.commits = {}
+        run.changed = dataclasses.replace(run.progress, heartbeat_ms=0) != dataclasses.replace(
+            word.progress, heartbeat_ms=0
+        )
+        if run.has_ended and not run.changed:
+            del self._runs[word.progress.query_id]
+
+    def _run(self, query_id: str, run_id: str) -> _Run | None:
+        run = self._runs.get(query_id)
+        return run if run is not None and run.progress.run_id == run_id else None
+
+    def _forget_old(self) -> None:
+        silent = [query_id for query_id, run in self._runs.items() if run.has_ended]
+        for query_id in silent[:-ENDED_QUERIES_MAX]:
+            del self._runs[query_id]
+
+
+def _commits(run: _Run) -> Commits:
+    """A topic that two sources of a query read is committed where the slower one is."""
+    commits: Commits = {}
+    for source, identity in zip(run.progress.sources, run.sources, strict=False):
+        if identity.bootstrap is None or identity.group is None or source.offsets is None:
+            continue
+        group = commits.setdefault(Group(identity.bootstrap, identity.group, identity.shared), {})
+        for topic, offsets in source.offsets.items():
+            for partition, offset in offsets.items():
+                where = TopicPartition(topic, int(partition))
+                group[where] = min(offset, group.get(where, offset))
+    return commits

@@ -1,0 +1,109 @@
+"""`__pipelines`: the topic that streaming queries tell their progress to, and where tools read it.
+
+    from penstock.spark import queries
+
+    for query in queries("127.0.0.1:9092"):
+        print(query.name, query.state, query.lag)
+
+One partition, compacted, so that it holds the last word of every query; and what was not renewed for a week goes: a
+query without a checkpoint has a new id at every start. Segments are small, because the one that is being written is
+never compacted.
+
+Keys with a slash are not of queries: `pipeline/NAME` is what a pipeline of a file tells of itself, and `control/NAME`
+what it is told (`penstock.pipelines.operate.reports`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Literal
+
+import pyarrow as pa
+
+from penstock.arrow import Writer, read_table
+from penstock.client.errors import ClientError, UnknownTopic
+from penstock.client.wire.admin import Admin
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.spark.progress.query_progress import QueryProgress, UnreadableProgress
+
+TOPIC = "__pipelines"
+
+log = logging.getLogger("penstock.spark")
+
+_REPLICATION_FACTOR_MAX = 3
+_CONFIGS = {
+    "cleanup.policy": "compact,delete",
+    "retention.ms": str(7 * 24 * 3600 * 1000),
+    "segment.bytes": str(8 * 1024 * 1024),
+    "segment.ms": str(3600 * 1000),
+    "min.cleanable.dirty.ratio": "0.1",
+}
+
+
+def queries(bootstrap: str) -> list[QueryProgress]:
+    """The last word of every query that wrote to this cluster, by name; queries that fell silent are `lost`."""
+    now_ms = time.time_ns() // 1_000_000
+    found = []
+    for key, text in last_words(bootstrap).items():
+        if "/" in key:
+            continue
+        try:
+            found.append(QueryProgress.from_json(text).seen_at(now_ms))
+        except UnreadableProgress as error:
+            log.warning("%s: %s", TOPIC, error)
+    return sorted(found, key=lambda query: (query.name or "", query.query_id))
+
+
+def last_words(bootstrap: str, start: int | Literal["earliest"] = "earliest") -> dict[str, str]:
+    """The last value of every key from an offset on."""
+    try:
+        table = read_table(bootstrap, TOPIC, start=start, key="string", value="string", columns=["key", "value"])
+    except UnknownTopic:
+        return {}
+    last = dict(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
+    return {key: value for key, value in last.items() if key is not None and value is not None}
+
+
+class PipelinesTopic:
+    """The topic of one cluster, for those who write: made when it is not there. For one thread; what cannot be written
+    within `timeout` seconds is a ClientError or KafkaError, and the next `write` begins anew."""
+
+    def __init__(self, bootstrap: str, *, timeout: float) -> None:
+        self._bootstrap = bootstrap
+        self._timeout = timeout
+        self._writer: Writer | None = None
+
+    def write(self, progress: QueryProgress) -> None:
+        self.put(progress.query_id, progress.to_json())
+
+    def make(self) -> None:
+        """See to it that the topic is there."""
+        if self._writer is None:
+            self._open()
+
+    def put(self, key: str, value: str) -> None:
+        writer = self._writer or self._open()
+        table = pa.table({"key": [key], "value": [value]})
+        try:
+            writer.write(TOPIC, table)
+        except (ClientError, KafkaError):
+            self.close()
+            raise
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _open(self) -> Writer:
+        with Admin(self._bootstrap, timeout=self._timeout) as admin:
+            replicas = min(_REPLICATION_FACTOR_MAX, len(admin.cluster.describe().brokers))
+            try:
+                admin.topics.create(TOPIC, partitions=1, replication_factor=replicas, configs=_CONFIGS)
+            except KafkaError as error:
+                if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                    raise
+        # A record that is written twice says the same twice: nothing here needs an identity.
+        self._writer = Writer(self._bootstrap, idempotent=False, timeout=self._timeout, request_timeout=self._timeout)
+        return self._writer

@@ -1,0 +1,235 @@
+"""Rows to topics: what Spark asks of a sink, of a batch and of a stream.
+
+A writer is made on the driver for each batch, pickled into tasks, and made again where the batch is committed: it holds
+options and nothing else. Which query and which batch it is only tasks are told, so their messages tell it on. With
+exactly-once (the default) tasks leave transactions open and `commit` decides (`two_phase`); with at-least-once what
+tasks have written counts when it is written, and a batch that is repeated is written again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from penstock.client.errors import ClientError
+from penstock.client.wire.transaction import Transaction
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.spark.runtime.workers import exempt_imports
+from penstock.spark.sink import two_phase
+from penstock.spark.sink.columns import SinkColumns, sink_columns
+from penstock.spark.sink.decisions import NAMELESS
+from penstock.spark.sink.options import SinkOptions, sink_options
+from penstock.spark.sink.two_phase import TaskTransaction
+from penstock.spark.sink.worker_connections import Outlet, discard, outlet
+from penstock.spark.source.errors import BadOption
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql.types import StructType
+
+_log = logging.getLogger("penstock.spark")
+
+QUERY_ID, RUN_ID, BATCH_ID = "sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId"
+# How long a task that is being stopped may take to find out.
+STRAGGLERS_SECONDS = 2.0
+_LOOK_AGAIN_SECONDS = 0.25
+
+# Writers of batches are made by one process of the driver, mostly: the transactional ids of one are used by the next.
+_application = uuid.uuid4().hex
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Which batch of which sink a task writes."""
+
+    sink: str
+    batch: int
+    query: str
+    run: str
+
+
+@dataclass
+class TaskMessage(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    destination: Destination | None
+    transaction: TaskTransaction | None  # None: it wrote nothing, or nothing that can be taken back
+
+
+class _Sink:
+    """What both kinds of writers do."""
+
+    def __init__(self, options: SinkOptions, columns: SinkColumns) -> None:
+        self._options = options
+        self._columns = columns
+        if options.topic is not None:
+            outlet(options.producer).check_topic(options.topic)
+
+    def write_rows(self, batches: Iterator[Any], destination: Destination | None) -> TaskMessage:
+        pieces = self._columns.pieces(batches)
+        try:
+            mine = outlet(self._options.producer)
+            if destination is None:
+                for topic, table in pieces:
+                    mine.write(topic, table, None)
+                return TaskMessage(None, None)
+            return TaskMessage(destination, self._write_once(mine, destination, pieces))
+        except (ClientError, KafkaError):
+            discard(self._options.producer)
+            raise
+
+    def commit_batch(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        destination, told = _told(messages)
+        if destination is not None:
+            steps = two_phase.commit(destination.sink, destination.batch, destination.query, told)
+            self._run(destination, steps)
+
+    def abort_batch(self, messages: Sequence[WriterCommitMessage | None], usual: Destination | None) -> None:
+        """If every task has succeeded, `commit` was asked for, and may still run: it cleans up after itself.
+
+        Else tasks are being stopped, and may begin to write meanwhile.
+        """
+        destination, _ = _told(messages)
+        if (destination := destination or usual) is None or None not in messages:
+            return
+        deadline = time.monotonic() + STRAGGLERS_SECONDS
+        while True:
+            self._run(destination, two_phase.abandon(destination.batch, destination.run))
+            if time.monotonic() > deadline:
+                return
+            time.sleep(_LOOK_AGAIN_SECONDS)
+
+    def _write_once(
+        self, mine: Outlet, destination: Destination, pieces: Iterable[tuple[str, Any]]
+    ) -> TaskTransaction | None:
+        known = mine.brokers.decisions.known(destination.sink)
+        two_phase.check_order(destination.sink, known, destination.batch, destination.query)
+        if known.batch == destination.batch:
+            return None  # decided before: there is nothing to be written
+        transaction: Transaction | None = None
+        try:
+            for topic, table in pieces:
+                transaction = transaction or mine.begin(destination.sink, destination.run, destination.batch)
+                mine.write(topic, table, transaction)
+        except BaseException:
+            if transaction is not None:
+                _abort_quietly(transaction)
+            raise
+        return None if transaction is None else _told_of(transaction)
+
+    def _run(self, destination: Destination, steps: two_phase.Steps) -> None:
+        try:
+            outlet(self._options.producer).brokers.run(destination.sink, steps)
+        except (ClientError, KafkaError):
+            discard(self._options.producer)
+            raise
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    def __init__(self, sink: _Sink, options: SinkOptions) -> None:
+        self._sink = sink
+        self._options = options
+
+    def write(self, iterator: Iterator[Any]) -> TaskMessage:
+        written = self._sink.write_rows(iterator, self._destination())
+        exempt_imports("write")
+        return written
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        self._sink.commit_batch(messages)
+        exempt_imports("commit")
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        self._sink.abort_batch(messages, None)
+
+    def _destination(self) -> Destination | None:
+        if not self._options.exactly_once:
+            return None
+        context = TaskContext.get()
+        query = context.getLocalProperty(QUERY_ID) if context is not None else None
+        batch = context.getLocalProperty(BATCH_ID) if context is not None else None
+        if context is None or query is None or batch is None:
+            raise ClientError("Spark does not tell this task its query and batch: say deliveryGuarantee=at-least-once")
+        run = context.getLocalProperty(RUN_ID) or query
+        return Destination(self._options.sink_id or query, int(batch), query, _short(run))
+
+
+class BatchSink(DataSourceArrowWriter):
+    def __init__(self, sink: _Sink, options: SinkOptions) -> None:
+        self._sink = sink
+        self._destination = None
+        if options.exactly_once:
+            name = options.sink_id or NAMELESS + uuid.uuid4().hex
+            self._destination = Destination(name, options.version or 0, "", _short(_application))
+
+    def write(self, iterator: Iterator[Any]) -> TaskMessage:
+        written = self._sink.write_rows(iterator, self._destination)
+        exempt_imports("write")
+        return written
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._sink.commit_batch(messages)
+        exempt_imports("commit")
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._sink.abort_batch(messages, self._destination)
+
+
+def stream_sink(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> StreamSink:
+    if overwrite:
+        raise BadOption(
+            "outputMode('complete') would replace a topic, and topics only grow: use 'append', or 'update' with "
+            "foreachBatch and df.write"
+        )
+    parsed = sink_options(options, streaming=True)
+    sink = StreamSink(_Sink(parsed, sink_columns(schema, parsed.topic)), parsed)
+    exempt_imports("plan")
+    return sink
+
+
+def batch_sink(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> BatchSink:
+    if overwrite:
+        raise BadOption("mode('overwrite') would replace a topic, and topics only grow: use mode('append')")
+    parsed = sink_options(options, streaming=False)
+    sink = BatchSink(_Sink(parsed, sink_columns(schema, parsed.topic)), parsed)
+    exempt_imports("plan")
+    return sink
+
+
+def _told(messages: Sequence[WriterCommitMessage | None]) -> tuple[Destination | None, list[TaskTransaction]]:
+    destination: Destination | None = None
+    told: list[TaskTransaction] = []
+    for message in messages:
+        if isinstance(message, TaskMessage):
+            destination = destination or message.destination
+            if message.transaction is not None:
+                told.append(message.transaction)
+    return destination, told
+
+
+def _short(run: str) -> str:
+    return run.replace("-", "")[:12]
+
+
+def _told_of(transaction: Transaction) -> TaskTransaction:
+    identity = transaction.identity
+    partitions = tuple(str(partition) for partition in sorted(transaction.partitions))
+    return TaskTransaction(transaction.transactional_id, identity.producer_id, identity.producer_epoch, partitions)
+
+
+def _abort_quietly(transaction: Transaction) -> None:
+    """The task fails for another reason; what stays open, the batch or its time-out ends."""
+    try:
+        transaction.abort()
+    except (ClientError, KafkaError) as error:
+        known = isinstance(error, KafkaError) and error.code is ErrorCode.PRODUCER_FENCED
+        if not known:
+            _log.info("%s stays open for now: %s", transaction.transactional_id, error)

@@ -1,0 +1,133 @@
+"""`kafka.*` options of the source: what a Kafka consumer would be told, and what becomes of it here.
+
+A setting is one of four. Some are heeded. Some steer what this source has no need of (it is in no group, and asks only
+for records that are there), and make no difference to what is read: they are taken and passed over. Some would change
+what is read or who may read it, and cannot be heeded: they are refused, with the way out. All others do not exist.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from penstock.client.errors import ClientError
+from penstock.client.wire.cluster import parse_bootstrap
+from penstock.client.wire.log_offsets import ISOLATION_LEVELS, READ_UNCOMMITTED
+from penstock.spark.source.errors import BadOption
+
+PREFIX = "kafka."
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_HEEDED = _names(
+    """
+    bootstrap.servers isolation.level group.id request.timeout.ms default.api.timeout.ms fetch.max.bytes
+    max.partition.fetch.bytes metadata.max.age.ms security.protocol
+    """
+)
+_NEEDLESS = _names(
+    """
+    auto.commit.interval.ms allow.auto.create.topics client.dns.lookup client.id connections.max.idle.ms
+    enable.metrics.push exclude.internal.topics fetch.max.wait.ms fetch.min.bytes group.instance.id group.protocol
+    group.remote.assignor heartbeat.interval.ms max.poll.interval.ms max.poll.records metadata.recovery.strategy
+    metadata.recovery.rebootstrap.trigger.ms metric.reporters metrics.num.samples metrics.recording.level
+    metrics.sample.window.ms partition.assignment.strategy receive.buffer.bytes reconnect.backoff.max.ms
+    reconnect.backoff.ms retry.backoff.max.ms retry.backoff.ms send.buffer.bytes session.timeout.ms
+    socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
+    """
+)
+_OTHER_DOOR = 'Spark\'s own connector, format("kafka"), has it'
+_REFUSED = {
+    "auto.offset.reset": "where a query begins is said by startingOffsets, earliest or latest",
+    "check.crcs": "checksums are always checked",
+    "client.rack": "records are read from leaders; " + _OTHER_DOOR,
+    "enable.auto.commit": "a query commits its progress to its group by itself",
+    "interceptor.classes": "no Java runs here; transform the columns instead",
+    "key.deserializer": "keys are bytes; cast or decode the column",
+    "value.deserializer": "values are bytes; cast or decode the column",
+}
+_SECURITY = "this source speaks PLAINTEXT only; use a plaintext listener, or " + _OTHER_DOOR
+_SECURITY_PREFIXES = ("sasl.", "ssl.", "security.")
+
+_TIMES = {"request.timeout.ms": 10_000, "default.api.timeout.ms": 60_000, "metadata.max.age.ms": 1000}
+_SIZES = {"fetch.max.bytes": 50 * 1024 * 1024, "max.partition.fetch.bytes": 8 * 1024 * 1024}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSettings:
+    """What clients of the source are made with."""
+
+    bootstrap: str
+    isolation: int = READ_UNCOMMITTED  # Kafka's default, and so Spark's
+    group_id: str | None = None
+    request_timeout: float = _TIMES["request.timeout.ms"] / 1000
+    """How long a broker may take to answer."""
+    patience: float = _TIMES["default.api.timeout.ms"] / 1000
+    """How long leaders may be moving or brokers be down."""
+    metadata_age: float = _TIMES["metadata.max.age.ms"] / 1000
+    """How long it may take until a new partition is seen."""
+    batch_bytes: int = _SIZES["max.partition.fetch.bytes"]
+    """How much of a partition is fetched at once, which makes the size of a record batch."""
+
+
+def kafka_settings(given: Mapping[str, str]) -> KafkaSettings:
+    """`given` has the settings without their prefix, in lower case."""
+    for name, value in given.items():
+        _check(name, value)
+    bootstrap = bootstrap_servers(given)
+    level = given.get("isolation.level", "read_uncommitted").lower()
+    if level not in ISOLATION_LEVELS:
+        raise BadOption(f"kafka.isolation.level={level!r} is not one of {', '.join(ISOLATION_LEVELS)}")
+    times = {name: whole_number(name, given.get(name, str(usual))) / 1000 for name, usual in _TIMES.items()}
+    sizes = {name: whole_number(name, given.get(name, str(usual))) for name, usual in _SIZES.items()}
+    return KafkaSettings(
+        bootstrap=bootstrap,
+        isolation=ISOLATION_LEVELS[level],
+        group_id=given.get("group.id") or None,
+        request_timeout=times["request.timeout.ms"],
+        patience=times["default.api.timeout.ms"],
+        metadata_age=times["metadata.max.age.ms"],
+        batch_bytes=min(sizes.values()),
+    )
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """` Did you mean "subscribe"?`, if something is near."""
+    by_lower = {each.lower(): each for each in names}
+    close = difflib.get_close_matches(name.lower(), by_lower, 1, 0.6)
+    return f" Did you mean {by_lower[close[0]]!r}?" if close else ""
+
+
+def _check(name: str, value: str) -> None:
+    if name == "security.protocol" and value.upper() == "PLAINTEXT":
+        return
+    if name in _REFUSED:
+        if name == "check.crcs" and value.lower() == "true":
+            return
+        raise BadOption(f"kafka.{name} cannot be set: {_REFUSED[name]}")
+    if name.startswith(_SECURITY_PREFIXES):
+        raise BadOption(f"kafka.{name}={'...' if 'password' in name or 'jaas' in name else value}: {_SECURITY}")
+    if name not in _HEEDED | _NEEDLESS:
+        known = (PREFIX + each for each in _HEEDED | _NEEDLESS | set(_REFUSED))
+        raise BadOption(f"there is no setting kafka.{name} of a consumer.{nearest(PREFIX + name, known)}")
+
+
+def whole_number(name: str, text: str) -> int:
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise BadOption(f"kafka.{name}={text!r} is not a number from 1 on")
+    return int(text)
+
+
+def bootstrap_servers(given: Mapping[str, str]) -> str:
+    """Where to begin, which nobody can do without."""
+    if "bootstrap.servers" not in given:
+        raise BadOption('kafka.bootstrap.servers is missing: option("kafka.bootstrap.servers", "host:9092")')
+    try:
+        parse_bootstrap(given["bootstrap.servers"])
+    except ClientError as error:
+        raise BadOption(f"kafka.bootstrap.servers={given['bootstrap.servers']!r}: {error}") from None
+    return given["bootstrap.servers"]

@@ -1,0 +1,136 @@
+"""What Spark asks of a source of topics: the plan of a batch, and of a stream, batch after batch.
+
+Spark makes readers where it likes, pickles them into tasks, and keeps one in a process of its own for the planning of a
+stream. So a reader holds options until it is asked something; then the planning one opens connections. Nobody tells it
+that the query has stopped: its process is ended, and there is nothing in it to lose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from penstock.spark.source.filters import Selection, push
+from penstock.spark.source.log_bounds import resolved, starting_offsets
+from penstock.spark.source.offsets import SparkOffset, check_order, from_spark, to_spark
+from penstock.spark.source.options import SourceOptions
+from penstock.spark.source.partitions import PiecePartition, input_partitions
+from penstock.spark.source.planning import Piece
+from penstock.spark.source.stream_planner import StreamPlanner
+from penstock.spark.source.topic_logs import TopicLogs
+
+
+class BatchReader(DataSourceReader):
+    def __init__(self, options: SourceOptions, columns: list[str]) -> None:
+        self._options = options
+        self._columns = columns
+        self._selection = Selection()
+
+    @property
+    def pushFilters(self) -> Any:  # noqa: N802
+        """A method in disguise. Spark refuses a reader that has one where the session has pushdown turned off, which it
+        is unless told otherwise; filtering is right without it, too, so this one passes for not being there."""
+        pushing = partial(self._push)
+        pushing.__func__ = DataSourceReader.pushFilters  # type: ignore[attr-defined]
+        return pushing
+
+    def _push(self, filters: list[Filter]) -> Iterable[Filter]:
+        self._selection, remaining = push(filters)
+        return remaining
+
+    def partitions(self) -> Sequence[InputPartition]:
+        with TopicLogs(self._options) as logs:
+            logs.look()
+            pieces = self._pieces(logs)
+            return input_partitions(pieces, self._options, logs.topic_ids)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        if not isinstance(partition, PiecePartition):
+            return iter(())  # what Spark makes of no partitions at all
+        return _rows(self._options, self._columns, partition)
+
+    def _pieces(self, logs: TopicLogs) -> list[Piece]:
+        options, selection = self._options, self._selection
+        earliest, latest = logs.begins(), logs.ends()
+        first = starting_offsets(options, logs, earliest, latest)
+        end = resolved(options.end, logs, earliest, latest, fail=options.fail_on_data_loss)
+        end = {partition: end.get(partition, latest[partition]) for partition in first}
+        check_order(first, end, options.start.option, options.end.option)
+        wanted = [Piece(each, first[each], end[each]) for each in sorted(first) if selection.takes(each)]
+        if selection.from_time is not None:
+            found = logs.at_time([piece.partition for piece in wanted], selection.from_time)
+            return [selection.narrow(piece, found.get(piece.partition, piece.end)) for piece in wanted]
+        return [selection.narrow(piece, None) for piece in wanted]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: SourceOptions, columns: list[str]) -> None:
+        self._options = options
+        self._columns = columns
+        self._planner: StreamPlanner | None = None
+
+    def _planning(self) -> StreamPlanner:
+        if self._planner is None:
+            self._planner = StreamPlanner(self._options)
+        return self._planner
+
+    def initialOffset(self) -> SparkOffset:  # noqa: N802
+        return to_spark(self._planning().initial())
+
+    def latestOffset(self, start: SparkOffset, limit: ReadLimit) -> SparkOffset:  # noqa: N802
+        begin = from_spark(start)
+        end = self._planning().latest(begin, everything=isinstance(limit, ReadAllAvailable))
+        return start if end == begin else to_spark(end)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        limits = self._options.limits
+        if limits.offsets_max is not None:
+            return ReadMaxRows(limits.offsets_max)
+        return ReadAllAvailable() if limits.offsets_min is None else ReadMinRows(limits.offsets_min)
+
+    def reportLatestOffset(self) -> SparkOffset | None:  # noqa: N802
+        return to_spark(self._planning().known) or None
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._planning().stop_at_present()
+
+    def partitions(self, start: SparkOffset, end: SparkOffset) -> Sequence[InputPartition]:
+        return self._planning().pieces(from_spark(start), from_spark(end))
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, PiecePartition)
+        return _rows(self._options, self._columns, partition)
+
+    def stop(self) -> None:
+        if self._planner is not None:
+            self._planner.close()
+
+
+def _rows(options: SourceOptions, columns: list[str], piece: PiecePartition) -> Iterator[Any]:
+    """Only tasks decode records; planning does not wait for what that takes to import."""
+    from penstock.spark.source.fetching import record_batches
+
+    batches = record_batches(options, columns, piece)
+    return map(_without_empty_headers, batches) if "headers" in columns else batches
+
+
+def _without_empty_headers(batch: Any) -> Any:
+    """A record without headers has an empty list of them in Arrow, and none in Spark's own source."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    index = batch.schema.get_field_index("headers")
+    headers = batch.column(index)
+    missing = pc.equal(pc.list_value_length(headers), 0)
+    found = pa.ListArray.from_arrays(headers.offsets, headers.values, type=headers.type, mask=missing)
+    return batch.set_column(index, batch.schema.field(index), found)

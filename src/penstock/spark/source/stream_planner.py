@@ -1,0 +1,184 @@
+"""The plan of a stream: where it begins, how far each batch goes, and what its tasks read."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+
+from pyspark.sql.datasource import InputPartition
+
+from penstock.client.errors import ClientError
+from penstock.model.errors import KafkaError
+from penstock.spark.progress.group_progress import GroupProgress
+from penstock.spark.source.errors import ForeignCheckpoint, lost, report_losses
+from penstock.spark.source.log_bounds import starting_offsets
+from penstock.spark.source.log_watch import LogWatch
+from penstock.spark.source.offsets import Bound, Offsets
+from penstock.spark.source.options import SourceOptions
+from penstock.spark.source.partitions import input_partitions
+from penstock.spark.source.planning import Admission, plan
+from penstock.spark.source.topic_logs import TopicLogs
+
+_log = logging.getLogger(__name__)
+
+_IDLE_GAP_SECONDS = 0.05
+_IDLE_WAIT_SECONDS = 0.1
+CATCH_UP_SECONDS = 2.0
+_COMMIT_SECONDS = 3.0
+_COMMIT_AGAIN_SECONDS = 3.0
+
+
+class StreamPlanner:
+    """Where a stream begins, and how far each batch goes."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+        self._logs = TopicLogs(options)
+        self._watch = LogWatch(self._logs.leaders, options.kafka.isolation)
+        self._group = SourceGroup(options)
+        self._admission = Admission(options.limits)
+        self._initial: Offsets | None = None
+        self._settled = not options.start.moves  # whether the checkpoint need not say where the stream began
+        self._target: Offsets | None = None
+        self._outdated: Offsets = {}  # offsets in topics that are not there any more, though others are of the name
+        self._idle_at: Offsets | None = None  # what the last call, which had nothing new, was asked about
+        self._idle_since = 0.0
+        self.known: Offsets = {}  # where the partitions ended at the last look
+
+    def close(self) -> None:
+        self._logs.leaders.close()
+        self._group.close()
+
+    def initial(self) -> Offsets:
+        """Spark asks for it more than once before the first batch, and what it begins with must not move meanwhile."""
+        if self._initial is None:
+            logs = self._logs
+            logs.look()
+            self._initial = starting_offsets(self.options, logs, logs.begins(), logs.ends())
+        return self._initial
+
+    def stop_at_present(self) -> None:
+        """Read what there is now, or what the options say of it, and no more."""
+        self._logs.look()
+        ends = self._logs.ends()
+        until = self.options.until
+        if until is not None:
+            Bound("untilOffsets", until).check_names(ends)
+            ends = {each: min(end, until[each]) for each, end in ends.items()}
+        self._target = ends
+
+    def latest(self, start: Offsets, *, everything: bool) -> Offsets:
+        """The end of the next batch, or `start` if there is none to make.
+
+        Spark asks with the end of the batch before: so that one is done, and the group is told. When it asks the same
+        again at once, the query is idle, and the answer may take until something comes. Only then: had another batch
+        run in between, for a timer or for another source, this call would hold up the next.
+
+        A checkpoint has the ends of batches, and not the beginning of the first. Where that is "latest", or a time, it
+        would be another after a crash; so the first batch is empty, and what it ends at is where the stream begins.
+        """
+        self._check_origin(start)
+        self._group.reached(start)
+        if start == self._initial and not self._settled:
+            self._settled = True
+            return dict(start)
+        idle = self._idle_at == start and time.monotonic() - self._idle_since < _IDLE_GAP_SECONDS
+        partitions = self._logs.partitions
+        self._logs.look_if_old()
+        start = self._still_valid(start)
+        if self._target is not None:
+            self.known = self._not_behind(start, dict(self._target))
+            return self._admitted(start, everything, minimum=False)
+        if not idle or partitions != self._logs.partitions or self._watch.wait(self.known, _IDLE_WAIT_SECONDS):
+            self.known = self._not_behind(start, self._logs.ends())
+        end = self._admitted(start, everything)
+        self._idle_at, self._idle_since = (dict(start), time.monotonic()) if end == start else (None, 0.0)
+        return end
+
+    def pieces(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
+        """What the tasks of a batch read."""
+        self._check_origin(start)
+        self._logs.look_if_old()
+        if start == self._initial and self.options.start.moves:
+            start = {each: min(offset, end.get(each, offset)) for each, offset in start.items()}
+        start = self._still_valid(start)
+        planned = plan(start, end, self._begins_of_new(start, end))
+        gone = [piece for piece in planned.pieces if piece.partition.topic not in self._logs.topic_ids]
+        losses = planned.losses + [lost(*piece, "the topic was deleted") for piece in gone]
+        report_losses(losses, fail=self.options.fail_on_data_loss)
+        here = [piece for piece in planned.pieces if piece not in gone]
+        return input_partitions(here, self.options, self._logs.topic_ids)
+
+    def _admitted(self, start: Offsets, everything: bool, *, minimum: bool = True) -> Offsets:
+        if everything:
+            return dict(self.known)
+        begins = self._begins_of_new(start, self.known) | start
+        return self._admission.admit(begins, self.known, time.monotonic(), minimum=minimum)
+
+    def _still_valid(self, start: Offsets) -> Offsets:
+        """Without offsets of topics that were deleted, and whose name another has now: that is read from its beginning,
+        by the batch that begins here, however often Spark asks for the plan of it."""
+        for topic in self._logs.recreated & {each.topic for each in start}:
+            outdated = {each: offset for each, offset in start.items() if each.topic == topic}
+            losses = [
+                f"{each}: was read up to {outdated[each]}, and was deleted and created again" for each in outdated
+            ]
+            report_losses(losses, fail=self.options.fail_on_data_loss)
+            self._outdated |= outdated
+        self._logs.recreated.clear()
+        self._outdated = {each: offset for each, offset in self._outdated.items() if start.get(each) == offset}
+        return {each: offset for each, offset in start.items() if each not in self._outdated}
+
+    def _begins_of_new(self, start: Offsets, end: Offsets) -> Offsets:
+        """Partitions that were added since are read from their beginning."""
+        if start.keys() >= end.keys():
+            return {}
+        begins = self._logs.begins()
+        return {partition: begins.get(partition, 0) for partition in end if partition not in start}
+
+    def _not_behind(self, start: Offsets, ends: Offsets) -> Offsets:
+        """Where the partitions end. One that ends before what was read has lost records, unless its new leader is
+        only catching up, or the query has begun to heed transactions."""
+        deadline = time.monotonic() + CATCH_UP_SECONDS
+        while behind := [each for each, end in ends.items() if end < start.get(each, 0)]:
+            log_ends = self._logs.log_ends()
+            ends |= {each: start[each] for each in behind if log_ends.get(each, 0) >= start[each]}
+            if time.monotonic() > deadline:
+                break
+            time.sleep(self.options.offset_retry_interval)
+        return ends
+
+    def _check_origin(self, start: Offsets) -> None:
+        subscription = self.options.subscription
+        foreign = sorted({each.topic for each in start if not subscription.takes_topic(each.topic)})
+        if foreign and self.options.fail_on_data_loss:
+            raise ForeignCheckpoint(
+                f"the checkpoint holds offsets of topic {foreign[0]!r}, which {subscription.option}={subscription} "
+                f"does not read: if it is another query's, give this one a checkpointLocation of its own; if the topic "
+                f'is to be left out from here on, option("failOnDataLoss", "false")'
+            )
+
+
+class SourceGroup:
+    """The group that the user named, told how far the query is. That it cannot be told does not stop the query."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._group = options.kafka.group_id
+        self._progress = GroupProgress(options.kafka.bootstrap, timeout=_COMMIT_SECONDS)
+        self._reached: Offsets = {}
+        self._not_before = 0.0
+
+    def reached(self, offsets: Offsets) -> None:
+        """Told once, not again and again while the query is idle."""
+        if self._group is None or offsets == self._reached or time.monotonic() < self._not_before:
+            return
+        try:
+            self._progress.commit(self._group, offsets)
+            self._reached = dict(offsets)
+        except (ClientError, KafkaError) as error:
+            _log.warning("progress is not committed to group %r: %s", self._group, error)
+            self._not_before = time.monotonic() + _COMMIT_AGAIN_SECONDS
+
+    def close(self) -> None:
+        self._progress.close()
