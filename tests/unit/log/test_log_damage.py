@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from log_harness import DIRECTORY, append, content, headers, open_log, topic
 
+from log_harness import DIRECTORY, append, content, headers, open_log, topic
 from penstock.log.log import Log
 from penstock.simulator.twins.disk import SimulatedDisk
 

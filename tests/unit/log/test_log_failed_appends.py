@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from log_harness import DIRECTORY, NOW, append, content, headers, offsets, open_log, reopen, topic
 
+from log_harness import DIRECTORY, NOW, append, content, headers, offsets, open_log, reopen, topic
 from penstock.log.index import OffsetIndex
 from penstock.log.log import Log
 from penstock.model.errors import ErrorCode, KafkaError

@@ -4,8 +4,8 @@ import json
 import random
 
 import pytest
-from log_harness import NOW, TOPIC_ID, append, headers, offsets, topic
 
+from log_harness import NOW, TOPIC_ID, append, headers, offsets, topic
 from penstock.log.checkpoints import read_offset_checkpoint
 from penstock.log.directory import LogDirectory, parse_partition_directory
 from penstock.log.log import Log

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 import pytest
-from log_harness import NOW, TOPIC_ID, append, headers, offsets, topic
 
+from log_harness import NOW, TOPIC_ID, append, headers, offsets, topic
 from penstock.log.directory import LogDirectory, future_directory
 from penstock.log.future import FutureLog
 from penstock.log.log import Log

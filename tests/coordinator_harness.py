@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from log_harness import open_log, topic
-
 from penstock.broker.coordinators.coordinator import Coordinator
 from penstock.broker.coordinators.partition import CoordinatorPartition, Producer
 from penstock.broker.coordinators.serde import GROUP_RECORDS

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from coordinator_harness import sleep
-
 from penstock.broker.coordinators.completion import Completion
 from penstock.broker.coordinators.shard import Waiting
 from penstock.model.decision import Decision

@@ -19,10 +19,10 @@ from pyspark.sql.types import (
 )
 
 from penstock.arrow.errors import BadColumn
+from penstock.spark.sink import columns as columns_module
 from penstock.spark.sink.columns import HEADERS_TEXT, sink_columns
 from penstock.spark.sink.options import sink_options
 from penstock.spark.sink.writer import batch_sink, stream_sink
-from penstock.spark.sink.writer import columns as columns_module
 from penstock.spark.source.errors import BadOption
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+
 from coordinator_harness import World, record, run, sleep, turn
 from log_harness import topic
-
 from penstock.broker.coordinators.hashing import partition_for
 from penstock.broker.coordinators.partition import Marker, Producer
 from penstock.broker.coordinators.steady_clock import SteadyClock

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.client.wire.admin import Admin
 from penstock.local.ports import is_free
-from unit.test_cli_up import StartUp, Up, is_alive, wait_until
+from unit.cli.test_cli_up import StartUp, Up, is_alive, wait_until
 
 NAMES = [*(f"node-{number}" for number in (1, 2, 3)), *(f"controller-{number}" for number in (1, 2, 3))]
 

@@ -6,6 +6,7 @@ import logging
 import random
 
 import pytest
+
 from log_harness import (
     DIRECTORY,
     NOW,
@@ -20,7 +21,6 @@ from log_harness import (
     reopen,
     topic,
 )
-
 from penstock.io.files import RealFileSystem
 from penstock.log.log import Log
 from penstock.records.builder import build_batch

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from log_harness import DIRECTORY, NOW, append, content, headers, offsets, open_log, topic
 
+from log_harness import DIRECTORY, NOW, append, content, headers, offsets, open_log, topic
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.records.batch import BatchHeader, read_header
 from penstock.records.builder import build_batch

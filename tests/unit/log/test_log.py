@@ -3,8 +3,8 @@ from __future__ import annotations
 import errno
 
 import pytest
-from log_harness import DIRECTORY, NOW, PARTITION, TOPIC_ID, append, content, headers, offsets, open_log, reopen, topic
 
+from log_harness import DIRECTORY, NOW, PARTITION, TOPIC_ID, append, content, headers, offsets, open_log, reopen, topic
 from penstock.log.log import Log
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.records.batch import CorruptBatch, iterate_headers, read_header

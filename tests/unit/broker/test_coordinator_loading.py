@@ -6,11 +6,11 @@ import logging
 from typing import Any
 
 import pytest
-from coordinator_harness import World, run, sleep, turn
-from coordinator_harness import record as numbered
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coordinator_harness import World, run, sleep, turn
+from coordinator_harness import record as numbered
 from penstock.broker.coordinators.loading import DECOMPRESSED_HERE_BYTES_MAX
 from penstock.broker.coordinators.offset_replay import OffsetReplay
 from penstock.broker.coordinators.serde import GROUP_RECORDS

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from log_harness import NOW, PARTITION, append, topic
 
+from log_harness import NOW, PARTITION, append, topic
 from penstock.io.files import RealFileSystem
 from penstock.log.log import Log
 from penstock.model.errors import ErrorCode, KafkaError
