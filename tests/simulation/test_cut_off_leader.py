@@ -103,8 +103,8 @@ def test_a_leader_that_may_be_replaced_does_not_call_an_offset_out_of_range() ->
 
 
 def test_a_leader_that_has_a_follower_keeps_its_clients_while_no_controller_answers() -> None:
-    """One follower is gone, and cannot be taken out of the in-sync replicas; the other one follows. Once that one is gone,
-    too, the leader sends its clients away, whatever it has proposed to the controller before."""
+    """One follower is gone and cannot be taken out of the in-sync replicas; the other one follows. Once that one is
+    gone, too, the leader sends its clients away, whatever it has proposed before."""
 
     async def story(loop: SimulatedLoop) -> None:
         world = ClusterWorld(loop, 0, controllers=1, brokers=3, properties=PROPERTIES)
