@@ -229,3 +229,4 @@ def test_coordinators_are_killed(tmp_path: Path) -> None:
         expected = sorted(map(str, range(90)))
         eventually(lambda: read() == expected)
         group.end()
+        eventually(lambda: client.call("describe_group", group=group.name)["members"] == 0)  # those who left are gone

@@ -103,7 +103,8 @@ def test_a_leader_that_may_be_replaced_does_not_call_an_offset_out_of_range() ->
 
 
 def test_a_leader_that_has_a_follower_keeps_its_clients_while_no_controller_answers() -> None:
-    """One follower is gone, and cannot be taken out of the in-sync replicas; the other one follows."""
+    """One follower is gone and cannot be taken out of the in-sync replicas; the other one follows. Once that one is
+    gone, too, the leader sends its clients away, whatever it has proposed before."""
 
     async def story(loop: SimulatedLoop) -> None:
         world = ClusterWorld(loop, 0, controllers=1, brokers=3, properties=PROPERTIES)
@@ -113,11 +114,15 @@ def test_a_leader_that_has_a_follower_keeps_its_clients_while_no_controller_answ
         leader = leader_of(world)
         async with world.client(leader, patience=60) as client:
             world.machines["controller-1"].crash()
-            next(each for each in world.brokers if each.name != leader).crash()
+            first, second = (each for each in world.brokers if each.name != leader)
+            first.crash()
             new = batch("new", timestamp=world.machines[leader].clock.now_ms())
             assert (await client.produce(TOPIC, new, acks=1)).error_code == ErrorCode.NONE
             await asyncio.sleep(60)
             assert list(await client.topics()) == [TOPIC]
+            second.crash()
+            assert (await client.produce(TOPIC, new, acks=1)).error_code == ErrorCode.NONE
+            await hung_up(client)
 
     simulate(story, 0)
 

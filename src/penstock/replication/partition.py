@@ -171,7 +171,15 @@ class LeaderState:
         """Ask for followers that have not been caught up for too long to be out of sync, if there are any."""
         if self.pending is not None:
             return None
-        in_sync = frozenset(
+        in_sync = self._still_in_sync(now_ms)
+        return None if in_sync == self.isr else self._propose(in_sync)
+
+    def is_abandoned(self, now_ms: int) -> bool:
+        """Whether none of the followers in sync has been caught up for too long. They may follow another leader."""
+        return len(self.isr) > 1 and self._still_in_sync(now_ms) <= {self.broker_id}
+
+    def _still_in_sync(self, now_ms: int) -> frozenset[int]:
+        return frozenset(
             broker_id
             for broker_id in self.isr
             if broker_id == self.broker_id
@@ -180,7 +188,6 @@ class LeaderState:
                 and follower.is_caught_up(self.log_end, now_ms, self._lag_max_ms)
             )
         )
-        return None if in_sync == self.isr else self._propose(in_sync)
 
     def _propose(self, isr: frozenset[int]) -> Proposal:
         self.maximal_isr = self.isr | isr

@@ -5,6 +5,7 @@
 const text = buffer => (buffer === null ? null : Buffer.from(buffer).toString('base64'))
 
 const MOMENT_MS = 50
+const moment = () => new Promise(resolve => setTimeout(resolve, MOMENT_MS))
 
 class Member {
   constructor(kafka, group, topic, settings) {
@@ -13,6 +14,8 @@ class Member {
     this.positions = new Map()
     this.assigned = []
     this.given = []
+    this.joining = true
+    this.leaving = false
     this.consumer = kafka.consumer({
       groupId: group,
       sessionTimeout: 6000,
@@ -20,7 +23,7 @@ class Member {
       maxWaitTimeInMs: 100,
       // A commit that kafkajs tries again goes out under the generation of that moment, though what it commits was read
       // in an older one, when the partition was perhaps another's since: it must fail instead.
-      retry: { initialRetryTime: 50, maxRetryTime: 500, retries: 0, restartOnFailure: async () => true },
+      retry: { initialRetryTime: 50, maxRetryTime: 500, retries: 0, restartOnFailure: async () => !this.leaving },
       ...settings,
     })
     this.consumer.on('consumer.rebalancing', () => (this.assigned = []))
@@ -31,12 +34,16 @@ class Member {
       this.positions.clear()
       this.given.push([this.given.length, this.assigned])
     })
+    // A consumer that crashes stops, and joins again if it restarts. Only one that runs fetches.
+    this.consumer.on('consumer.stop', () => (this.joining = true))
+    this.consumer.on('consumer.crash', ({ payload }) => (this.joining = payload.restart))
+    this.consumer.on('consumer.fetch_start', () => (this.joining = false))
   }
 
   async start() {
     await this.consumer.connect()
     await this.consumer.subscribe({ topics: [this.topic], fromBeginning: true })
-    // Returns before the group has let it in.
+    // Returns when the group has let it in, or when the first attempt has failed.
     await this.consumer.run({
       autoCommit: false,
       eachMessage: async ({ partition, message }) => {
@@ -46,7 +53,7 @@ class Member {
   }
 
   async poll() {
-    if (!this.read.length) await new Promise(resolve => setTimeout(resolve, MOMENT_MS))
+    if (!this.read.length) await moment()
     const polled = this.read.splice(0)
     for (const [partition, offset] of polled) this.positions.set(partition, offset + 1)
     return polled
@@ -60,6 +67,14 @@ class Member {
     const offsets = this.offsets()
     if (offsets.length) await this.consumer.commitOffsets(offsets)
     return Object.fromEntries(offsets.map(({ partition, offset }) => [partition, Number(offset)]))
+  }
+
+  // kafkajs does not stop a consumer that is joining (Runner.stop() returns at once unless it runs; tulios/kafkajs#1147
+  // and #1639). It would join after disconnect(), send heartbeats, and keep partitions that nobody polls any more.
+  async leave() {
+    while (this.joining) await moment()
+    this.leaving = true
+    await this.consumer.disconnect()
   }
 }
 
@@ -76,7 +91,7 @@ module.exports = kafka => {
     commit: ({ member }) => members.get(member).commit(),
     assignment: ({ member }) => members.get(member).assigned,
     given: ({ member }) => members.get(member).given,
-    leave: ({ member }) => members.get(member).consumer.disconnect(),
+    leave: ({ member }) => members.get(member).leave(),
   }
   return { members, operations }
 }

@@ -105,9 +105,11 @@ class InSyncProposals:
         try:
             if not isinstance(answer, AlterPartitionResponse):
                 logger.warning("the controller did not answer about in-sync replicas: %s", answer)
-                # Who hears neither of the controller nor of a follower may have been replaced. That one of several
-                # followers is gone is no such sign: the others would not follow an old leader.
-                if any(proposal.removed and len(proposal.isr) == 1 for _, proposal in proposals.values()):
+                # A leader that hears neither from the controller nor from any follower may have been replaced. One
+                # follower of several that is gone proves nothing: the others would not follow an old leader.
+                now_ms = self._node.elapsed_ms()
+                leaders = [replica.leader for replica, _ in proposals.values()]
+                if any(leader is not None and leader.is_abandoned(now_ms) for leader in leaders):
                     self._node.listeners.hang_up()
             elif answer.error_code:
                 logger.warning("the controller refused new in-sync replicas: %s", ErrorCode(answer.error_code).name)
