@@ -105,7 +105,7 @@ def _conclude(outcome: Outcome | None, json: bool, *, spark: bool) -> None:
         console.print()
         for verdict in outcome.verdicts:
             colour = "green" if verdict.is_good else "bold red"
-            console.print(f"  {verdict.outlet:<16} [{colour}]{verdict.text}[/]")
+            console.print(f"  {verdict.output:<16} [{colour}]{verdict.text}[/]")
         if spark and len(outcome.verdicts) == 1:
             console.print("  pipelines        [yellow]were not at work yet, and are not judged[/]")
         console.print(
@@ -119,7 +119,7 @@ def _conclude(outcome: Outcome | None, json: bool, *, spark: bool) -> None:
         )
         console.print()
     if not outcome.is_good:
-        bad = [f"{verdict.outlet}: {verdict.text}" for verdict in outcome.verdicts if not verdict.is_good]
+        bad = [f"{verdict.output}: {verdict.text}" for verdict in outcome.verdicts if not verdict.is_good]
         if not outcome.verdicts:
             fail("nothing was counted: the demo was ended before the last events had come out")
         fail(f"the demo failed: {'; '.join([*outcome.failures, *bad]) or 'nothing was acknowledged'}")
@@ -130,8 +130,8 @@ def _conclude(outcome: Outcome | None, json: bool, *, spark: bool) -> None:
 def _machine(outcome: Outcome) -> dict[str, Any]:
     return {
         "acknowledged": outcome.acknowledged,
-        "outlets": {
-            verdict.outlet: {
+        "outputs": {
+            verdict.output: {
                 "arrived": verdict.arrived,
                 "missing": len(verdict.missing),
                 "doubled": verdict.doubled,

@@ -284,9 +284,9 @@ class _Watch(threading.Thread):
         from penstock.spark.progress.listener import QueryListener, watch
 
         session = own_session(self._runner.session)
-        teller = watch(self._runner.session).teller
+        teller = watch(self._runner.session).publisher
         session.streams.addListener(
-            QueryListener(session, self._runner.bootstrap, teller=teller, follower=self._status)
+            QueryListener(session, self._runner.bootstrap, publisher=teller, follower=self._status)
         )
         return session
 
