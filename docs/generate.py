@@ -237,7 +237,8 @@ Set alerts on these expressions:
 
 A node counts some metrics as events happen. It collects the others on each scrape, a few milliseconds at a time;
 simultaneous scrapes share one result. [benchmarks.md](benchmarks.md) has the cost. Metrics name at most
-`penstock.metrics.max.series` partitions individually. The port has neither encryption nor a password: keep it on a network you trust.
+`penstock.metrics.max.series` partitions individually. The port has neither encryption nor a password: keep it on a
+network you trust.
 
 A node logs plain text by default. With `penstock.log.format=json` every line is a JSON object with the fields `time`
 (RFC 3339, UTC), `level`, `logger`, `node` and `message`, and `exception` and `thread` if they apply.
