@@ -59,10 +59,10 @@ def backfill_runner(loaded: Loaded, wanted: Backfill, bootstrap: str, session: C
     from penstock.pipelines.check.analysis import analyse
     from penstock.pipelines.check.query_plan import plan
     from penstock.pipelines.engine.backfill_ranges import BackfillSources, agreed, make_shadow_topics, resolved
-    from penstock.pipelines.engine.files import Files
     from penstock.pipelines.engine.query_input import Sources
     from penstock.pipelines.engine.runner import Runner
     from penstock.pipelines.operate.backfill import chosen, shadowed
+    from penstock.pipelines.sinks.hadoop_files import Files
 
     pipeline = loaded.pipeline
     queries = chosen(pipeline, plan(pipeline, analyse(pipeline, loaded.directory)), wanted)

@@ -32,9 +32,9 @@ from penstock.client.errors import ClientError
 from penstock.model.errors import KafkaError
 from penstock.model.ids import TopicPartition
 from penstock.spark.datasource import NAME
-from penstock.spark.progress.group_progress import GroupProgress
 from penstock.spark.progress.query_progress import QueryProgress, SourceIdentity
 from penstock.spark.progress.schedule import Group, ProgressUpdate, UpdateSchedule
+from penstock.spark.source.group_offsets import GroupProgress
 from penstock.spark.source.options import stream_options
 
 if TYPE_CHECKING:

@@ -21,7 +21,6 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from penstock.client.errors import ClientError
 from penstock.client.wire.transaction import Transaction
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.spark.runtime.workers import exempt_imports
 from penstock.spark.sink import two_phase
 from penstock.spark.sink.columns import SinkColumns, sink_columns
 from penstock.spark.sink.decisions import NAMELESS
@@ -29,6 +28,7 @@ from penstock.spark.sink.options import SinkOptions, sink_options
 from penstock.spark.sink.two_phase import TaskTransaction
 from penstock.spark.sink.worker_connections import WorkerConnections, discard, worker_connections
 from penstock.spark.source.errors import BadOption
+from penstock.spark.workers import exempt_imports
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
