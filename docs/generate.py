@@ -59,7 +59,7 @@ def settings_page() -> str:
         "",
         "# Settings",
         "",
-        "Names, types and defaults are Kafka's. A node reads its settings from `server.properties`. You can change some",
+        "Names, types and defaults are Kafka's. A node reads them from its `server.properties`. You can change some",
         "settings while the node runs: use any Kafka client or, for topics, `penstock topics alter`.",
         "",
         "## Topics",
