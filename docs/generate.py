@@ -59,12 +59,12 @@ def settings_page() -> str:
         "",
         "# Settings",
         "",
-        "Names, types and defaults are Kafka's. A node reads them from its `server.properties`; those that can be",
-        "changed while it runs are changed with any Kafka client, or for topics with `penstock topics alter`.",
+        "Names, types and defaults are Kafka's. A node reads them from its `server.properties`. You can change some",
+        "settings while the node runs: use any Kafka client or, for topics, `penstock topics alter`.",
         "",
-        "## Of a topic",
+        "## Topics",
         "",
-        "Set when a topic is created or later. The default is that of the broker setting named in the last column.",
+        "Set them when you create a topic, or later. The default is that of the broker setting in the last column.",
         "",
         "| setting | type | default | what it does | broker setting |",
         "|---|---|---|---|---|",
@@ -75,10 +75,10 @@ def settings_page() -> str:
             lines.append(f"{_row(setting)} {synonym} |")
     lines += [
         "",
-        "## Of a group",
+        "## Groups",
         "",
-        "Set on one group with any Kafka client, whether it exists or not, and within the bounds that brokers have",
-        "(`group.consumer.min...`, `group.consumer.max...`). Members hear of it with their next heartbeat.",
+        "Set them for one group with any Kafka client, whether the group exists or not, and within the bounds of the",
+        "brokers (`group.consumer.min...`, `group.consumer.max...`). Members receive them with their next heartbeat.",
         "",
         "| setting | type | default | what it does | broker setting |",
         "|---|---|---|---|---|",
@@ -261,10 +261,9 @@ def metrics_page() -> str:
 CLI_INTRODUCTION = """\
 # The command line
 
-`penstock COMMAND --help` says the same. Commands that talk to a cluster take `--bootstrap-server` (or
-`PENSTOCK_BOOTSTRAP`), work with any Kafka-compatible cluster, and print JSON for machines with `--json`. A command ends
-with 0 if it did what it was asked, 1 with one line on stderr if it could not, 2 if it was not understood, and 130 after
-Ctrl-C.
+`penstock COMMAND --help` prints the same information. Commands that talk to a cluster take `--bootstrap-server` (or
+`PENSTOCK_BOOTSTRAP`), work with any Kafka-compatible cluster, and print JSON with `--json`. The exit status is 0 on
+success, 1 on failure (with one line on stderr), 2 for wrong usage, and 130 after Ctrl-C.
 """
 
 
@@ -278,8 +277,8 @@ def cli_page() -> str:
         if path == ("penstock", server.NAME):
             lines += [server.SUMMARY, "", "```shell", "penstock server [-o KEY=VALUE] FILE", "```", ""]
             lines += ["| option | what it does |", "|---|---|"]
-            lines += ["| `FILE` | Settings by [Kafka's names](settings.md). |"]
-            lines += ["| `-o`, `--override KEY=VALUE` | A setting that goes before the file's; repeatable. |"]
+            lines += ["| `FILE` | File of settings by [Kafka's names](settings.md). |"]
+            lines += ["| `-o`, `--override KEY=VALUE` | Setting that overrides the file; repeatable. |"]
             continue
         lines += _help(command)
         shown = [parameter for parameter in command.params if not parameter.hidden]
