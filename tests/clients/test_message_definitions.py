@@ -63,7 +63,7 @@ def within(text: str, versions: VersionRange) -> tuple[int, int] | None:
 
 
 def versions_of(field: dict[str, Any]) -> str:
-    versions: str = field.get("versions", "0+")
+    versions: str = field.get("versions") or field["taggedVersions"]
     return versions
 
 
