@@ -25,7 +25,7 @@ def links() -> Iterator[tuple[str, str, Path]]:
 @cache
 def defined_in(path: Path) -> set[str]:
     """Functions, classes and `Class.method`s of a module; its own name stands for all of it."""
-    names = {path.stem, path.parent.name}
+    names = {path.stem, path.parent.name, f"{path.parent.name}/{path.stem}"}
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.add(node.name)
