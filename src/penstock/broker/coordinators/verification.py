@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.broker.coordinators.internal_topics import TRANSACTION_STATE
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.peers import PeerFailed
-from penstock.model.decision import Caller
+from penstock.coordinator.decision import Caller
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
