@@ -16,7 +16,6 @@ import pytest
 
 from penstock.broker.apis import produce
 from penstock.broker.coordinators.coordinator import Coordinator
-from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS
 from penstock.broker.coordinators.loading import Load
 from penstock.broker.coordinators.partition import CoordinatorPartition
 from penstock.broker.partitions.replica import Replica
@@ -35,6 +34,7 @@ from penstock.io.files import Buffer
 from penstock.log.log import Appended, Log
 from penstock.log.recovery import replay_batch
 from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.topics import CONSUMER_OFFSETS
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
 from penstock.records import validation

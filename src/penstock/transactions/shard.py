@@ -23,6 +23,7 @@ from penstock.coordinator.decision import Caller, CoordinatorRecord, Decision, R
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
 from penstock.model.ownership import owned_by_loop
+from penstock.model.topics import CONSUMER_OFFSETS
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from penstock.protocol.messages.add_partitions_to_txn import (
@@ -58,7 +59,6 @@ from penstock.transactions.state import (
 )
 from penstock.transactions.timeouts import Timeouts
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 # What one tick aborts, and what it forgets. If there is more, the next tick is due at once.
 MAX_ABORTS_PER_TICK: Final = 100
 MAX_EXPIRED_PER_TICK: Final = 1000
@@ -260,7 +260,7 @@ class TransactionShard:
                 joined = join(
                     self._transactions.get(request.transactional_id),
                     Identity(request.producer_id, request.producer_epoch),
-                    [TopicPartition(OFFSETS_TOPIC, self._offsets_partition(request.group_id))],
+                    [TopicPartition(CONSUMER_OFFSETS, self._offsets_partition(request.group_id))],
                     0,
                     now_ms,
                 )

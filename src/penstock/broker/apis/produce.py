@@ -22,10 +22,10 @@ from penstock.broker.net.connection import Reply
 from penstock.broker.net.request import Request
 from penstock.broker.partitions.leader_hints import hint, not_here
 from penstock.broker.partitions.replica import Replica
-from penstock.controller.names import INTERNAL_TOPICS
 from penstock.log.log import Appended
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
+from penstock.model.topics import INTERNAL_TOPICS
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.produce import (
     BatchIndexAndErrorMessage,

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from penstock.broker.coordinators.internal_topics import TRANSACTION_STATE
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.peers import PeerFailed
 from penstock.coordinator.decision import Caller
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
+from penstock.model.topics import TRANSACTION_STATE
 from penstock.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 from penstock.transactions.asking import Answer, Asked, Question, Questions
 from penstock.transactions.joining import verify

@@ -22,10 +22,10 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from penstock.broker.partitions.replica import Replica
 from penstock.metadata.partition import Partition
 from penstock.model.errors import ErrorCode
+from penstock.model.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from penstock.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from penstock.records.compression import Codec
 from penstock.simulator.program import PAUSES, interleaves, play_on_loop
