@@ -200,19 +200,26 @@ class Log(MovableLog):
         size = position = segment.size
         if position == 0 or leader_epoch != self._latest_epoch or self._before_append is not None:
             return None
+        data: list[Buffer] = []
+        written = []
         for batch, header in batches:
             _, length, _, _, _, _, last_offset_delta, _, max_timestamp, _, _, _, _ = header
-            position += length + LENGTH_OVERHEAD
+            length += LENGTH_OVERHEAD
+            position += length
+            last_offset = offset + last_offset_delta
             if (
                 position > rule.unquestioned_bytes
-                or offset + last_offset_delta > rule.max_offset
+                or last_offset > rule.max_offset
                 or (max_timestamp if rule.by_timestamp else now_ms) > rule.after_ms
             ):
                 return None
             set_base_offset(batch, 0, offset, leader_epoch)
-            offset += last_offset_delta + 1
+            data.append(batch)
+            written.append((length, last_offset, max_timestamp))
+            offset = last_offset + 1
         try:
-            self._next_offset = segment.append_run(batches, first)
+            segment.append_run(data, written)
+            self._next_offset = offset
         except OSError as error:
             raise self._storage_error("cannot be written", error) from error
         except BaseException:
@@ -333,7 +340,10 @@ class Log(MovableLog):
             self._prepare_abort(first.producer_id, first.last_offset)
         segment, size, end = self._active, self._active.size, self._next_offset
         try:
-            segment.append_given(data, headers)
+            if first is last:
+                segment.append(data, first.size, first.last_offset, first.max_timestamp)
+            else:
+                segment.append_run(data, [(each.size, each.last_offset, each.max_timestamp) for each in headers])
         except OSError as error:
             self._drop_prepared_abort()
             raise self._storage_error("cannot be written", error) from error
