@@ -71,7 +71,9 @@ class FutureLog:
                     log.truncate_to(offset)
                 case AdvanceStart(offset):
                     log.advance_log_start(offset)
-                    remove(log.delete_below_start(now_ms))
+                    remove(
+                        log.delete_old_segments(now_ms, log.log_start_offset)
+                    )  # retention is the current log's business
                 case Copy(offset):
                     return offset
                 case CaughtUp():
