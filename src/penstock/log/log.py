@@ -34,7 +34,7 @@ from penstock.log.recovery import replay_batch
 from penstock.log.replicated import aborts_transaction, replicated_batches
 from penstock.log.segment import MAX_RELATIVE_OFFSET
 from penstock.log.segments import LogEnd, Segments, Slice, TimestampedOffset
-from penstock.log.stored import NoRoom, StoredLog
+from penstock.log.stored import NEVER_WRITTEN, NoRoom, StoredLog
 from penstock.log.transaction_index import AbortedTransaction
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition, Uuid
@@ -83,7 +83,7 @@ class Appended(NamedTuple):
         "offset_of_max_timestamp",
         "_undisturbed",
     ),
-    shared=("_cut_during_flush", "_epochs_changed"),  # by `flush`
+    shared=("_cut_during_flush", "_epochs_written"),  # by `flush`
 )
 class Log(StoredLog):
     """Appending and reading. The rest is inherited and not held: both change the end of the log, its active segment and
@@ -140,7 +140,7 @@ class Log(StoredLog):
             now_ms=now_ms,
         )
         self.epochs = loaded.epochs
-        self._latest_epoch = loaded.epochs.latest
+        self._epochs_written = loaded.epochs.changes
         self.log_start_offset = loaded.log_start_offset
         self.recovery_point = loaded.recovery_point
         self.recovered_bytes = loaded.recovered_bytes
@@ -153,7 +153,8 @@ class Log(StoredLog):
         disk.snapshot_position = active.size
         if not clean_shutdown or active.file is not None or loaded.recovery_point < loaded.log_end_offset:
             # What was made again, or for the first time, or by a process that was killed, may not be on the disk.
-            self._epochs_changed = bool(loaded.epochs.entries)
+            if loaded.epochs.entries:
+                self._epochs_written = NEVER_WRITTEN
             unsynced.add_directory(disk.directory)
             unsynced.add_directory(os.path.dirname(disk.directory) or ".")
             for segment, following in zip_longest(loaded.segments, loaded.segments[1:]):
@@ -222,7 +223,7 @@ class Log(StoredLog):
         rule = self._rule
         first = offset = self._next_offset
         size = position = segment.size
-        if position == 0 or leader_epoch != self._latest_epoch or self._before_append is not None:
+        if position == 0 or leader_epoch != self.epochs.latest or self._before_append is not None:
             return None
         data: list[Buffer] = []
         written = []
@@ -305,7 +306,7 @@ class Log(StoredLog):
         set_base_offset(batch, 0, base_offset, leader_epoch)
         try:
             segment.append(batch, size, last_offset, max_timestamp)
-            if leader_epoch != self._latest_epoch and leader_epoch >= 0:
+            if leader_epoch != self.epochs.latest and leader_epoch >= 0:
                 self.assign_epoch(leader_epoch, base_offset)
             self._next_offset = last_offset + 1  # behind the epoch: `flush`, on its thread, looks at this first
             if position == 0:
@@ -375,7 +376,7 @@ class Log(StoredLog):
             self._take_back(segment, size, end)
             raise
         try:
-            if first.leader_epoch >= 0 and first.leader_epoch != self._latest_epoch:
+            if first.leader_epoch >= 0 and first.leader_epoch != self.epochs.latest:
                 self.assign_epoch(first.leader_epoch, first.base_offset)
             self._next_offset = last.last_offset + 1
             if size == 0:

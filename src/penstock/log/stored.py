@@ -49,6 +49,7 @@ from penstock.settings.topic import TopicSettings
 logger = logging.getLogger("penstock.log")
 
 _NEVER = 1 << 62
+NEVER_WRITTEN = -1
 
 # Recovery has to read the headers from the last snapshot of the producers on.
 _BYTES_BETWEEN_SNAPSHOTS = 64 * 1024 * 1024
@@ -65,7 +66,7 @@ class NoRoom(KafkaError):
 
 @owned_by_loop(
     anywhere=("directory", "flush", "_flushed_elsewhere", "_storage_error", "_described"),
-    shared=("_cut_during_flush", "_epochs_changed"),  # by `flush`
+    shared=("_cut_during_flush", "_epochs_written"),  # by `flush`
 )
 class StoredLog:
     """The state of a log, and all that changes it but appending."""
@@ -100,8 +101,8 @@ class StoredLog:
         self._disk = LogFiles(files, directory, handles)
         self._replacements = Replacements(topic_partition)
         self._next_offset = 0
-        self._latest_epoch = -1
-        self._epochs_changed = False
+        self._epochs_written = 0
+        """Their `changes` when they were last written to the checkpoint."""
         self._cut_during_flush = _NEVER
         self._before_append: Callable[[], None] | None = None
         """Set while the files have yet to follow a cut. Lets them, or raises KafkaError."""
@@ -167,7 +168,11 @@ class StoredLog:
     @property
     def needs_flush(self) -> bool:
         """Is there anything that `flush` would make durable?"""
-        return self._next_offset > self.recovery_point or self._epochs_changed or bool(self._disk.unsynced)
+        return (
+            self._next_offset > self.recovery_point
+            or self._epochs_written != self.epochs.changes
+            or bool(self._disk.unsynced)
+        )
 
     @property
     def is_unsettled(self) -> bool:
@@ -182,18 +187,11 @@ class StoredLog:
 
     def assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
         """A leader's epoch begins; the checkpoint is written with the next flush."""
-        if self.epochs.assign(leader_epoch, start_offset):
-            self._epochs_changed = True
-        self._latest_epoch = self.epochs.latest
+        self.epochs.assign(leader_epoch, start_offset)
 
     def take_epochs(self, current: StoredLog) -> None:
         """Those of the log this is a copy of: some epochs have left no batch to learn them from."""
-        if tuple(self.epochs.entries) != tuple(current.epochs.entries):
-            self.epochs.clear()
-            for epoch, start_offset in current.epochs.entries:
-                self.epochs.assign(epoch, start_offset)
-            self._latest_epoch = self.epochs.latest
-            self._epochs_changed = True
+        self.epochs.become(current.epochs)
 
     # -- rolling
 
@@ -245,20 +243,22 @@ class StoredLog:
         may be tried again; any other failure is final.
         """
         self._cut_during_flush = _NEVER
-        disk, active, end = self._disk, self._active, self._next_offset
+        disk = self._disk
+        end = self._next_offset  # before the active segment: one that is closed in between is among the unsynced
+        active = self._active
         try:
             if end > self.recovery_point:
                 sync_file(disk.system, active.path)
-            if self._epochs_changed:
-                self._epochs_changed = False
+            changes = self.epochs.changes
+            if self._epochs_written != changes:
+                path = os.path.join(disk.directory, LEADER_EPOCH_CHECKPOINT)
                 try:
-                    path = os.path.join(disk.directory, LEADER_EPOCH_CHECKPOINT)
                     write_epoch_checkpoint(disk.system, path, tuple(self.epochs.entries))
-                except BaseException as error:
-                    self._epochs_changed = True
-                    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                except OSError as error:
+                    if error.errno == errno.ENOSPC:
                         raise NoRoom(f"{self.topic_partition} cannot be synced: {error}") from error
                     raise
+                self._epochs_written = changes
                 # Noted after the change: the event loop may sync the directory at any moment, and take the note off.
                 disk.unsynced.add_directory(disk.directory)
             disk.unsynced.sync()
@@ -272,7 +272,7 @@ class StoredLog:
 
     def _flushed_elsewhere(self) -> int:
         """The log went on in another directory meanwhile. Whatever became of the old files proves nothing."""
-        self._epochs_changed = True
+        self._epochs_written = NEVER_WRITTEN
         return self.recovery_point
 
     def flushed(self, offset: int) -> None:
@@ -332,8 +332,7 @@ class StoredLog:
             )
         if offset > self.log_start_offset:
             self.log_start_offset = offset
-            if self.epochs.truncate_from_start(offset):
-                self._epochs_changed = True
+            self.epochs.truncate_from_start(offset)
 
     def delete_old_segments(self, now_ms: int, high_watermark: int) -> list[str]:
         """Drop the segments that retention no longer wants, some at a time. Their files get the suffix `.deleted`, and
@@ -376,8 +375,7 @@ class StoredLog:
         """
         if offset >= self._next_offset:
             # A leader that was succeeded before it appended anything has left its epoch at the end.
-            self._epochs_changed |= self.epochs.truncate_from_end(self._next_offset)
-            self._latest_epoch = self.epochs.latest
+            self.epochs.truncate_from_end(self._next_offset)
             return
         if offset <= self.log_start_offset:
             self.truncate_fully_and_start_at(offset)
@@ -413,8 +411,7 @@ class StoredLog:
         # Of several the lowest counts: what was written behind an earlier one is not what the flush has synced either.
         self._cut_during_flush = min(self._cut_during_flush, offset)
         self.recovery_point = min(self.recovery_point, offset)
-        self._epochs_changed |= self.epochs.truncate_from_end(offset)
-        self._latest_epoch = self.epochs.latest
+        self.epochs.truncate_from_end(offset)
         self._before_append = self._finish_cut
 
     def _finish_cut(self) -> None:
@@ -484,8 +481,6 @@ class StoredLog:
         except OSError as error:
             raise self._storage_error("cannot be emptied", error) from error
         self.epochs.clear()
-        self._epochs_changed = True
-        self._latest_epoch = -1
         self.producers.clear()
         self._next_offset = self.log_start_offset = self.recovery_point = offset
         self._cut_during_flush = min(self._cut_during_flush, offset)
@@ -551,7 +546,8 @@ class StoredLog:
         future._disk.relocate(directory)
         with self._replacements.replacing():
             self._disk.let_go(self._disk.segments)
-            self._epochs_changed |= future._epochs_changed or future.epochs.entries != self.epochs.entries
+            if future._epochs_written != future.epochs.changes or future.epochs.entries != self.epochs.entries:
+                self._epochs_written = NEVER_WRITTEN
             self.recovery_point = future.recovery_point
             self._set_active(future._active)
             # In this order: a flush that begins meanwhile sees only the new files, or that it proves nothing.
