@@ -103,7 +103,7 @@ class FutureLog:
             first = read_header(view)
             if first.base_offset < log.log_end_offset:
                 log.truncate_fully_and_start_at(first.base_offset)
-        log.append_as_follower(view, now_ms)
+        log.append_preassigned(view, now_ms)
         self.copied_bytes += len(view)
 
     def cut(self, offset: int) -> None:

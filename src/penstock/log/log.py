@@ -317,7 +317,7 @@ class Log(StoredLog):
             self._take_back(segment, position, base_offset)
             raise
 
-    def append_as_follower(self, data: Buffer, now_ms: int = -1, *, max_leader_epoch: int | None = None) -> None:
+    def append_preassigned(self, data: Buffer, now_ms: int = -1, *, max_leader_epoch: int | None = None) -> None:
         """Append batches that have offsets and epochs already: replicated, or built by the metadata quorum. With
         `max_leader_epoch`, those of a later epoch are left out, and what follows them."""
         view = memoryview(data)
@@ -328,15 +328,15 @@ class Log(StoredLog):
                 break
             aborts = header.attributes & CONTROL and aborts_transaction(view, position, header)
             if run and (aborts or not self._fits(run[0], position - run_start, header, now_ms)):
-                self._write_as_given(view[run_start:position], run, now_ms)
+                self._write_preassigned(view[run_start:position], run, now_ms)
                 run, run_start = [], position
             run.append(header)
             end = position + header.size
             if aborts:  # alone: what it needs on the disk depends on all that goes before
-                self._write_as_given(view[run_start:end], run, now_ms, aborts=True)
+                self._write_preassigned(view[run_start:end], run, now_ms, aborts=True)
                 run, run_start = [], end
         if run:
-            self._write_as_given(view[run_start:end], run, now_ms)
+            self._write_preassigned(view[run_start:end], run, now_ms)
 
     def _fits(self, first: BatchHeader, written_before: int, header: BatchHeader, now_ms: int) -> bool:
         """Whether a batch may be written together with those before it: nothing changes between them."""
@@ -349,7 +349,7 @@ class Log(StoredLog):
             and (header.max_timestamp if rule.by_timestamp else now_ms) <= rule.after_ms
         )
 
-    def _write_as_given(
+    def _write_preassigned(
         self, data: memoryview, headers: list[BatchHeader], now_ms: int, *, aborts: bool = False
     ) -> None:
         """One batch, or several that fit. One that `aborts` a transaction is alone."""
