@@ -25,8 +25,8 @@ from typing import Any, Generic, Literal, TypeVar
 from penstock.client.errors import ClientError, Closed
 from penstock.client.librdkafka.consumer import CHUNK, Consumer, Hook, Offset, Start
 from penstock.client.librdkafka.dead_letters import DeadLetter
-from penstock.client.librdkafka.producer_base import K, Timestamp, V
 from penstock.client.librdkafka.record import Batch, Record
+from penstock.client.librdkafka.types import K, Timestamp, V
 from penstock.model.ids import TopicPartition
 from penstock.serializers.base import Deserializer
 

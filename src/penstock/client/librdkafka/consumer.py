@@ -29,9 +29,9 @@ from penstock.client.errors import BadSetting, ClientError, Closed, UnknownTopic
 from penstock.client.librdkafka.dead_letters import DeadLetter, DeadLetterOffice
 from penstock.client.librdkafka.decoding import Decoding
 from penstock.client.librdkafka.handed_out import Reading, from_places, to_places
-from penstock.client.librdkafka.library import Trouble, checked, client_error, create, watch
-from penstock.client.librdkafka.producer_base import K, Timestamp, V, milliseconds
+from penstock.client.librdkafka.library import Trouble, ask_partitions, asking, checked, client_error, create, watch
 from penstock.client.librdkafka.record import Batch, Record
+from penstock.client.librdkafka.types import K, Timestamp, V, milliseconds
 from penstock.model.ids import TopicPartition
 from penstock.serializers.base import Deserializer
 
@@ -159,7 +159,7 @@ class Consumer(Generic[K, V]):
                 return
             self.let_in = False
             hooks = {"on_assign": self._on_assign, "on_revoke": self._on_revoke, "on_lost": self._on_lost}
-            with self._asking("subscribe"):
+            with asking("subscribe"):
                 self._client.subscribe(list(topics), **hooks)
 
     def assign(self, partitions: Mapping[TopicPartition, Offset | None] | Iterable[TopicPartition]) -> None:
@@ -171,7 +171,7 @@ class Consumer(Generic[K, V]):
             wanted = partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions)
             self._reading.forget(set(self.assignment()))
             offsets = {TopicPartition(*place): self._first(TopicPartition(*place), at) for place, at in wanted.items()}
-            with self._asking("assign"):
+            with asking("assign"):
                 self._client.assign(to_places(offsets))
 
     def assignment(self) -> list[TopicPartition]:
@@ -232,7 +232,7 @@ class Consumer(Generic[K, V]):
         with self._use():
             if self.auto_commit and self._reading.has_done():
                 self._store()
-            with self._asking("read"):
+            with asking("read"):
                 if self._reading.unread:
                     self._reading.fill(1, 0.0)
                 else:
@@ -288,7 +288,7 @@ class Consumer(Generic[K, V]):
                 offsets = self._reading.positions()
             self._settle()
             if offsets:
-                with self._asking("commit"):
+                with asking("commit"):
                     for each in self._client.commit(offsets=to_places(offsets), asynchronous=False):
                         if each.error is not None:
                             raise client_error(each.error, f"commit of {each.topic}-{each.partition}")
@@ -310,7 +310,7 @@ class Consumer(Generic[K, V]):
         self._settle()
         offsets = self._reading.positions()
         if offsets:
-            with self._asking("store offsets"):
+            with asking("store offsets"):
                 self._client.store_offsets(offsets=to_places(offsets))
         self._reading.done()
 
@@ -323,7 +323,7 @@ class Consumer(Generic[K, V]):
 
     def committed(self) -> dict[TopicPartition, int | None]:
         """By assigned partition, what the group has committed."""
-        with self._use(), self._asking("committed offsets"):
+        with self._use(), asking("committed offsets"):
             found = self._client.committed(self._client.assignment(), timeout=self._timeout)
         return {TopicPartition(each.topic, each.partition): each.offset if each.offset >= 0 else None for each in found}
 
@@ -356,7 +356,7 @@ class Consumer(Generic[K, V]):
         with self._use():
             at = milliseconds(time)
             places = partitions or (tuple(self._assigning) if self._assigning else tuple(self.assignment()))
-            with self._asking("offsets by time"):
+            with asking("offsets by time"):
                 found = self._client.offsets_for_times(to_places(dict.fromkeys(places, at)), timeout=self._timeout)
             for each in found:
                 if each.error is not None:
@@ -373,14 +373,14 @@ class Consumer(Generic[K, V]):
         """Hand out nothing more of these, or of all, until `resume`; membership of the group goes on."""
         with self._use():
             places = set(partitions or self.assignment())
-            with self._asking("pause"):
+            with asking("pause"):
                 self._client.pause([Place(*place) for place in places])
             for place, offset in self._reading.drop(places).items():
                 self._reading.sought(place, offset)
                 self._seek(place, offset)
 
     def resume(self, *partitions: TopicPartition) -> None:
-        with self._use(), self._asking("resume"):
+        with self._use(), asking("resume"):
             self._client.resume([Place(*place) for place in partitions or self.assignment()])
 
     def _seek(self, place: TopicPartition, offset: int) -> None:
@@ -397,7 +397,7 @@ class Consumer(Generic[K, V]):
                 time.sleep(_RETRY_SECONDS)
 
     def _bounds(self, place: TopicPartition) -> tuple[int, int]:
-        with self._asking(f"offsets of {place}"):
+        with asking(f"offsets of {place}"):
             low, high = self._client.get_watermark_offsets(Place(*place), timeout=self._timeout)
         return low, high
 
@@ -444,18 +444,12 @@ class Consumer(Generic[K, V]):
         return count
 
     def _partition_count(self, topic: str) -> int | None:
-        try:
-            metadata = self._client.list_topics(topic, timeout=self._timeout).topics[topic]
-        except KafkaException as error:
-            if error.args[0].code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT):
-                self._client.poll(0)  # for the error of the connection
-                raise self._trouble.unreachable(self._timeout) from error
-            raise client_error(error, f"topic {topic!r}") from error
-        if metadata.error is not None:
-            if metadata.error.retriable() or metadata.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                return None
-            raise client_error(metadata.error, f"topic {topic!r}")
-        return len(metadata.partitions)
+        count, error = ask_partitions(self._client, topic, self._timeout, self._trouble)
+        if error is None:
+            return count
+        if error.retriable() or error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return None
+        raise client_error(error, f"topic {topic!r}")
 
     def close(self) -> None:
         """Commit, with `auto_commit`, what is done, and leave the group."""
@@ -495,10 +489,3 @@ class Consumer(Generic[K, V]):
             yield
         finally:
             self._lock.release()
-
-    @contextmanager
-    def _asking(self, about: str) -> Iterator[None]:
-        try:
-            yield
-        except KafkaException as error:
-            raise client_error(error, about) from error
