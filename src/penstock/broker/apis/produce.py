@@ -42,7 +42,7 @@ from penstock.records.batch import BatchHeader, read_header
 from penstock.records.validation import InvalidRecords, rewrite_produced, validate_produce
 from penstock.replication.verification import Verification
 from penstock.security.authorizer import Operation, topic_resource, transactional_id_resource
-from penstock.transactions.asking import produce_error, produce_support
+from penstock.transactions.partition_verification import produce_error, produce_support
 
 if TYPE_CHECKING:
     from penstock.broker.node import Node

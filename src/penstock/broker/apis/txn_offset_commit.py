@@ -28,7 +28,7 @@ from penstock.records.batch import read_header
 from penstock.records.builder import build_batch
 from penstock.replication.verification import Verification
 from penstock.security.authorizer import Operation, group_resource, topic_resource, transactional_id_resource
-from penstock.transactions.asking import txn_offset_commit_error, txn_offset_commit_support
+from penstock.transactions.partition_verification import txn_offset_commit_error, txn_offset_commit_support
 
 if TYPE_CHECKING:
     from penstock.broker.node import Node

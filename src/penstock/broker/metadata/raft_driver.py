@@ -45,9 +45,9 @@ from penstock.raft.ready import (
     InstallSnapshot,
     LeaderAndEpoch,
     LogEffect,
+    QuorumReply,
     ReadLog,
     Ready,
-    Reply,
     Send,
     StartSnapshot,
     TruncateTo,
@@ -351,7 +351,7 @@ class RaftDriver:
 
         peer.send(request_to_wire(send.request, self._request_timeout_ms), done, timeout=self._timeout_s)
 
-    def _reply(self, reply: Reply) -> None:
+    def _reply(self, reply: QuorumReply) -> None:
         answer, read = reply.answer, reply.read
         if isinstance(read, ReadLog) and isinstance(answer, FetchAnswer):
             answer = replace(answer, records=self.read_log(read.offset, read.max_bytes, self._store.end_offset))

@@ -39,7 +39,7 @@ from penstock.simulator.stories.coordinator_groups import SESSION_MS, Member, Si
 from penstock.simulator.stories.coordinator_prepared import TwoPhaseWriter
 from penstock.simulator.stories.coordinator_workers import NEW, OLD, CommittedReader, TransactionalWriter
 from penstock.simulator.stories.replica_state import check_state
-from penstock.simulator.story import Outcome, Violation
+from penstock.simulator.story import StoryResult, Violation
 from penstock.simulator.twins.loop import SimulatedLoop
 
 EVENTS = (
@@ -328,5 +328,5 @@ def _is_decided(replica: Replica, spared: int | None) -> bool:
     return replica.last_stable_offset >= replica.log.log_end_offset
 
 
-def play(seed: int, **options: Any) -> Outcome:
+def play(seed: int, **options: Any) -> StoryResult:
     return play_on_loop(seed, lambda loop: CoordinatorStory(loop, seed, **options), interleaves=interleaves(seed))

@@ -89,7 +89,7 @@ class Answer(NamedTuple):
     """Of every partition of the question."""
 
 
-class Asked(NamedTuple):
+class VerificationRequest(NamedTuple):
     """One request on its way."""
 
     request: AddPartitionsToTxnRequest
@@ -136,7 +136,7 @@ class Questions:
     def add(self, question: Question) -> None:
         self._waiting.append(question)
 
-    def take(self) -> Asked | None:
+    def take(self) -> VerificationRequest | None:
         """The next request. A transactional id is in it once; what its other producers want comes in the next one."""
         entries: dict[str, tuple[Identity, bool]] = {}
         partitions: dict[str, set[TopicPartition]] = {}
@@ -164,4 +164,4 @@ class Questions:
             )
             for transactional_id, (identity, adds) in entries.items()
         ]
-        return Asked(AddPartitionsToTxnRequest(transactions=transactions), asked)
+        return VerificationRequest(AddPartitionsToTxnRequest(transactions=transactions), asked)
