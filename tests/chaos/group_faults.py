@@ -15,7 +15,7 @@ from chaos.group_ledger import Ledger
 from chaos.programs import KILLED, Program
 from chaos.workload import Writer
 from penstock.broker.coordinators.hashing import partition_for
-from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS
+from penstock.model.topics import CONSUMER_OFFSETS
 from penstock.testing.clusters import RunningCluster
 from penstock.testing.nodes import RunningNode
 

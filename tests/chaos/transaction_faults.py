@@ -16,7 +16,7 @@ from chaos.group_faults import ASKING, INTERNAL_PARTITIONS, PROGRESS_SECONDS, SE
 from chaos.programs import KILLED, Event, Program
 from chaos.workload import Writer
 from penstock.broker.coordinators.hashing import partition_for
-from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from penstock.model.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from penstock.testing.clusters import RunningCluster
 from penstock.testing.nodes import RunningNode
 

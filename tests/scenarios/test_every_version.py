@@ -14,7 +14,8 @@ import pytest
 
 from penstock.broker.apis import BROKER_APIS
 from penstock.model.errors import ErrorCode
-from penstock.model.ids import METADATA_TOPIC, ZERO_UUID
+from penstock.model.ids import ZERO_UUID
+from penstock.model.topics import METADATA_TOPIC
 from penstock.protocol.apis import API, ApiKey
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages import (

@@ -12,7 +12,7 @@ from penstock.io.files import read_file
 from penstock.metadata.features import SUPPORTED_FEATURES
 from penstock.metadata.index import PartitionIndex
 from penstock.model.errors import ErrorCode
-from penstock.model.ids import METADATA_TOPIC
+from penstock.model.topics import METADATA_TOPIC
 from penstock.protocol.messages import add_raft_voter
 from penstock.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from penstock.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest

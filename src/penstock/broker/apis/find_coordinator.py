@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, create_internal_topic
+from penstock.broker.coordinators.internal_topics import create_internal_topic
 from penstock.broker.net.endpoints import reachable_at
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.security.authorizer import Operation, group_resource, transactional_id_resource

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.net.connection import Connection
 from penstock.broker.partitions.replica import Replica
-from penstock.controller.names import INTERNAL_TOPICS
 from penstock.model.errors import KafkaError
+from penstock.model.topics import INTERNAL_TOPICS
 from penstock.records.batch import TRANSACTIONAL, read_header, set_base_offset
 from penstock.records.validation import validate_produce
 from penstock.security.authorizer import Operation

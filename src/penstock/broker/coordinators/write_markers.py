@@ -10,13 +10,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.broker.coordinators.asking import Gathering
-from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS
 from penstock.broker.coordinators.partition import Marker
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.partitions.leader_hints import not_here
 from penstock.broker.partitions.replica import Replica
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
+from penstock.model.topics import CONSUMER_OFFSETS
 from penstock.protocol.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
