@@ -1,4 +1,4 @@
-"""The demo as people start it. Whatever ends it, nothing of it is left."""
+"""The demo as users start it. However it ends, it leaves no process and no file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.demo.streams import PIPELINES, pipeline_file
+from penstock.demo.workload import PIPELINES, pipeline_file
 
 DEMO = [sys.executable, "-m", "penstock", "demo"]
 WAIT_SECONDS = 150.0
@@ -43,7 +43,7 @@ def processes_of(directory: Path) -> list[str]:
 
 @pytest.fixture
 def temporary(tmp_path: Path) -> Iterator[Path]:
-    """Where the demo keeps its files; empty afterwards, and nobody works there."""
+    """Where the demo keeps its files; empty afterwards, and no process uses it."""
     yield tmp_path
     wait_for(lambda: not processes_of(tmp_path), f"processes end: {processes_of(tmp_path)}")
     assert list(tmp_path.iterdir()) == []
@@ -68,31 +68,31 @@ def started(temporary: Path, *arguments: str, stdout: int = subprocess.PIPE) -> 
 def judged(demo: subprocess.Popen[str], seconds: float) -> dict[str, object]:
     out, err = demo.communicate(timeout=seconds)
     assert demo.returncode == 0, err
-    outcome: dict[str, object] = json.loads(out)
-    return outcome
+    result: dict[str, object] = json.loads(out)
+    return result
 
 
 @pytest.mark.timeout(600)
 def test_headless_without_spark(temporary: Path) -> None:
     with started(temporary, "--headless", "--no-spark", "--duration", "1", "--json") as demo:
-        outcome = judged(demo, 500)
-    assert outcome["failures"] == []
-    assert outcome["acknowledged"]
-    assert outcome["outputs"] == {
-        "topics": {"arrived": outcome["acknowledged"], "missing": 0, "doubled": 0, "dead_letters": 0}
+        result = judged(demo, 500)
+    assert result["failures"] == []
+    assert result["acknowledged"]
+    assert result["outputs"] == {
+        "topics": {"arrived": result["acknowledged"], "missing": 0, "doubled": 0, "dead_letters": 0}
     }
-    assert (outcome["brokers_killed"], outcome["poison"], outcome["replayed"]) == (1, 5, 5)
+    assert (result["brokers_killed"], result["poison"], result["replayed"]) == (1, 5, 5)
 
 
-def test_a_demo_that_nobody_listens_to_has_not_passed(temporary: Path) -> None:
-    """As in `penstock demo --headless | head -1`, with a head that has enough before the first line."""
+def test_a_demo_whose_output_is_closed_fails(temporary: Path) -> None:
+    """As in `penstock demo --headless | head -1`, with a `head` that exits before the first line."""
     reading, writing = os.pipe()
     os.close(reading)
     with started(temporary, "--headless", "--no-spark", "--duration", "600", stdout=writing) as demo:
         os.close(writing)
         _, err = demo.communicate(timeout=WAIT_SECONDS)
     assert demo.returncode == 1
-    assert err == "penstock: nobody reads what the demo says; it has ended, and nothing was counted\n"
+    assert err == "penstock: the demo's output was closed; the demo has ended and checked nothing\n"
 
 
 @pytest.mark.timeout(600)
@@ -116,7 +116,7 @@ def test_a_display_needs_a_terminal(temporary: Path) -> None:
 
 
 class Terminal:
-    """A terminal of tmux's, which nobody looks at but us."""
+    """A terminal of tmux, which only the test reads."""
 
     def __init__(self, socket: Path, command: str) -> None:
         self._tmux = ["tmux", "-S", str(socket), "-f", "/dev/null"]
@@ -135,7 +135,7 @@ class Terminal:
             time.sleep(0.1)
 
     def close(self) -> None:
-        """As if its window were closed: everybody in it gets SIGHUP."""
+        """As if its window were closed: every process in it gets SIGHUP."""
         subprocess.run([*self._tmux, "kill-server"], check=False, capture_output=True)
 
     def _run(self, *words: str) -> str:
@@ -186,7 +186,7 @@ def test_at_the_keys_without_spark(temporary: Path, tmp_path_factory: pytest.Tem
 @pytest.mark.timeout(1200)
 def test_at_the_keys_with_pipelines(temporary: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     with terminal(temporary, tmp_path_factory) as demo:
-        demo.shows("everything is at work", 600)
+        demo.shows("everything runs after", 600)
         survive(demo, 600)
 
 
@@ -194,14 +194,14 @@ def test_at_the_keys_with_pipelines(temporary: Path, tmp_path_factory: pytest.Te
 @pytest.mark.timeout(1200)
 def test_headless_with_pipelines(temporary: Path) -> None:
     with started(temporary, "--headless", "--duration", "60", "--json") as demo:
-        outcome = judged(demo, 1100)
-    assert outcome["failures"] == []
-    outputs = outcome["outputs"]
+        result = judged(demo, 1100)
+    assert result["failures"] == []
+    outputs = result["outputs"]
     assert isinstance(outputs, dict)
     assert set(outputs) == {"topics", "pipeline fleet", "pipeline shop"}
     assert all(each["arrived"] for each in outputs.values())
     assert not any(each["missing"] or each["doubled"] or each["dead_letters"] for each in outputs.values())
-    assert (outcome["brokers_killed"], outcome["poison"], outcome["replayed"]) == (1, 5, 5)
+    assert (result["brokers_killed"], result["poison"], result["replayed"]) == (1, 5, 5)
 
 
 @pytest.mark.soak
@@ -210,7 +210,7 @@ def test_headless_with_pipelines(temporary: Path) -> None:
 def test_nothing_is_left_of_pipelines(temporary: Path, tmp_path_factory: pytest.TempPathFactory, how: str) -> None:
     if how == "window closed":
         with terminal(temporary, tmp_path_factory) as demo:
-            demo.shows("everything is at work", 600)
+            demo.shows("everything runs after", 600)
         wait_for(lambda: not processes_of(temporary), "its processes end")
         wait_for(lambda: not list(temporary.iterdir()), "its files are taken away")
         return
@@ -218,7 +218,7 @@ def test_nothing_is_left_of_pipelines(temporary: Path, tmp_path_factory: pytest.
     with started(temporary, "--headless", "--duration", "600") as process:
         assert process.stdout is not None
         for line in process.stdout:
-            if "everything is at work" in line:
+            if "everything runs after" in line:
                 break
         process.send_signal(number)
         process.communicate(timeout=WAIT_SECONDS)
