@@ -10,23 +10,16 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from penstock.demo.workload import PIPELINES, pipeline_file
+from waiting import wait_until
 
 DEMO = [sys.executable, "-m", "penstock", "demo"]
 WAIT_SECONDS = 150.0
-
-
-def wait_for(condition: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not after {seconds:g} s: {what}"
-        time.sleep(0.1)
 
 
 def processes_of(directory: Path) -> list[str]:
@@ -45,7 +38,7 @@ def processes_of(directory: Path) -> list[str]:
 def temporary(tmp_path: Path) -> Iterator[Path]:
     """Where the demo keeps its files; empty afterwards, and no process uses it."""
     yield tmp_path
-    wait_for(lambda: not processes_of(tmp_path), f"processes end: {processes_of(tmp_path)}")
+    wait_until(lambda: not processes_of(tmp_path), lambda: f"processes end: {processes_of(tmp_path)}", WAIT_SECONDS)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -104,8 +97,8 @@ def test_nothing_is_left_of_a_demo_that_was_killed(temporary: Path) -> None:
                 break
         assert processes_of(temporary)
         demo.send_signal(signal.SIGKILL)
-    wait_for(lambda: not processes_of(temporary), "its processes end")
-    wait_for(lambda: not list(temporary.iterdir()), "its files are taken away")
+    wait_until(lambda: not processes_of(temporary), "its processes end", WAIT_SECONDS)
+    wait_until(lambda: not list(temporary.iterdir()), "its files are taken away", WAIT_SECONDS)
 
 
 def test_a_display_needs_a_terminal(temporary: Path) -> None:
@@ -129,10 +122,7 @@ class Terminal:
         self._run("send-keys", "-t", "demo", key)
 
     def shows(self, text: str, seconds: float = WAIT_SECONDS) -> None:
-        deadline = time.monotonic() + seconds
-        while text not in (seen := self.text()):
-            assert time.monotonic() < deadline, f"{text!r} is not to be seen:\n{seen}"
-            time.sleep(0.1)
+        wait_until(lambda: text in self.text(), lambda: f"{text!r} in\n{self.text()}", seconds)
 
     def close(self) -> None:
         """As if its window were closed: every process in it gets SIGHUP."""
@@ -211,8 +201,8 @@ def test_nothing_is_left_of_pipelines(temporary: Path, tmp_path_factory: pytest.
     if how == "window closed":
         with terminal(temporary, tmp_path_factory) as demo:
             demo.shows("everything runs after", 600)
-        wait_for(lambda: not processes_of(temporary), "its processes end")
-        wait_for(lambda: not list(temporary.iterdir()), "its files are taken away")
+        wait_until(lambda: not processes_of(temporary), "its processes end", WAIT_SECONDS)
+        wait_until(lambda: not list(temporary.iterdir()), "its files are taken away", WAIT_SECONDS)
         return
     number = {"interrupted": signal.SIGINT, "terminated": signal.SIGTERM, "killed": signal.SIGKILL}[how]
     with started(temporary, "--headless", "--duration", "600") as process:
@@ -223,8 +213,8 @@ def test_nothing_is_left_of_pipelines(temporary: Path, tmp_path_factory: pytest.
         process.send_signal(number)
         process.communicate(timeout=WAIT_SECONDS)
     assert process.returncode == (-number if how == "killed" else 130)
-    wait_for(lambda: not processes_of(temporary), "its processes end")
-    wait_for(lambda: not list(temporary.iterdir()), "its files are taken away")
+    wait_until(lambda: not processes_of(temporary), "its processes end", WAIT_SECONDS)
+    wait_until(lambda: not list(temporary.iterdir()), "its files are taken away", WAIT_SECONDS)
 
 
 @pytest.mark.soak
