@@ -11,8 +11,8 @@ from penstock.broker.coordinators.coordinator import Coordinator
 from penstock.broker.coordinators.partition import CoordinatorPartition, Producer
 from penstock.broker.coordinators.serde import GROUP_RECORDS
 from penstock.broker.coordinators.shard import Waiting
+from penstock.broker.partitions.flusher import Flusher
 from penstock.broker.partitions.replica import Replica, Surroundings, Wakeups
-from penstock.broker.storage.flusher import Flusher
 from penstock.metadata.image import EMPTY_IMAGE
 from penstock.metadata.partition import Partition
 from penstock.model.decision import CoordinatorRecord, Decision, Reply

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.broker.apis.fetch import Fetch
-from penstock.broker.storage.flusher import Flusher
+from penstock.broker.partitions.flusher import Flusher
 from penstock.broker.storage.storage import Storage
 from penstock.simulator.program import play_on_loop
 from penstock.simulator.stories.node_story import NodeStory

@@ -21,6 +21,7 @@ from penstock.broker.metadata.controller_channel import ControllerChannel
 from penstock.broker.metadata.controller_presence import ControllerPresence
 from penstock.broker.metadata.controller_upkeep import ControllerUpkeep
 from penstock.broker.metadata.departed import DepartedBrokers
+from penstock.broker.metadata.formatting import NodeIdentity, format_or_load, needs_cluster_id
 from penstock.broker.metadata.lifecycle import BrokerLifecycle
 from penstock.broker.metadata.neighbourhood import Neighbourhood
 from penstock.broker.metadata.producer_ids import ProducerIds
@@ -31,16 +32,15 @@ from penstock.broker.net.listeners import Listeners
 from penstock.broker.net.peers import PeerFailed, Peers
 from penstock.broker.net.router import Router
 from penstock.broker.net.server import ConnectionLimits
-from penstock.broker.partitions.assignment import Assignment
 from penstock.broker.partitions.fetch_sessions import FetchSessions
+from penstock.broker.partitions.flusher import Flusher
 from penstock.broker.partitions.handover import Handover
 from penstock.broker.partitions.repair import Repairs
 from penstock.broker.partitions.replica import Wakeups
 from penstock.broker.partitions.replicas import Replicas
 from penstock.broker.partitions.searches import Searches
+from penstock.broker.storage.assignment import Assignment
 from penstock.broker.storage.directory_assignments import DirectoryAssignments
-from penstock.broker.storage.flusher import Flusher
-from penstock.broker.storage.formatting import NodeIdentity, format_or_load, needs_cluster_id
 from penstock.broker.storage.storage import Storage
 from penstock.io.clock import Clock, Randomness
 from penstock.io.files import FileSystem

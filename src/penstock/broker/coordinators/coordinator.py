@@ -11,8 +11,8 @@ from penstock.broker.coordinators.hashing import partition_for
 from penstock.broker.coordinators.partition import CoordinatorPartition, Producer
 from penstock.broker.coordinators.serde import RecordFormat
 from penstock.broker.coordinators.shard import BytesReplay, EndTransaction, Operation, Replay, ShardT, Waiting
-from penstock.broker.coordinators.slices import Slices
 from penstock.broker.partitions.replica import Replica
+from penstock.broker.slices import Slices
 from penstock.io.clock import Clock
 from penstock.model.decision import Decision
 from penstock.model.errors import ErrorCode

@@ -11,10 +11,10 @@ from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS, TRANS
 from penstock.broker.coordinators.marker_delivery import MarkerDelivery
 from penstock.broker.coordinators.offset_replay import OffsetReplay
 from penstock.broker.coordinators.serde import GROUP_RECORDS, TRANSACTION_RECORDS
-from penstock.broker.coordinators.slices import Slices
 from penstock.broker.coordinators.steady_clock import SteadyClock
 from penstock.broker.coordinators.verification import TransactionVerification
 from penstock.broker.partitions.replica import Replica
+from penstock.broker.slices import Slices
 from penstock.groups.settings import GroupCoordinatorSettings
 from penstock.groups.shard import GroupShard
 from penstock.groups.topics import DeletedTopic

@@ -27,12 +27,12 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any, Final, NamedTuple, TypeVar
 
+from penstock.broker.metadata.formatting import NodeIdentity
 from penstock.broker.metadata.raft_driver import IsDead, RaftDriver
 from penstock.broker.metadata.recovery import MetadataLost
 from penstock.broker.metadata.snapshots import MetadataSnapshots
 from penstock.broker.metadata.store import MetadataStore, disk_is_full
 from penstock.broker.net.peers import Peers
-from penstock.broker.storage.formatting import NodeIdentity
 from penstock.controller.controller import Controller
 from penstock.controller.result import Result, Unfinished
 from penstock.io.clock import Clock, Randomness

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.broker.metrics import of_brokers, of_coordinators, of_nodes
 from penstock.broker.metrics.exposition import Collected, lines_of
-from penstock.broker.metrics.latency import now_ns
+from penstock.broker.net.latency import now_ns
 from penstock.model.ids import TopicPartition
 
 if TYPE_CHECKING:

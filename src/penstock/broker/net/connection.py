@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from penstock.broker.metrics.latency import Latency, now_ns
+from penstock.broker.net.latency import Latency, now_ns
 from penstock.io.files import Buffer
 from penstock.model.ownership import owned_by_loop
 

@@ -13,8 +13,8 @@ from collections.abc import Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.broker.coordinators.slices import SLICE_SECONDS, Slices
 from penstock.broker.net.request import Request
+from penstock.broker.slices import SLICE_SECONDS, Slices
 
 if TYPE_CHECKING:
     from penstock.broker.net.connection import Reply

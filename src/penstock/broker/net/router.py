@@ -17,8 +17,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.broker.apis import api_versions, fetch_plain, init_producer_id, produce_plain, produce_run
-from penstock.broker.metrics.latency import Latency, now_ns
 from penstock.broker.net.connection import Connection
+from penstock.broker.net.latency import Latency, now_ns
 from penstock.broker.net.long_answers import LongAnswers
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode

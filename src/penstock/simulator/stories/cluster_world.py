@@ -21,9 +21,9 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+from penstock.broker.metadata.formatting import format_quorum
 from penstock.broker.metadata.store import METADATA_PARTITION
 from penstock.broker.node import Node
-from penstock.broker.storage.formatting import format_quorum
 from penstock.io.neighbours import Neighbours, NoNeighbours
 from penstock.metadata.image import MetadataImage
 from penstock.settings.node import NodeSettings
