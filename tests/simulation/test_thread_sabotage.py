@@ -31,7 +31,7 @@ def fetch_on_a_thread(patch: Patch) -> None:
                 each.read()
             return found
 
-        future = self._node.loop.run_in_executor(None, read)
+        future = self._services.loop.run_in_executor(None, read)
         future.add_done_callback(lambda done: self._finish(done.result()))
 
     patch.setattr(Fetch, "_read_cold", read_cold)

@@ -19,7 +19,6 @@ from penstock.security.authorizer import Authorizer, Operation, Resource, Resour
 
 if TYPE_CHECKING:
     from penstock.broker.net.connection import Connection, Reply
-    from penstock.broker.net.router import Router
     from penstock.security.principal import Principal
 
 logger = logging.getLogger("penstock.router")
@@ -38,8 +37,8 @@ class Request:
         "connection",
         "correlation_id",
         "frame",
+        "may_be_forwarded",
         "principal",
-        "router",
         "version",
     )
 
@@ -52,27 +51,22 @@ class Request:
         client_id: str | None,
         principal: Principal,
         authorizer: Authorizer,
-        router: Router,
         frame: Buffer | None = None,
         client_host: str = "",
+        may_be_forwarded: bool = False,
     ) -> None:
-        """`frame`: the request as it came, header included; good only while the handler runs."""
+        """`frame`: the request as it came, header included; good only while the handler runs. `may_be_forwarded`: it
+        came from a client of this broker, and not from another node that takes this one for the active controller."""
         self.connection: Connection = connection  # type: ignore[assignment]  # only handlers of controllers do without
         self.api_key = api_key
         self.version = version
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.principal = principal
-        self.router = router
         self.frame = frame
         self.client_host = client_host
+        self.may_be_forwarded = may_be_forwarded
         self._authorizer = authorizer
-
-    @property
-    def may_be_forwarded(self) -> bool:
-        """Whether it came from a client of this broker, and not from another node that takes this one for the active
-        controller."""
-        return self.router.forwards
 
     def may(self, operation: Operation, resource: Resource) -> bool:
         return self._authorizer.authorize(self.principal, operation, resource)
@@ -137,10 +131,6 @@ class LocalRequest(Request):
         super().__init__(None, *request)
         self._done = done
 
-    @property
-    def may_be_forwarded(self) -> bool:
-        return False
-
     def answer(self, response: Any) -> None:
         self._done(response)
 
@@ -156,10 +146,6 @@ class EnvelopedRequest(Request):
     def __init__(self, done: Callable[[EnvelopeResponse], None], connection: Connection, *request: Any) -> None:
         super().__init__(connection, *request)
         self._done = done
-
-    @property
-    def may_be_forwarded(self) -> bool:
-        return False
 
     def answer(self, response: Any) -> None:
         try:
