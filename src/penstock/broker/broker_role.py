@@ -32,7 +32,6 @@ from penstock.broker.metrics.of_coordinators import CoordinatorSources
 from penstock.broker.net.endpoints import Endpoints
 from penstock.broker.net.listeners import Listeners
 from penstock.broker.net.peers import Peers
-from penstock.broker.net.server import ConnectionLimits
 from penstock.broker.partitions.fetch_sessions import FetchSessions
 from penstock.broker.partitions.flusher import Flusher
 from penstock.broker.partitions.follower_fetch import FollowerFetches
@@ -72,7 +71,6 @@ class BrokerRole:
         controller: ControllerChannel,
         heartbeats: ControllerChannel,
         peers: Peers,
-        limits: ConnectionLimits,
         listeners: Listeners,
         wakeups: Wakeups,
         counters: Counters,
@@ -157,7 +155,7 @@ class BrokerRole:
             metadata=quorum,
             brokers=self._brokers,
             replicas=self.replicas,
-            limits=limits,
+            limits=listeners.limits,
             hints=hints,
         )
         plain_produce = PlainProduce(self.replicas, clock, authorizer)

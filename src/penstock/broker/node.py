@@ -30,7 +30,6 @@ from penstock.broker.metrics.of_nodes import NodeSources
 from penstock.broker.net.listeners import Listeners
 from penstock.broker.net.peers import PeerFailed, Peers
 from penstock.broker.net.router import Router
-from penstock.broker.net.server import ConnectionLimits
 from penstock.broker.partitions.replica import Wakeups
 from penstock.io.environment import Environment
 from penstock.metadata.delta import MetadataDelta
@@ -70,22 +69,17 @@ class Node:
         self._neighbourhood = Neighbourhood(environment.neighbours, is_watched=settings.penstock_local_death_detection)
         self._registration = Registration(settings.node_id)
         self._peers = Peers(loop, f"penstock-{settings.node_id}")
-        self._limits = ConnectionLimits(
-            settings.max_connections,
-            settings.max_connections_per_ip,
-            settings.connection_overrides,
-            settings.penstock_max_parked_requests,
-        )
         self._counters = Counters()
         self._wakeups = Wakeups()
         self.listeners = Listeners(
             self.settings,
             loop=loop,
-            limits=self._limits,
             after_read=self._wakeups.run,
             plain_latency=self._counters.requests.produce,
         )
-        self.metrics_endpoint = MetricsEndpoint(settings.metrics_endpoint, loop, self._counters.loop_lag, self._collect)
+        self._metrics_endpoint = MetricsEndpoint(
+            settings.metrics_endpoint, loop, self._counters.loop_lag, self._collect
+        )
         self.identity: NodeIdentity
         self.quorum: MetadataQuorum
         self._to_controller: ControllerChannel
@@ -130,7 +124,7 @@ class Node:
         self._controller_changed()
         self._apply_dynamic_settings()
         await self.listeners.serve(self.listeners.of_controllers)
-        await self.metrics_endpoint.open()
+        await self._metrics_endpoint.open()
         if settings.is_broker:
             self.broker = self._new_broker(router)
             await self._start_broker(self.broker)
@@ -217,7 +211,6 @@ class Node:
             controller=self._to_controller,
             heartbeats=self._channel(controller_router, lifecycle.CHANNEL),
             peers=self._peers,
-            limits=self._limits,
             listeners=self.listeners,
             wakeups=self._wakeups,
             counters=self._counters,
@@ -262,10 +255,7 @@ class Node:
     def _apply_dynamic_settings(self) -> None:
         cluster = self.image.config(ResourceType.BROKER, "")
         self.settings.set_dynamic(cluster, self.image.config(ResourceType.BROKER, str(self.settings.static.node_id)))
-        settings = self.settings.now
-        self._limits.total_max = settings.max_connections
-        self._limits.per_address_max = settings.max_connections_per_ip
-        self._limits.per_address_overrides = settings.connection_overrides
+        self.listeners.settings_changed()
 
     # -- upkeep -----------------------------------------------------------------------------------------------------
 
@@ -293,7 +283,6 @@ class Node:
             settings=self.settings,
             counters=self._counters,
             listeners=self.listeners,
-            limits=self._limits,
             quorum=self.quorum,
         )
         if self.broker is None or not self.broker.is_serving:
@@ -321,7 +310,7 @@ class Node:
             self.controller.close()
         for listener in self.listeners.of_controllers:
             await listener.close()
-        await self.metrics_endpoint.close()
+        await self._metrics_endpoint.close()
         await self.quorum.close()
         self._peers.close()
         self._neighbourhood.close()
@@ -339,7 +328,7 @@ class Node:
 
     async def abandon(self) -> None:
         """End without touching the disk again."""
-        await self.metrics_endpoint.close()
+        await self._metrics_endpoint.close()
         for listener in self.listeners.all:
             await listener.close()
         if self._upkeep is not None:

@@ -96,20 +96,8 @@ class Fetch:
     """One fetch request, from its arrival to its answer."""
 
     __slots__ = (
-        "_answer",
-        "_bytes_missing",
-        "_committed",
-        "_context",
-        "_deadline",
-        "_is_debugging",
-        "_is_done",
-        "_is_reading",
-        "_may_read_followers",
-        "_message",
-        "_request",
-        "_sent",
-        "_services",
-        "_waits_with",
+        "_answer", "_bytes_missing", "_committed", "_context", "_deadline", "_is_debugging", "_is_done", "_is_reading",
+        "_may_read_followers", "_message", "_request", "_sent", "_services", "_waits_with",
     )  # fmt: skip
 
     def __init__(self, services: FetchServices, request: Request, message: FetchRequest, context: FetchContext) -> None:

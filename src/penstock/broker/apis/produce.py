@@ -76,17 +76,8 @@ class Produce:
     """One produce request, from its arrival to its answer."""
 
     __slots__ = (
-        "_acks",
-        "_deadline",
-        "_message",
-        "_now_ms",
-        "_pending",
-        "_reply",
-        "_request",
-        "_response",
-        "_rewriting",
-        "_services",
-        "_unverified",
+        "_acks", "_deadline", "_message", "_now_ms", "_pending", "_reply", "_request", "_response", "_rewriting",
+        "_services", "_unverified",
     )  # fmt: skip
 
     def __init__(self, services: ProduceServices, request: Request, message: ProduceRequest) -> None:

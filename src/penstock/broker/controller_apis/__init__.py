@@ -24,18 +24,7 @@ from penstock.broker.net.router import Api
 
 # Beside these it serves the broker's `ADMIN_APIS`.
 CONTROLLER_APIS: tuple[Api[ControllerServices], ...] = (
-    fetch,
-    vote,
-    begin_quorum_epoch,
-    end_quorum_epoch,
-    fetch_snapshot,
-    update_raft_voter,
-    alter_partition,
-    envelope,
-    describe_cluster,
-    broker_registration,
-    broker_heartbeat,
-    allocate_producer_ids,
-    controller_registration,
-    assign_replicas_to_dirs,
-)
+    fetch, vote, begin_quorum_epoch, end_quorum_epoch, fetch_snapshot, update_raft_voter, alter_partition,
+    envelope, describe_cluster, broker_registration, broker_heartbeat, allocate_producer_ids,
+    controller_registration, assign_replicas_to_dirs,
+)  # fmt: skip

@@ -16,7 +16,6 @@ from penstock.broker.metrics import families as f
 from penstock.broker.metrics.counters import Counters
 from penstock.broker.metrics.exposition import Collected, Sample
 from penstock.broker.net.listeners import Listeners
-from penstock.broker.net.server import ConnectionLimits
 from penstock.io.clock import Clock
 from penstock.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
 from penstock.settings.live import LiveSettings
@@ -38,7 +37,6 @@ class NodeSources:
     settings: LiveSettings
     counters: Counters
     listeners: Listeners
-    limits: ConnectionLimits
     quorum: MetadataQuorum
 
 
@@ -50,8 +48,8 @@ def requests(sources: NodeSources) -> Iterator[Collected]:
             parked.update(connection.waiting)
     yield f.PARKED, [((name,), count) for name, count in parked.items()]
     yield f.CONNECTIONS, [((each.name,), len(each.connections)) for each in sources.listeners.all]
-    yield f.CONNECTIONS_OPENED, [((), sources.limits.opened_ever)]
-    yield f.CONNECTIONS_REFUSED, [((), sources.limits.refused_ever)]
+    yield f.CONNECTIONS_OPENED, [((), sources.listeners.limits.opened_ever)]
+    yield f.CONNECTIONS_REFUSED, [((), sources.listeners.limits.refused_ever)]
 
 
 def quorum(sources: NodeSources) -> Iterator[Collected]:

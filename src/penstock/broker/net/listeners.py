@@ -29,16 +29,21 @@ class Listeners:
         settings: LiveSettings,
         *,
         loop: asyncio.AbstractEventLoop,
-        limits: ConnectionLimits,
         after_read: Callable[[], None],
         plain_latency: Latency,
     ) -> None:
         """`after_read` runs when all that one read brought has been handled."""
         self._settings = settings
         self._loop = loop
-        self._limits = limits
         self._after_read = after_read
         self._plain_latency = plain_latency
+        static = settings.static
+        self.limits = ConnectionLimits(
+            static.max_connections,
+            static.max_connections_per_ip,
+            static.connection_overrides,
+            static.penstock_max_parked_requests,
+        )
         self.of_brokers: list[Listener] = []
         self.of_controllers: list[Listener] = []
         self._receive_buffer: bytearray | None = None
@@ -46,6 +51,12 @@ class Listeners:
     @property
     def all(self) -> list[Listener]:
         return [*self.of_brokers, *self.of_controllers]
+
+    def settings_changed(self) -> None:
+        settings = self._settings.now
+        self.limits.total_max = settings.max_connections
+        self.limits.per_address_max = settings.max_connections_per_ip
+        self.limits.per_address_overrides = settings.connection_overrides
 
     def hang_up(self) -> None:
         """On every client of the broker; they may come back. Followers know by themselves whom to follow."""
@@ -71,7 +82,7 @@ class Listeners:
             handle=handle,
             handle_run=handle_run,
             after_read=self._after_read,
-            limits=self._limits,
+            limits=self.limits,
             request_bytes_max=settings.socket_request_max_bytes,
             small_request_bytes_max=settings.penstock_max_small_request_bytes,
             parked_max=settings.queued_max_requests,
