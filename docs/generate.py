@@ -59,12 +59,12 @@ def settings_page() -> str:
         "",
         "# Settings",
         "",
-        "Names, types and defaults are Kafka's. A node reads them from its `server.properties`; those that can be",
-        "changed while it runs are changed with any Kafka client, or for topics with `penstock topics alter`.",
+        "Names, types and defaults are Kafka's. A node reads them from its `server.properties`. You can change some",
+        "settings while the node runs: use any Kafka client or, for topics, `penstock topics alter`.",
         "",
-        "## Of a topic",
+        "## Topics",
         "",
-        "Set when a topic is created or later. The default is that of the broker setting named in the last column.",
+        "Set them when you create a topic, or later. The default is that of the broker setting in the last column.",
         "",
         "| setting | type | default | what it does | broker setting |",
         "|---|---|---|---|---|",
@@ -75,10 +75,10 @@ def settings_page() -> str:
             lines.append(f"{_row(setting)} {synonym} |")
     lines += [
         "",
-        "## Of a group",
+        "## Groups",
         "",
-        "Set on one group with any Kafka client, whether it exists or not, and within the bounds that brokers have",
-        "(`group.consumer.min...`, `group.consumer.max...`). Members hear of it with their next heartbeat.",
+        "Set them for one group with any Kafka client, whether the group exists or not, and within the bounds of the",
+        "brokers (`group.consumer.min...`, `group.consumer.max...`). Members receive them with their next heartbeat.",
         "",
         "| setting | type | default | what it does | broker setting |",
         "|---|---|---|---|---|",
@@ -182,15 +182,15 @@ def _versions(versions: tuple[int, int]) -> str:
 METRICS_INTRODUCTION = """\
 # Metrics
 
-Every node, broker or controller, answers Prometheus where `penstock.metrics.listener` says:
+Every node, whether broker or controller, serves metrics for Prometheus on the address in `penstock.metrics.listener`:
 
 ```properties
 penstock.metrics.listener=:9404
 ```
 
-Left out, there is no such port. `penstock up` sets it, 1000 above the port of the broker where that is free, so that a
-cluster on 9092 has its numbers at `http://127.0.0.1:10092/metrics`; each node's `server.properties` has the address.
-Prometheus is told the addresses of all nodes:
+Without this setting, the node serves no metrics. `penstock up` sets it to a port 1000 above the broker's port, if that
+is free: a cluster on 9092 serves its metrics at `http://127.0.0.1:10092/metrics`. Each node's `server.properties` has
+the address. Configure Prometheus with the addresses of all nodes:
 
 ```yaml
 scrape_configs:
@@ -199,9 +199,9 @@ scrape_configs:
       - targets: [broker-1:9404, broker-2:9404, broker-3:9404, controller-1:9404]
 ```
 
-[grafana/penstock.json](grafana/penstock.json) is a dashboard of all that follows: import it in Grafana and choose the
-Prometheus it should ask. Without either there is `penstock top`, which reads the same numbers from all brokers, and
-what it can from offsets where there are none:
+[grafana/penstock.json](grafana/penstock.json) is a dashboard for all metrics on this page: import it in Grafana and
+select your Prometheus data source. If you use neither, run `penstock top`. It reads the same metrics from all brokers.
+Where there are no metrics, it shows what it can compute from offsets:
 
 ```console
 $ seq 1000 | penstock produce numbers
@@ -215,32 +215,33 @@ TOPIC    PARTITIONS  REPLICAS  RECORDS/s ...
 numbers           1         1 ... 1000
 ```
 
-Names are those that Kafka's have behind Prometheus' JMX exporter, and for groups those of kafka_exporter, so that
-dashboards and alerts made for Kafka find them; what is Penstock's alone begins with `penstock_`. Numbers by topic are
-not repeated as a sum over all topics: `sum(rate(...))` makes one. Counters begin with 0 when a node starts.
+The metrics have the names that Kafka's metrics have behind Prometheus' JMX exporter. Group metrics have the names of
+kafka_exporter. So dashboards and alerts for Kafka find them. Metrics that only Penstock has begin with `penstock_`.
+Metrics per topic have no total over all topics: use `sum(rate(...))`. Counters start at 0 when a node starts.
 
-What is worth an alert:
+Set alerts on these expressions:
 
-| expression | means |
+| expression | meaning |
 |---|---|
-| `max(kafka_controller_kafkacontroller_offlinepartitionscount) > 0` | partitions that nobody can use |
-| `sum(kafka_server_replicamanager_underminisrpartitioncount) > 0` | partitions that refuse acks=all |
+| `max(kafka_controller_kafkacontroller_offlinepartitionscount) > 0` | partitions have no leader and cannot be used |
+| `sum(kafka_server_replicamanager_underminisrpartitioncount) > 0` | partitions refuse acks=all |
 | `sum(kafka_server_replicamanager_underreplicatedpartitions) > 0`, for minutes | a broker is down or does not keep up |
-| `sum(kafka_controller_kafkacontroller_activecontrollercount) != 1`, for a minute | no controller |
+| `sum(kafka_controller_kafkacontroller_activecontrollercount) != 1`, for a minute | there is no active controller |
 | `penstock_log_directory_free_bytes / penstock_log_directory_total_bytes < 0.1` | a disk is nearly full |
 | `sum by (consumergroup) (kafka_consumergroup_lag) > 100000` | a group falls behind |
-| `changes(penstock_consumergroup_generation[10m]) > 10` | a group cannot settle |
-| `penstock_transaction_oldest_open_seconds > 900` | a transaction is open for long |
+| `changes(penstock_consumergroup_generation[10m]) > 10` | a group keeps rebalancing |
+| `penstock_transaction_oldest_open_seconds > 900` | a transaction has been open for long |
 | `histogram_quantile(0.99, rate(penstock_loop_lag_seconds_bucket[5m])) > 0.1` | a node is overloaded |
 
-`penstock doctor` looks for the same and more, and says what to do ([doctor.md](doctor.md)).
+`penstock doctor` checks for the same problems and more, and recommends what to do ([doctor.md](doctor.md)).
 
-What is not counted as it happens is looked up when somebody asks, a few milliseconds at a time, and those who ask at
-the same time share one answer; what counting costs is in [benchmarks.md](benchmarks.md). Partitions are named one by
-one up to `penstock.metrics.max.series`. The port has neither encryption nor a password: keep it on a network you trust.
+A node counts some metrics as events happen. It collects the others on each scrape, a few milliseconds at a time;
+simultaneous scrapes share one result. [benchmarks.md](benchmarks.md) has the cost. Metrics name at most
+`penstock.metrics.max.series` partitions individually. The port has neither encryption nor a password: keep it on a
+network you trust.
 
-A node's own log is text for people; with `penstock.log.format=json` every line is a JSON object with the fields `time`
-(RFC 3339, UTC), `level`, `logger`, `node`, `message` and, where there is one, `exception` and `thread`.
+A node logs plain text by default. With `penstock.log.format=json` every line is a JSON object with the fields `time`
+(RFC 3339, UTC), `level`, `logger`, `node` and `message`, and `exception` and `thread` if they apply.
 """
 
 
@@ -260,10 +261,9 @@ def metrics_page() -> str:
 CLI_INTRODUCTION = """\
 # The command line
 
-`penstock COMMAND --help` says the same. Commands that talk to a cluster take `--bootstrap-server` (or
-`PENSTOCK_BOOTSTRAP`), work with any Kafka-compatible cluster, and print JSON for machines with `--json`. A command ends
-with 0 if it did what it was asked, 1 with one line on stderr if it could not, 2 if it was not understood, and 130 after
-Ctrl-C.
+`penstock COMMAND --help` prints the same information. Commands that talk to a cluster take `--bootstrap-server` (or
+`PENSTOCK_BOOTSTRAP`), work with any Kafka-compatible cluster, and print JSON with `--json`. The exit status is 0 on
+success, 1 on failure (with one line on stderr), 2 for wrong usage, and 130 after Ctrl-C.
 """
 
 
@@ -277,8 +277,8 @@ def cli_page() -> str:
         if path == ("penstock", server.NAME):
             lines += [server.SUMMARY, "", "```shell", "penstock server [-o KEY=VALUE] FILE", "```", ""]
             lines += ["| option | what it does |", "|---|---|"]
-            lines += ["| `FILE` | Settings by [Kafka's names](settings.md). |"]
-            lines += ["| `-o`, `--override KEY=VALUE` | A setting that goes before the file's; repeatable. |"]
+            lines += ["| `FILE` | File of settings by [Kafka's names](settings.md). |"]
+            lines += ["| `-o`, `--override KEY=VALUE` | Setting that overrides the file; repeatable. |"]
             continue
         lines += _help(command)
         shown = [parameter for parameter in command.params if not parameter.hidden]

@@ -85,11 +85,11 @@ def install(directory: str) -> None:
     """Into this process, once."""
     from penstock.spark.sink.brokers import SinkBrokers
     from penstock.spark.sink.two_phase import Decide, Prepare
-    from penstock.spark.sink.worker_connections import Outlet
+    from penstock.spark.sink.worker_connections import WorkerConnections
 
     if getattr(SinkBrokers, "fails_in", None) == directory:
         return
-    as_it_is = (SinkBrokers.perform, SinkBrokers.commit, Outlet.write)
+    as_it_is = (SinkBrokers.perform, SinkBrokers.commit, WorkerConnections.write)
     perform, commit, write = originals = getattr(SinkBrokers, "originals", as_it_is)
 
     def failing_perform(self: Any, sink: str, step: Any) -> Any:
@@ -115,7 +115,7 @@ def install(directory: str) -> None:
 
     SinkBrokers.perform = failing_perform  # type: ignore[method-assign]
     SinkBrokers.commit = failing_commit  # type: ignore[method-assign]
-    Outlet.write = failing_write  # type: ignore[method-assign]
+    WorkerConnections.write = failing_write  # type: ignore[method-assign]
     SinkBrokers.originals = originals  # type: ignore[attr-defined]
     SinkBrokers.fails_in = directory  # type: ignore[attr-defined]
 

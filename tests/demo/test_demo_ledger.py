@@ -22,7 +22,7 @@ def test_a_verdict_is_that_of_sets(
     for event in topics:
         ledger.topics.see(*event)
     for event in passed_on:
-        ledger.outlets["pipeline"].see(*event)
+        ledger.outputs["pipeline"].see(*event)
     for event in letters:
         ledger.letters.add(*event)
     of_topics, of_pipeline = ledger.verdicts()
@@ -45,7 +45,7 @@ def test_a_pipeline_is_behind_by_what_is_neither_out_nor_a_dead_letter() -> None
         ledger.acknowledged.add("a", "k", sequence)
         ledger.acknowledged.add("b", "k", sequence)
     for sequence in range(4):
-        ledger.outlets["pipeline"].see("a", "k", sequence)
+        ledger.outputs["pipeline"].see("a", "k", sequence)
     ledger.letters.add("a", "k", 9)
     assert ledger.behind("pipeline") == 5
 
@@ -66,12 +66,12 @@ def test_sequences_are_a_set(steps: list[tuple[bool, EventId]]) -> None:
 
 
 def test_a_place_that_is_read_again_is_not_another() -> None:
-    outlet = Ledger({}).topics
-    assert outlet.is_new("a", 0, 0)
-    assert outlet.is_new("a", 0, 4)
-    assert not outlet.is_new("a", 0, 4)
-    assert not outlet.is_new("a", 0, 1)
-    assert outlet.is_new("a", 1, 1)
+    output = Ledger({}).topics
+    assert output.is_new("a", 0, 0)
+    assert output.is_new("a", 0, 4)
+    assert not output.is_new("a", 0, 4)
+    assert not output.is_new("a", 0, 1)
+    assert output.is_new("a", 1, 1)
 
 
 def test_a_bad_verdict_names_what_is_missing() -> None:

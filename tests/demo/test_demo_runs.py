@@ -78,7 +78,7 @@ def test_headless_without_spark(temporary: Path) -> None:
         outcome = judged(demo, 500)
     assert outcome["failures"] == []
     assert outcome["acknowledged"]
-    assert outcome["outlets"] == {
+    assert outcome["outputs"] == {
         "topics": {"arrived": outcome["acknowledged"], "missing": 0, "doubled": 0, "dead_letters": 0}
     }
     assert (outcome["brokers_killed"], outcome["poison"], outcome["replayed"]) == (1, 5, 5)
@@ -196,11 +196,11 @@ def test_headless_with_pipelines(temporary: Path) -> None:
     with started(temporary, "--headless", "--duration", "60", "--json") as demo:
         outcome = judged(demo, 1100)
     assert outcome["failures"] == []
-    outlets = outcome["outlets"]
-    assert isinstance(outlets, dict)
-    assert set(outlets) == {"topics", "pipeline fleet", "pipeline shop"}
-    assert all(each["arrived"] for each in outlets.values())
-    assert not any(each["missing"] or each["doubled"] or each["dead_letters"] for each in outlets.values())
+    outputs = outcome["outputs"]
+    assert isinstance(outputs, dict)
+    assert set(outputs) == {"topics", "pipeline fleet", "pipeline shop"}
+    assert all(each["arrived"] for each in outputs.values())
+    assert not any(each["missing"] or each["doubled"] or each["dead_letters"] for each in outputs.values())
     assert (outcome["brokers_killed"], outcome["poison"], outcome["replayed"]) == (1, 5, 5)
 
 

@@ -84,10 +84,10 @@ def test_what_is_no_report_is_told(text: str) -> None:
 
 
 def test_silence_is_loss_unless_it_has_ended() -> None:
-    assert report().seen_at(LOST_AFTER_MS).state == "running"
-    assert report().seen_at(LOST_AFTER_MS + 1).state == "lost"
-    assert not report().seen_at(LOST_AFTER_MS + 1).is_live
-    assert report(state="stopped").seen_at(LOST_AFTER_MS + 1).state == "stopped"
+    assert report().as_of(LOST_AFTER_MS).state == "running"
+    assert report().as_of(LOST_AFTER_MS + 1).state == "lost"
+    assert not report().as_of(LOST_AFTER_MS + 1).is_live
+    assert report(state="stopped").as_of(LOST_AFTER_MS + 1).state == "stopped"
 
 
 def test_states_are_told_at_once_figures_every_second_and_a_heartbeat() -> None:

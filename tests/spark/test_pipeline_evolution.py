@@ -17,9 +17,9 @@ from penstock.pipelines.engine.analyzer import analyze
 from penstock.pipelines.engine.checkpoints import guard
 from penstock.pipelines.engine.decoding import decoded
 from penstock.pipelines.engine.evolution import CheckpointNotes, Evolution
-from penstock.pipelines.engine.files import Files
 from penstock.pipelines.sinks.delta import DeltaSink
 from penstock.pipelines.sinks.destination import Destination
+from penstock.pipelines.sinks.hadoop_files import Files
 from penstock.pipelines.spec.problems import PipelineFailed
 from penstock.spark import Pipeline
 

@@ -30,7 +30,7 @@ from penstock.spark.sink.two_phase import (
     Prepare,
     TaskTransaction,
 )
-from penstock.spark.sink.worker_connections import Outlet
+from penstock.spark.sink.worker_connections import WorkerConnections
 from penstock.spark.sink.writer import _told_of, two_phase
 from penstock.spark.source.errors import BadOption
 from penstock.testing import Cluster
@@ -49,11 +49,11 @@ class Process:
     def __init__(self, cluster: Cluster, **options: str) -> None:
         given = {"kafka.bootstrap.servers": cluster.bootstrap} | options
         self.settings = sink_options(given, streaming=True).producer
-        self.outlet = Outlet(self.settings)
+        self.connections = WorkerConnections(self.settings)
 
     def write(self, sink: str, batch: int, topic: str, *values: str) -> TaskTransaction:
-        transaction = self.outlet.begin(sink, "run", batch)
-        self.outlet.write(topic, pa.table({"value": values}), transaction)
+        transaction = self.connections.begin(sink, "run", batch)
+        self.connections.write(topic, pa.table({"value": values}), transaction)
         return _told_of(transaction)
 
     def commit(
@@ -67,7 +67,7 @@ class Process:
         after: type | None = None,
     ) -> None:
         """`before` and `after`: the step not to survive."""
-        brokers = self.outlet.brokers
+        brokers = self.connections.brokers
 
         def perform(sink: str, step: Any) -> Any:
             if before is not None and isinstance(step, before):
@@ -81,7 +81,7 @@ class Process:
         brokers.run(sink, two_phase.commit(sink, batch, query, told))
 
     def close(self) -> None:
-        self.outlet.close()
+        self.connections.close()
 
 
 class Scene:
@@ -140,7 +140,7 @@ def test_a_driver_that_dies_is_taken_over(scene: Scene, before: type | None, aft
     with pytest.raises(Killed):
         driver.commit(scene.sink, 1, told, before=before, after=after)
     # The batch comes again, cut otherwise; whoever looks first finds that there is nothing to be written.
-    known = successor.outlet.brokers.decisions.known(scene.sink)
+    known = successor.connections.brokers.decisions.known(scene.sink)
     assert (known.batch == 1) == decided
     successor.commit(scene.sink, 1, [] if decided else [scene.write(1, "a"), scene.write(1, "b", "c")])
     assert scene.committed() == Counter(["first", "a", "b", "c"])
@@ -156,7 +156,7 @@ def test_a_driver_that_dies_is_taken_over(scene: Scene, before: type | None, aft
 def test_between_two_commits_of_a_decision(scene: Scene) -> None:
     driver, successor = scene.process(), scene.process()
     told = [scene.write(0, "a"), scene.write(0, "b"), scene.write(0, "c")]
-    commit, brokers = driver.outlet.brokers.commit, driver.outlet.brokers
+    commit, brokers = driver.connections.brokers.commit, driver.connections.brokers
 
     def first_only(sink: str, batch: int, transaction: TaskTransaction) -> None:
         commit(sink, batch, transaction)
@@ -175,7 +175,7 @@ def test_a_paused_driver_is_fenced(scene: Scene) -> None:
     driver, successor = scene.process(), scene.process()
     told = [scene.write(0, "a")]
     again = [scene.write(0, "a")]
-    brokers = driver.outlet.brokers
+    brokers = driver.connections.brokers
     perform = brokers.perform
 
     def paused(sink: str, step: Any) -> Any:
@@ -196,7 +196,7 @@ def test_a_paused_driver_is_fenced(scene: Scene) -> None:
 def test_a_lock_fences_the_one_before(scene: Scene) -> None:
     driver, successor = scene.process(), scene.process()
     told, again = [scene.write(0, "a")], [scene.write(0, "a")]
-    brokers = driver.outlet.brokers
+    brokers = driver.connections.brokers
 
     def paused(sink: str, step: Any) -> Any:
         if isinstance(step, Decide):
@@ -212,7 +212,7 @@ def test_a_lock_fences_the_one_before(scene: Scene) -> None:
 
 def test_what_is_not_open_is_not_decided(scene: Scene) -> None:
     driver, lost = scene.process(), scene.write(0, "b")
-    driver.outlet.brokers.perform(scene.sink, Abort((lost,)))
+    driver.connections.brokers.perform(scene.sink, Abort((lost,)))
     with pytest.raises(NotDecided, match=r"batch 0 .* is not open any more"):
         driver.commit(scene.sink, 0, [scene.write(0, "a"), lost])
     assert scene.committed() == Counter()
@@ -226,7 +226,7 @@ def test_a_refusal_after_the_decision_names_what_is_lost(scene: Scene) -> None:
     with pytest.raises(Killed):
         driver.commit(scene.sink, 0, told, before=Commit)
     # Somebody aborts it by hand.
-    driver.outlet.brokers.perform(scene.sink, Abort(tuple(told)))
+    driver.connections.brokers.perform(scene.sink, Abort(tuple(told)))
     with pytest.raises(NotCarriedOut, match=rf"batch 0 .* is decided, and what it wrote to {scene.topic}-\d"):
         driver.commit(scene.sink, 0, [])
 
@@ -246,9 +246,9 @@ def test_a_write_without_a_name_is_finished_by_whoever_comes_next(scene: Scene) 
     with pytest.raises(Killed):
         driver.commit(scene.sink, 0, [scene.write(0, "a"), scene.write(0, "b")], query="", before=Commit)
     assert scene.committed() == Counter()
-    assert scene.process().outlet.brokers.perform("another", two_phase.Look()).decision is None
+    assert scene.process().connections.brokers.perform("another", two_phase.Look()).decision is None
     assert scene.committed() == Counter("ab")
-    assert scene.process().outlet.brokers.decisions.known(scene.sink).decision is None
+    assert scene.process().connections.brokers.decisions.known(scene.sink).decision is None
 
 
 def test_time_outs(cluster: Cluster, one_phase_cluster: Cluster, new_topic: NewTopic, caplog: Any) -> None:
@@ -258,7 +258,7 @@ def test_time_outs(cluster: Cluster, one_phase_cluster: Cluster, new_topic: NewT
         scene.process(**{"kafka.transaction.timeout.ms": "900001"}).write(scene.sink, 0, topic, "a")
     told = scene.process(**{"kafka.transaction.timeout.ms": "600000"}).write(scene.sink, 0, topic, "a")
     driver = scene.process()
-    driver.outlet.brokers = SinkBrokers(driver.settings, now=lambda: time.time() + 590)
+    driver.connections.brokers = SinkBrokers(driver.settings, now=lambda: time.time() + 590)
     with (
         caplog.at_level(logging.WARNING, "penstock.spark"),
         pytest.raises(NotDecided, match="it took too long for a transaction of 600000 ms"),

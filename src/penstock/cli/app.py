@@ -26,12 +26,12 @@ from penstock.cli import (
     up,
 )
 
-# Wrong usage; typer keeps the class to itself.
+# Wrong usage; typer does not export the class.
 UsageError: type[Exception] = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "UsageError")
 
 _HELP = """Kafka in Python: run brokers, and work with any Kafka-compatible cluster.
 
-A first look, in two terminals:
+Get started, in two terminals:
 
     penstock up
     echo hello | penstock produce greetings
@@ -80,7 +80,7 @@ def application() -> Any:
 
 
 def _reflow(command: Any) -> None:
-    """Help as docstrings have it: paragraphs are filled by the terminal, indented lines are examples and stay lines."""
+    """Reflow docstrings: the terminal fills paragraphs; indented lines are examples and stay lines."""
     paragraphs = []
     for paragraph in (command.help or "").split("\n\n"):
         if paragraph.startswith("    "):

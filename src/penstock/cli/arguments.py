@@ -1,4 +1,4 @@
-"""Partitions, times and durations as people type them, for the commands that take them."""
+"""Parse and print partitions, times and durations for the commands."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SECONDS = {"weeks": 604_800, "days": 86_400, "hours": 3600, "minutes": 60, "sec
 
 
 def parse_partitions(option: str, texts: Iterable[str]) -> dict[str, list[int] | None]:
-    """`TOPIC` or `TOPIC:PARTITION,...`, repeated: the partitions of each topic; None stands for all."""
+    """`TOPIC` or `TOPIC:PARTITION,...`, repeated: the partitions of each topic; None means all."""
     parsed: dict[str, list[int] | None] = {}
     for text in texts:
         topic, separator, numbers = text.partition(":")
@@ -36,7 +36,7 @@ def parse_partitions(option: str, texts: Iterable[str]) -> dict[str, list[int] |
 
 
 def existing_partitions(admin: Admin, wanted: dict[str, list[int] | None]) -> list[TopicPartition]:
-    """As partitions of the cluster; one that is not there ends the command."""
+    """The wanted partitions of the cluster. A partition that does not exist ends the command."""
     from penstock.model.ids import TopicPartition
 
     found: list[TopicPartition] = []
@@ -51,7 +51,7 @@ def existing_partitions(admin: Admin, wanted: dict[str, list[int] | None]) -> li
 
 
 def partitions_text(partitions: Iterable[TopicPartition]) -> str:
-    """The same the other way: `orders:0,1 payments:2`."""
+    """The inverse of `parse_partitions`: `orders:0,1 payments:2`."""
     by_topic: dict[str, list[str]] = {}
     for topic, partition in sorted(partitions):
         by_topic.setdefault(topic, []).append(str(partition))
@@ -70,7 +70,7 @@ def parse_duration(option: str, text: str) -> timedelta:
 
 
 def parse_time(option: str, text: str) -> datetime:
-    """ISO 8601, in UTC where no zone is said, or milliseconds since 1970."""
+    """ISO 8601, in UTC if it has no time zone, or milliseconds since 1970."""
     try:
         if text.strip().isdecimal():
             return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=int(text))

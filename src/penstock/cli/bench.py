@@ -1,7 +1,7 @@
 """`penstock bench`: loads against any Kafka-compatible cluster, through librdkafka.
 
-What is measured includes this client, in Python: a broker may well do more. For the figures of the project itself see
-the documentation of `make bench`.
+The measurement includes this Python client; the broker may be faster. For the project's own figures see the
+documentation of `make bench`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,21 @@ import typer
 from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, command_group, fail, print_json
 from penstock.cli.records import LibrdkafkaPairs, librdkafka_settings
 
-app = command_group("Put a load on any Kafka-compatible cluster and measure it.")
+app = command_group("Measure the performance of any Kafka-compatible cluster.")
 
 Topic = Annotated[
     str | None,
-    typer.Option(metavar="TOPIC", help="Use this topic and keep it; else one is made and deleted.", show_default=False),
+    typer.Option(
+        metavar="TOPIC", help="Use this topic and keep it; default: create one and delete it.", show_default=False
+    ),
 ]
-Records = Annotated[int, typer.Option("--records", "-n", min=1, help="How many records.")]
-Size = Annotated[int, typer.Option("--size", "-s", min=8, help="Bytes of a record's value.")]
-Partitions = Annotated[int, typer.Option("--partitions", "-p", min=1, help="Partitions of the topic that is made.")]
-Acks = Annotated[str, typer.Option(metavar="0|1|all", help="Who must have a record before it counts.")]
-Compression = Annotated[str, typer.Option(metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")]
+Records = Annotated[int, typer.Option("--records", "-n", min=1, help="Number of records.")]
+Size = Annotated[int, typer.Option("--size", "-s", min=8, help="Size of a record's value, in bytes.")]
+Partitions = Annotated[
+    int, typer.Option("--partitions", "-p", min=1, help="Number of partitions of the created topic.")
+]
+Acks = Annotated[str, typer.Option(metavar="0|1|all", help="Replicas that must acknowledge a record.")]
+Compression = Annotated[str, typer.Option(metavar="CODEC", help="Codec: none, gzip, snappy, lz4 or zstd.")]
 
 
 @app.command()
@@ -65,7 +69,7 @@ def consume(
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """Read records as fast as the client can, after writing them (unless --topic has them).
+    """Read records as fast as the client can. Writes them first, unless you give --topic.
 
     Example:
 
@@ -80,8 +84,8 @@ def consume(
 
 @app.command()
 def latency(
-    rate: Annotated[int, typer.Option(min=1, help="Records a second.")] = 1000,
-    duration: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="For how long.")] = 5.0,
+    rate: Annotated[int, typer.Option(min=1, help="Records per second.")] = 1000,
+    duration: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Duration of the measurement.")] = 5.0,
     size: Size = 100,
     acks: Acks = "1",
     topic: Topic = None,
@@ -107,7 +111,7 @@ def latency(
 
 @contextlib.contextmanager
 def _topic(bootstrap_server: str, topic: str | None, partitions: int) -> Iterator[str]:
-    """The user's topic, or one of our own that is gone afterwards."""
+    """The user's topic, or a temporary topic that is deleted afterwards."""
     from penstock.client.wire.admin import Admin
     from penstock.client.wire.admin.topics import LATEST
     from penstock.model.ids import TopicPartition
@@ -147,7 +151,7 @@ def _produce(
         producer = Producer(settings)
     except KafkaException as error:
         fail(error.args[0].str())
-    # Random bytes, so that a codec has something to do but no easy time.
+    # Random bytes, which are hard to compress.
     values = [os.urandom(size) for _ in range(64)]
     started = time.perf_counter()
     for number in range(records):

@@ -6,7 +6,7 @@ import dataclasses
 
 from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, command_group, print_json, print_table
 
-app = command_group("Look at a cluster as a whole.")
+app = command_group("Describe a cluster.")
 
 
 @app.callback()

@@ -1,4 +1,4 @@
-"""`penstock consume`: records to stdout, from where one says, or from where a group is."""
+"""`penstock consume`: print records from a given offset, or from a group's position."""
 
 from __future__ import annotations
 
@@ -17,55 +17,62 @@ _COMMIT_MS = 1000
 
 def consume(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
-    from_beginning: Annotated[bool, typer.Option("--from-beginning", help="From the first record there is.")] = False,
+    from_beginning: Annotated[bool, typer.Option("--from-beginning", help="Start at the first record.")] = False,
     offset: Annotated[
         str | None,
         typer.Option(
             metavar="OFFSET",
-            help="Where to begin: earliest, latest, an offset, -N for the last N, @MILLISECONDS for a time.",
+            help="Where to start: earliest, latest, an offset, -N for the last N, @MILLISECONDS for a time.",
             show_default="latest",
         ),
     ] = None,
     partition: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this one; repeatable.")
+        list[int] | None, typer.Option("--partition", "-p", min=0, help="Read only this partition; repeatable.")
     ] = None,
     max_messages: Annotated[
-        int | None, typer.Option("--max-messages", "-n", min=1, help="End after so many.", show_default=False)
+        int | None,
+        typer.Option("--max-messages", "-n", min=1, help="Exit after this many records.", show_default=False),
     ] = None,
     timeout: Annotated[
-        float | None, typer.Option(min=0, metavar="SECONDS", help="End when none came for so long.", show_default=False)
+        float | None,
+        typer.Option(min=0, metavar="SECONDS", help="Exit when no record arrives for this long.", show_default=False),
     ] = None,
-    exit_at_end: Annotated[bool, typer.Option("--exit", "-e", help="End at what is the end of the topic now.")] = False,
+    exit_at_end: Annotated[bool, typer.Option("--exit", "-e", help="Exit at the current end of the topic.")] = False,
     format_: Annotated[
-        str, typer.Option("--format", "-f", metavar="FORMAT", help="value, key, json, or a template such as '%k %v'.")
+        str,
+        typer.Option(
+            "--format", "-f", metavar="FORMAT", help="Output format: value, key, json, or a template such as '%k %v'."
+        ),
     ] = "value",
     key_separator: Annotated[
-        str | None, typer.Option("--key-separator", "-K", metavar="TEXT", help="Print key, this, and value.")
+        str | None,
+        typer.Option("--key-separator", "-K", metavar="TEXT", help="Print the key, this text, and the value."),
     ] = None,
     read_committed: Annotated[
-        bool, typer.Option("--read-committed", help="Only records of committed transactions.")
+        bool, typer.Option("--read-committed", help="Read only records of committed transactions.")
     ] = False,
     group: Annotated[
         str | None,
         typer.Option(
-            "--group", "-g", metavar="GROUP", help="Share the topic with a group, and commit.", show_default=False
+            "--group", "-g", metavar="GROUP", help="Read as a member of this group, and commit.", show_default=False
         ),
     ] = None,
     group_protocol: Annotated[
         str | None,
         typer.Option(metavar="PROTOCOL", help="With --group: classic or consumer (KIP-848).", show_default="classic"),
     ] = None,
-    progress: Annotated[bool, typer.Option("--progress", help="Counts and rates on stderr.")] = False,
+    progress: Annotated[bool, typer.Option("--progress", help="Print counts and rates to stderr.")] = False,
     properties: LibrdkafkaPairs = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """Print the records of a topic, all partitions, from now on or from where you say.
+    """Print the records of all partitions of a topic, from now on or from where you say.
 
-    With [bold]--group[/bold], several of this command share the partitions, each record goes to one of them, and what
-    was printed is committed: the next one goes on from there, and --from-beginning is for what it has never read.
+    With [bold]--group[/bold], several instances of this command share the partitions, and each record goes to one of
+    them. Printed records are committed, and the next instance continues after them. --from-beginning then applies only
+    to partitions in which the group has committed nothing.
 
-    A template of [bold]--format[/bold] knows %v value, %k key, %h headers, %t topic, %p partition, %o offset,
+    A template for [bold]--format[/bold] may contain %v value, %k key, %h headers, %t topic, %p partition, %o offset,
     %T timestamp, and \\n \\t.
 
     Examples:
@@ -92,7 +99,7 @@ def consume(
         if group_protocol is not None:
             fail("--group-protocol says how to join a group: give --group, too")
         settings |= {
-            "group.id": "penstock-cli",  # librdkafka wants one; with an assignment it is not used
+            "group.id": "penstock-cli",  # librdkafka requires one; it is not used with an assignment
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
         }
@@ -130,7 +137,7 @@ def _group_settings(
 
 
 def _starting_point(text: str) -> tuple[str, int]:
-    """What `--offset` says: ("earliest", 0), ("latest", 0), ("offset", n), ("last", n) or ("time", ms)."""
+    """The parsed `--offset`: ("earliest", 0), ("latest", 0), ("offset", n), ("last", n) or ("time", ms)."""
     if text in ("earliest", "latest"):
         return text, 0
     kind = {"-": "last", "@": "time"}.get(text[:1], "offset")
@@ -141,7 +148,7 @@ def _starting_point(text: str) -> tuple[str, int]:
 
 
 def _spans(bootstrap_server: str, topic: str, wanted: list[int] | None, start: tuple[str, int]) -> dict[int, Span]:
-    """Where to begin and where the end is, by partition. Our own client asks: it fails at once, and says why."""
+    """Start and end offset of each partition. Uses our own client, which fails at once with a reason."""
     from penstock.client.wire.admin import Admin
     from penstock.client.wire.admin.topics import EARLIEST, LATEST
 

@@ -1,4 +1,4 @@
-"""`penstock demo`: a cluster, trucks, a web shop and pipelines on Spark at work, in one command."""
+"""`penstock demo`: a cluster, trucks, a web shop and pipelines on Spark, in one command."""
 
 from __future__ import annotations
 
@@ -29,28 +29,31 @@ def demo(
         typer.Option(
             min=0.1,
             metavar="SECONDS",
-            help="How long, once everything is at work.",
+            help="Duration, from when everything is running.",
             show_default="until q is pressed; 30 with --headless",
         ),
     ] = None,
     headless: Annotated[
         bool,
-        typer.Option("--headless", help="No display, no keys: the incidents happen by themselves."),
+        typer.Option("--headless", help="Run without display and keys; incidents happen automatically."),
     ] = False,
-    no_spark: Annotated[bool, typer.Option("--no-spark", help="Cluster and events only; installs nothing.")] = False,
-    rate: Annotated[float, typer.Option(min=1.0, metavar="N", help="Events a second.")] = RATE,
-    picture: Annotated[str | None, typer.Option(hidden=True, metavar="FILE", help="The display, as SVG.")] = None,
+    no_spark: Annotated[
+        bool, typer.Option("--no-spark", help="Run only the cluster and the events; install nothing.")
+    ] = False,
+    rate: Annotated[float, typer.Option(min=1.0, metavar="N", help="Events per second.")] = RATE,
+    picture: Annotated[str | None, typer.Option(hidden=True, metavar="FILE", help="Write the display as SVG.")] = None,
     json: Json = False,
 ) -> None:
-    """Three brokers, a fleet of trucks and a web shop that write events, and pipelines on Spark that read them.
+    """Run three brokers, a fleet of trucks and a web shop that write events, and Spark pipelines that read them.
 
-    Kill a broker and bring it back, send records that nobody can read, replay them: the display says what happens.
-    The cluster is at work within seconds. Spark, if it is not here yet, is installed into this Python environment
-    meanwhile (a download of 550 to 700 MB), and a Java with it. When the demo ends nothing of it runs or lies anywhere,
-    but for what was installed.
+    Kill a broker and restart it, send undecodable records, replay them: the display shows what happens. The cluster
+    runs within seconds. If Spark is missing, the demo installs it into this Python environment in the meantime (a
+    download of 550 to 700 MB), together with Java. When the demo ends, it leaves no process and no file behind, except
+    what it installed.
 
-    Ends with status 0 only if every acknowledged event came out of its topic and out of its pipeline, once, counted by
-    key and sequence. A headless demo whose output nobody reads any more ends at once, and counts nothing.
+    Exits with status 0 only if every acknowledged event came out of its topic and out of its pipeline exactly once,
+    counted by key and sequence. If the reader of a headless demo's output goes away, the demo ends at once and counts
+    nothing.
 
     Examples:
 
@@ -105,7 +108,7 @@ def _conclude(outcome: Outcome | None, json: bool, *, spark: bool) -> None:
         console.print()
         for verdict in outcome.verdicts:
             colour = "green" if verdict.is_good else "bold red"
-            console.print(f"  {verdict.outlet:<16} [{colour}]{verdict.text}[/]")
+            console.print(f"  {verdict.output:<16} [{colour}]{verdict.text}[/]")
         if spark and len(outcome.verdicts) == 1:
             console.print("  pipelines        [yellow]were not at work yet, and are not judged[/]")
         console.print(
@@ -119,7 +122,7 @@ def _conclude(outcome: Outcome | None, json: bool, *, spark: bool) -> None:
         )
         console.print()
     if not outcome.is_good:
-        bad = [f"{verdict.outlet}: {verdict.text}" for verdict in outcome.verdicts if not verdict.is_good]
+        bad = [f"{verdict.output}: {verdict.text}" for verdict in outcome.verdicts if not verdict.is_good]
         if not outcome.verdicts:
             fail("nothing was counted: the demo was ended before the last events had come out")
         fail(f"the demo failed: {'; '.join([*outcome.failures, *bad]) or 'nothing was acknowledged'}")
@@ -130,8 +133,8 @@ def _conclude(outcome: Outcome | None, json: bool, *, spark: bool) -> None:
 def _machine(outcome: Outcome) -> dict[str, Any]:
     return {
         "acknowledged": outcome.acknowledged,
-        "outlets": {
-            verdict.outlet: {
+        "outputs": {
+            verdict.output: {
                 "arrived": verdict.arrived,
                 "missing": len(verdict.missing),
                 "doubled": verdict.doubled,
@@ -173,7 +176,7 @@ def _lines(json: bool) -> Any:
 
 @contextlib.contextmanager
 def _signals(show: Show) -> Iterator[None]:
-    """Ctrl-C, a polite kill and the end of the terminal all end the demo; what is to be taken away is."""
+    """Ctrl-C, SIGTERM and the end of the terminal all end the demo, with cleanup."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         show.interrupt()

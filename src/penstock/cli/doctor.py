@@ -21,42 +21,38 @@ WIDTH = 100
 def doctor(
     address: Annotated[
         str | None,
-        typer.Argument(metavar="[HOST:PORT,...]", help="The address to check.", show_default="--bootstrap-server"),
+        typer.Argument(metavar="[HOST:PORT,...]", help="Address to check.", show_default="--bootstrap-server"),
     ] = None,
     cluster_id: Annotated[
-        str | None, typer.Option(metavar="ID", help="The cluster that it should be.", show_default=False)
+        str | None, typer.Option(metavar="ID", help="Expected cluster id.", show_default=False)
     ] = None,
-    max_lag: Annotated[
-        int, typer.Option(min=0, metavar="RECORDS", help="A group that is further behind lags.")
-    ] = 10_000,
+    max_lag: Annotated[int, typer.Option(min=0, metavar="RECORDS", help="Report groups with a larger lag.")] = 10_000,
     min_disk_free: Annotated[
-        float, typer.Option(min=0, max=100, metavar="PERCENT", help="A disk with less room is nearly full.")
+        float, typer.Option(min=0, max=100, metavar="PERCENT", help="Report disks with less free space.")
     ] = 10.0,
-    max_clock_skew: Annotated[
-        str, typer.Option(metavar="DURATION", help="A clock that is further off is wrong.")
-    ] = "2s",
+    max_clock_skew: Annotated[str, typer.Option(metavar="DURATION", help="Report clocks that are further off.")] = "2s",
     longer_than: Annotated[
-        str, typer.Option(metavar="DURATION", help="Look at transactions that are open for longer.")
+        str, typer.Option(metavar="DURATION", help="Check transactions that are open for longer.")
     ] = "15m",
     watch: Annotated[
         float | None,
         typer.Option(
             min=0,
             metavar="SECONDS",
-            help="How long to watch groups.",
-            show_default="1; 5 if one is behind or rebalances",
+            help="How long to observe groups.",
+            show_default="1; 5 if a group lags or rebalances",
         ),
     ] = None,
     timeout: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="How long to wait for an answer.")] = 5.0,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> int:
-    """Check a cluster from here, and say what is wrong, why, and what to do.
+    """Check a cluster from this machine, and report what is wrong, why, and what to do.
 
-    Looks at the addresses (the ones given, and those that brokers tell clients to connect to), the cluster id, brokers
-    and controllers, partitions, clocks, disks, transactions and groups. It only reads. Exits with 0 if all is well, 1
-    if something was found, 2 if nobody answered. Works with any Kafka-compatible cluster; clocks of brokers are known
-    where they have metrics.
+    Checks the addresses (the given ones, and those that brokers advertise to clients), the cluster id, brokers and
+    controllers, partitions, clocks, disks, transactions and groups. The command only reads. Exits with 0 if it finds no
+    problem, 1 if it finds one, 2 if no broker answers. Works with any Kafka-compatible cluster; it can check the clocks
+    of brokers that have metrics.
 
     Examples:
 

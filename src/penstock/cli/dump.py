@@ -1,6 +1,6 @@
 """The files of a log directory as readable entries: one dict for each batch, record, index entry or line.
 
-What is wrong with a file is an entry, too, of type "problem"; reading goes on where it can. Files are mapped, not
+A problem in a file is also an entry, of type "problem"; reading continues where possible. Files are mapped, not
 loaded: a segment may have a gigabyte.
 """
 
@@ -44,7 +44,7 @@ _FILES = RealFileSystem()
 def dump(path: str, *, records: bool, limit: int | None = None) -> Iterator[Entry]:
     """The entries of one file, recognised by its name; of all files of a partition, given its directory.
 
-    `limit` is how many of each file: records where they are asked for, with the batches they are in.
+    `limit` is the number of entries per file; with `records`, the number of records, with their batches.
     """
     if os.path.isdir(path):
         for name in sorted(os.listdir(path)):
@@ -63,7 +63,7 @@ def dump(path: str, *, records: bool, limit: int | None = None) -> Iterator[Entr
 
 
 def _first(entries: Iterator[Entry], limit: int | None, counted: str | None) -> Iterator[Entry]:
-    """So many entries of the type that is counted (any, if none is named), and what stands before them."""
+    """The first `limit` entries of the counted type (any type if None), with the entries before them."""
     if limit is None:
         yield from entries
         return
@@ -234,7 +234,7 @@ def _offset_index(path: str, records: bool) -> Iterator[Entry]:
 
 
 def _misplaced(view: memoryview, offset: int, position: int) -> str | None:
-    """What is wrong with an index entry, given the segment."""
+    """The problem with an index entry, given the segment; None if it is correct."""
     if position + HEADER_SIZE > len(view):
         return f"offset {offset} is said to be at position {position}, behind the segment's end at {len(view)}"
     found = read_header(view, position).last_offset

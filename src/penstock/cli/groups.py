@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.client.wire.admin.group_members import GroupDescription, GroupMember
     from penstock.client.wire.admin.groups import PartitionLag
 
-app = command_group("See how far consumer groups are, move and delete them.")
+app = command_group("Show the progress of consumer groups, reset and delete them.")
 
 _STATES = ("Empty", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "Stable", "Dead")
 _TYPES = ("classic", "consumer")
@@ -42,7 +42,7 @@ def list_groups(
         list[str] | None,
         typer.Option("--type", metavar="TYPE", help="Only groups of this protocol (classic, consumer); repeatable."),
     ] = None,
-    names_only: Annotated[bool, typer.Option("--names", help="One name a line and nothing else.")] = False,
+    names_only: Annotated[bool, typer.Option("--names", help="Print only the names, one per line.")] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
@@ -78,15 +78,15 @@ def list_groups(
 
 @app.command()
 def describe(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[GROUP]...", help="All groups if left out.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[GROUP]...", help="Default: all groups.")] = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """Show how far groups are, in which partitions, and who their members are.
+    """Show the progress of groups in each partition, and their members.
 
-    COMMITTED is the offset a group would go on from, END where the partition ends, LAG what is in between. A partition
-    without a MEMBER is read by nobody now. A member is idle if there are more of them than partitions, joining
-    while partitions are shared out anew, and moving while it takes some over or gives some up.
+    COMMITTED is the offset at which the group would continue, END is the end of the partition, and LAG is the
+    difference. A partition without a MEMBER is not being read. A member is idle if there are more members than
+    partitions, joining during a rebalance, and moving while it takes over or gives up partitions.
 
     Example:
 
@@ -112,11 +112,11 @@ def describe(
 @app.command()
 def delete(
     names: Names,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="A group that is not there is fine.")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Do not fail if a group does not exist.")] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """Delete groups that have no members, and all that they have committed.
+    """Delete groups without members, and all their committed offsets.
 
     Example:
 
@@ -147,12 +147,12 @@ def delete_offsets(
     name: Annotated[str, typer.Argument(metavar="GROUP", show_default=False)],
     topic: Annotated[
         list[str],
-        typer.Option(metavar="TOPIC[:PARTITION,...]", help="Where to forget; repeatable.", show_default=False),
+        typer.Option(metavar="TOPIC[:PARTITION,...]", help="Topic or partitions; repeatable.", show_default=False),
     ],
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """Forget what a group has committed in topics that none of its members reads.
+    """Delete the committed offsets of a group in topics that no member reads.
 
     Example:
 

@@ -17,45 +17,52 @@ def reset_offsets(
     name: Annotated[str, typer.Argument(metavar="GROUP", show_default=False)],
     topic: Annotated[
         list[str] | None,
-        typer.Option(metavar="TOPIC[:PARTITION,...]", help="In this topic, or some partitions of it; repeatable."),
+        typer.Option(metavar="TOPIC[:PARTITION,...]", help="Reset this topic, or these partitions of it; repeatable."),
     ] = None,
     all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="In all partitions that the group has committed in.")
+        bool, typer.Option("--all-topics", help="Reset all partitions in which the group has committed offsets.")
     ] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="The first record there is.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="The end: only what comes from now on.")] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end: read only new records.")] = False,
     to_offset: Annotated[
-        int | None, typer.Option(min=0, metavar="OFFSET", help="This offset.", show_default=False)
+        int | None, typer.Option(min=0, metavar="OFFSET", help="To this offset.", show_default=False)
     ] = None,
     to_time: Annotated[
         str | None,
         typer.Option(
             metavar="TIME",
-            help="The first record from this time on: ISO 8601 (UTC if no zone is said), or milliseconds since 1970.",
+            help="To the first record from this time on: ISO 8601 (UTC if it has no zone), or milliseconds since 1970.",
             show_default=False,
         ),
     ] = None,
     by_duration: Annotated[
         str | None,
         typer.Option(
-            metavar="DURATION", help="The first record of the last 90m, 2h, 1d12h or PT1H30M.", show_default=False
+            metavar="DURATION", help="To the first record of the last 90m, 2h, 1d12h or PT1H30M.", show_default=False
         ),
     ] = None,
     shift_by: Annotated[
         int | None,
-        typer.Option(metavar="N", help="N records on from what is committed, or back if negative.", show_default=False),
+        typer.Option(
+            metavar="N",
+            help="Forward from the committed offset by N records, or back if N is negative.",
+            show_default=False,
+        ),
     ] = None,
     to_current: Annotated[
-        bool, typer.Option("--to-current", help="What is committed, or the end where nothing is.")
+        bool, typer.Option("--to-current", help="To the committed offset, or the end if there is none.")
     ] = False,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it. Without this, only show what would be.")] = False,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Reset the offsets. Without this option, only show the result.")
+    ] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """Move a group to another place, to read records again or to leave some out.
+    """Reset the offsets of a group, to read records again or to skip some.
 
-    Shows what would become of each partition; with --execute it is done, if the group has no members: stop them first,
-    as they would go on from where they are. Instead of an offset that a partition does not have, it is the nearest.
+    Shows the new offset of each partition. With --execute, the offsets are reset if the group has no members: stop the
+    members first, because they would continue from their own positions. An offset that a partition does not have is
+    replaced by the nearest one.
 
     Examples:
 

@@ -11,7 +11,7 @@ import typer
 
 from penstock.cli.output import Json, command_group, fail, size_text
 
-app = command_group("Look into the files of a log directory.")
+app = command_group("Inspect the files of a log directory.")
 
 
 @app.callback()
@@ -22,14 +22,14 @@ def group() -> None:
 @app.command()
 def dump(
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Files, or the directory of a partition.")],
-    records: Annotated[bool, typer.Option("--records", "-r", help="The records in each batch, too.")] = False,
+    records: Annotated[bool, typer.Option("--records", "-r", help="Print the records of each batch, too.")] = False,
     limit: Annotated[
         int | None,
         typer.Option(
             "--limit",
             "-n",
             min=1,
-            help="So many entries of each file; with --records, so many records.",
+            help="Print at most this many entries of each file; with --records, this many records.",
             show_default=False,
         ),
     ] = None,
@@ -37,9 +37,9 @@ def dump(
 ) -> None:
     """Print a segment, index, snapshot or checkpoint in readable form.
 
-    Works on the files of Penstock and of Apache Kafka alike, also while a broker has them open. CRCs are checked, and
-    index entries against their segment; what is wrong is said, and the exit status is then 1. Records of the metadata
-    log are decoded by their type. With [bold]--json[/bold], one object a line.
+    Works with the files of Penstock and of Apache Kafka, also while a broker has them open. Checks CRCs, and index
+    entries against their segment; prints what is wrong and then exits with status 1. Decodes records of the metadata
+    log by their type. With [bold]--json[/bold], prints one object per line.
 
     Examples:
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.client.wire.admin import Admin
     from penstock.model.ids import TopicPartition
 
-app = command_group("Look at the log directories of brokers, and move replicas between them.")
+app = command_group("Describe the log directories of brokers, and move replicas between them.")
 
 _POLL_SECONDS = 0.1
 
@@ -38,11 +38,11 @@ def describe(
     broker: Annotated[
         list[int] | None, typer.Option(metavar="BROKER", help="Only this broker; repeatable.", show_default=False)
     ] = None,
-    replicas: Annotated[bool, typer.Option("--replicas", help="Every replica, too.")] = False,
+    replicas: Annotated[bool, typer.Option("--replicas", help="List every replica, too.")] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """Show the log directories: what is in them, how much room there is, and which replicas are on the move.
+    """Show the log directories: their contents, the free space, and the replicas that are being moved.
 
     Examples:
 
@@ -93,19 +93,24 @@ def describe(
 @app.command()
 def move(
     names: Annotated[list[str], typer.Argument(metavar="TOPIC...", show_default=False)],
-    broker: Annotated[int, typer.Option(metavar="BROKER", help="The broker whose replicas are meant.")],
+    broker: Annotated[int, typer.Option(metavar="BROKER", help="Broker that has the replicas.")],
     to: Annotated[
-        str | None, typer.Option("--to", metavar="DIRECTORY", help="One of its log.dirs.", show_default=False)
+        str | None,
+        typer.Option(
+            "--to", metavar="DIRECTORY", help="Target directory, one of the broker's log.dirs.", show_default=False
+        ),
     ] = None,
     partitions: Annotated[
-        str | None, typer.Option(metavar="PARTITION,...", help="Only these partitions.", show_default="all it has")
+        str | None, typer.Option(metavar="PARTITION,...", help="Move only these partitions.", show_default="all")
     ] = None,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Leave replicas on the move where they are.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Return when everything is there.")] = False,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Cancel running moves; replicas stay where they are.")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Return when all replicas are moved.")] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """Move replicas of a broker to another one of its log directories, while they are written and read.
+    """Move replicas of a broker to another of its log directories while clients use them.
 
     Examples:
 
@@ -135,7 +140,7 @@ def move(
 
 
 def _replicas(admin: Admin, broker: int, names: list[str], partitions: str | None) -> list[TopicPartition]:
-    """Those of these topics that the broker has."""
+    """The replicas of these topics on the broker."""
     from penstock.model.ids import TopicPartition
 
     if partitions is not None and not all(each.strip().isdecimal() for each in partitions.split(",")):

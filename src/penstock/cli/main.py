@@ -1,7 +1,7 @@
 """`penstock`: the command line.
 
 Each command group is a module beside this one and imports what it needs when it runs, so that `--help` is quick. A
-command ends in one of three ways: it returns (exit status 0), it raises something with a one-line message (status 1;
+command ends in one of three ways: it returns (exit status 0), it raises an error with a one-line message (status 1;
 2 for wrong usage), or it is interrupted (130). Tracebacks are for bugs.
 """
 
@@ -16,7 +16,7 @@ from penstock.cli import server
 def main() -> NoReturn:
     arguments = sys.argv[1:]
     if arguments[:1] == [server.NAME]:
-        # A node starts in a fraction of the time that the machinery of the other commands takes to load.
+        # A node starts in a fraction of the time that the imports of the other commands take.
         sys.exit(server.main(arguments[1:]))
     try:
         sys.exit(run(arguments))
@@ -45,7 +45,7 @@ def run(arguments: list[str]) -> int:
     except CommandFailed as failure:
         return _say(str(failure))
     except BrokenPipeError:
-        silence(sys.stdout)  # whoever read our output has enough of it
+        silence(sys.stdout)  # the reader of our output has closed the pipe
         return 0
     except (KeyboardInterrupt, typer.Abort):
         return 130
@@ -58,7 +58,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """What clients, brokers and nodes raise with a message that is meant for people."""
+    """The errors of clients, brokers and nodes whose messages are for users."""
     from penstock.client.errors import ClientError
     from penstock.local.node import NodeFailed
     from penstock.model.errors import KafkaError
@@ -71,7 +71,7 @@ def _say(message: str, status: int = 1) -> int:
 
     try:
         sys.stdout.flush()
-    except BrokenPipeError:  # what failed has failed, whether or not its results were read
+    except BrokenPipeError:  # report the failure even if nothing reads the results
         silence(sys.stdout)
     print(f"penstock: {' '.join(message.split())}", file=sys.stderr)
     return status

@@ -1,6 +1,6 @@
-"""How commands speak: tables for people, JSON for machines, one line for what went wrong.
+"""Output of commands: tables for people, JSON for programs, one line for an error.
 
-Results go to stdout, everything said about them to stderr, so that a pipe carries only results.
+Results go to stdout, messages about them to stderr, so that a pipe carries only results.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Bootstrap = Annotated[
         help="Any broker of the cluster.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 class CommandFailed(Exception):
@@ -48,12 +48,12 @@ def fail(message: str) -> NoReturn:
 
 
 def note(message: str) -> None:
-    """A line for people, beside the results."""
+    """Print a message to stderr, beside the results."""
     print(message, file=sys.stderr, flush=True)
 
 
 def patiently(action: Callable[[], T]) -> T:
-    """`action`, again while no broker can be reached: one that restarts is back within seconds."""
+    """Retry `action` while no broker can be reached: a restarting broker is back within seconds."""
     from penstock.client.errors import Unreachable
 
     deadline = time.monotonic() + RESTART_SECONDS
@@ -71,7 +71,7 @@ def patiently(action: Callable[[], T]) -> T:
 
 
 def quiet_librdkafka() -> logging.Logger:
-    """Its logger, unheard: it speaks of every connection that fails; who uses it tells what matters of that."""
+    """librdkafka's logger, silenced: it logs every failed connection. The caller reports what matters."""
     logger = logging.getLogger("penstock.librdkafka")
     logger.addHandler(logging.NullHandler())
     logger.propagate = False
@@ -79,7 +79,7 @@ def quiet_librdkafka() -> logging.Logger:
 
 
 def silence(stream: TextIO) -> None:
-    """Whoever read it has gone. Python would complain of that once more when it flushes at exit."""
+    """Discard further output: the reader is gone, and Python would fail again when it flushes at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
@@ -115,7 +115,7 @@ def coloured() -> bool:
 
 
 def size_text(size: float) -> str:
-    """Bytes in a unit people read: 1.5 MiB."""
+    """Bytes in a readable unit: 1.5 MiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(size) < 1024:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

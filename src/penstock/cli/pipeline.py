@@ -16,23 +16,25 @@ if TYPE_CHECKING:
     from penstock.pipelines.spec.model import Pipeline
     from penstock.pipelines.spec.problems import Problem
 
-app = command_group("Validate, test, run and operate data pipelines, which are files.")
+app = command_group("Validate, test, run and operate data pipelines.")
 app.command("list")(pipeline_operate.list_pipelines)
 app.command("status")(pipeline_operate.status)
 app.command("stop")(pipeline_operate.stop)
 app.command("replay-dead-letters")(pipeline_replay.replay_dead_letters)
 
-File = Annotated[str, typer.Argument(metavar="FILE", show_default=False, help="A pipeline, in YAML.")]
+File = Annotated[str, typer.Argument(metavar="FILE", show_default=False, help="Pipeline file, in YAML.")]
 Environment = Annotated[
-    str | None, typer.Option("--env", "-e", metavar="NAME", help="An environment of the file.", show_default=False)
+    str | None, typer.Option("--env", "-e", metavar="NAME", help="Environment of the file.", show_default=False)
 ]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", "-s", metavar="NAME=VALUE", help="A parameter; repeatable.")
+    list[str] | None, typer.Option("--set", "-s", metavar="NAME=VALUE", help="Parameter of the file; repeatable.")
 ]
 
 Master = Annotated[
     str | None,
-    typer.Option("--master", metavar="URL", help="spark://host:7077, yarn, local[4], ...", show_default="local[*]"),
+    typer.Option(
+        "--master", metavar="URL", help="Spark master: spark://host:7077, yarn, local[4], ...", show_default="local[*]"
+    ),
 ]
 
 _TEST_MASTER = "local[2]"
@@ -45,16 +47,16 @@ def validate(
     settings: Settings = None,
     json: Json = False,
     analyze: Annotated[
-        bool, typer.Option("--analyze", help="Have Spark plan it, too; say the types of all columns.")
+        bool, typer.Option("--analyze", help="Let Spark plan the pipeline, too, and print the types of all columns.")
     ] = False,
     against_checkpoint: Annotated[
         bool,
-        typer.Option("--against-checkpoint", help="Say what became of the checkpoints by edits since the last run."),
+        typer.Option("--against-checkpoint", help="Show how edits since the last run affect the checkpoints."),
     ] = False,
 ) -> None:
-    """Say all that is wrong with a pipeline, without Spark, Java or brokers.
+    """Report all errors in a pipeline file, without Spark, Java or brokers.
 
-    Every problem has file, line and column. Without --env, the file and each of its environments are looked at.
+    Every error comes with file, line and column. Without --env, checks the file and each of its environments.
 
     Examples:
 
@@ -90,9 +92,9 @@ def graph(
     file: File,
     env: Environment = None,
     settings: Settings = None,
-    mermaid: Annotated[bool, typer.Option("--mermaid", help="As a Mermaid flowchart, for pages.")] = False,
+    mermaid: Annotated[bool, typer.Option("--mermaid", help="Print a Mermaid flowchart, for web pages.")] = False,
 ) -> None:
-    """Show the queries of a pipeline: what each reads, makes and writes.
+    """Show the queries of a pipeline: what each reads, computes and writes.
 
     Example:
 
@@ -126,13 +128,14 @@ def schema() -> None:
 def test(
     file: File,
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[TEST]...", show_default=False, help="Only these; default: all.")
+        list[str] | None,
+        typer.Argument(metavar="[TEST]...", show_default=False, help="Run only these tests; default: all."),
     ] = None,
     env: Environment = None,
     settings: Settings = None,
     master: Master = None,
 ) -> None:
-    """Run the tests that a pipeline brings along: rows in, rows and dead letters out, on Spark and without a broker.
+    """Run the tests in a pipeline file: rows in, rows and dead letters out, on Spark and without a broker.
 
     Example:
 
@@ -162,36 +165,43 @@ def run(
     env: Environment = None,
     settings: Settings = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Read what there is, then end; default: go on until stopped.")
+        bool, typer.Option("--once", help="Process the existing records, then exit; default: run until stopped.")
     ] = False,
     begin: Annotated[
         str | None,
         typer.Option(
             "--from",
             metavar="WHERE",
-            help='A backfill: begin at "earliest", "latest", offset:N, a time, or offsets as JSON.',
+            help='Run a backfill from "earliest", "latest", offset:N, a time, or offsets as JSON.',
             show_default=False,
         ),
     ] = None,
     end: Annotated[
         str | None,
-        typer.Option("--to", metavar="WHERE", help="... and end there; default: go on.", show_default=False),
+        typer.Option(
+            "--to",
+            metavar="WHERE",
+            help="End of the backfill (exclusive); default: run until stopped.",
+            show_default=False,
+        ),
     ] = None,
     name: Annotated[
         str | None,
         typer.Option(
-            "--as", metavar="NAME", help="The backfill's name: its checkpoints and groups.", show_default=False
+            "--as", metavar="NAME", help="Name of the backfill, its checkpoints and its groups.", show_default=False
         ),
     ] = None,
     output_suffix: Annotated[
         str,
         typer.Option(
-            metavar="TEXT", help="Write to topics, paths and tables with this added to their names.", show_default=False
+            metavar="TEXT",
+            help="Append this to the names of the topics, paths and tables to write.",
+            show_default=False,
         ),
     ] = "",
     query: Annotated[
         list[str] | None,
-        typer.Option("--query", "-q", metavar="NAME", help="Of a backfill, only this query; repeatable."),
+        typer.Option("--query", "-q", metavar="NAME", help="Backfill only this query; repeatable."),
     ] = None,
     master: Master = None,
     bootstrap_server: Annotated[
@@ -201,26 +211,30 @@ def run(
             "-b",
             envvar="PENSTOCK_BOOTSTRAP",
             metavar="HOST:PORT,...",
-            help="Brokers, instead of those of the file.",
+            help="Brokers to use instead of those in the file.",
             show_default=False,
         ),
     ] = None,
     metrics_listener: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Answer Prometheus there, at /metrics.", show_default=False),
+        typer.Option(
+            metavar="HOST:PORT", help="Serve Prometheus metrics at this address, under /metrics.", show_default=False
+        ),
     ] = None,
     spark_log: Annotated[
         str,
-        typer.Option("--spark-log", metavar="LEVEL", help="Spark's own log: ERROR, WARN, ... It may show secrets."),
+        typer.Option(
+            "--spark-log", metavar="LEVEL", help="Level of Spark's own log: ERROR, WARN, ... The log may show secrets."
+        ),
     ] = "OFF",
 ) -> None:
     """Run a pipeline on Spark.
 
-    It goes on from its checkpoints, whatever ended it the last time. Ctrl-C or SIGTERM let the batches under way end
-    first, a second one cuts them off. A query that fails is started again, as the file's `restart` says.
+    The pipeline continues from its checkpoints, whatever ended the last run. Ctrl-C or SIGTERM stops it after the
+    running batches; a second one cuts them off. A failed query restarts as `restart` in the file defines.
 
-    With --from and --as it is a backfill: the same pipeline under another name, beside the one that runs. It ends at
-    --to; called again in the same words, it goes on where it was, and does nothing once it has ended.
+    With --from and --as, the command runs a backfill: the same pipeline under another name, beside the original. It
+    ends at --to. Run the same command again to resume a backfill; once it has ended, the command does nothing.
 
     Examples:
 
@@ -254,7 +268,7 @@ def run(
 
 
 def check_secrets(pipeline: Pipeline) -> None:
-    """That all are there, before Spark is started."""
+    """Check that all secrets exist, before Spark starts."""
     for part in [*pipeline.sources.values(), *pipeline.sinks.values()]:
         for value in part.options.values():
             if not isinstance(value, str):
@@ -271,7 +285,7 @@ def _session(loaded: Loaded, master: str | None, quick: bool = False) -> SparkSe
 
 
 def checked(file: str, env: str | None, settings: list[str] | None) -> Loaded:
-    """A pipeline that can run; otherwise its problems are told and the command ends."""
+    """Load a valid pipeline; otherwise print its problems and end the command."""
     from penstock.pipelines.check.validate import load_checked
     from penstock.pipelines.spec.problems import PipelineInvalid
 

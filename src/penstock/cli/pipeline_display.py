@@ -1,4 +1,4 @@
-"""How a pipeline that runs looks on a terminal: a table of its queries; where there is none, a line now and then."""
+"""The display of a running pipeline: a live table of its queries or, without a terminal, a line now and then."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NUMBERS = ("batch", "rows", "rows/s", "lag", "late", "dead", "restarts")
 
 
 def watched(runner: Runner, *, once: bool) -> None:
-    """Until it ends. The first Ctrl-C or SIGTERM lets the batches under way end, the second cuts them off."""
+    """Run until it ends. The first Ctrl-C or SIGTERM lets running batches finish, the second cuts them off."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -73,7 +73,7 @@ def picture(report: PipelineReport) -> Group:
 
 
 def _lines(runner: Runner) -> Callable[[], None]:
-    """What has changed, at most every few seconds, and every change of state."""
+    """Print progress at most every few seconds, and every change of state."""
     said: dict[str, tuple[str, float, int]] = {}
 
     def tick() -> None:
@@ -98,7 +98,7 @@ def line_of(query: QueryReport, now_ms: int) -> str:
 
 
 def state_text(query: QueryReport, now_ms: int) -> str:
-    """With when it is tried again."""
+    """The state, with the time until the next attempt."""
     if query.state == "backing off" and query.retry_ms is not None:
         return f"backing off {max(0, query.retry_ms - now_ms) / 1000:.0f} s"
     return query.state

@@ -1,4 +1,4 @@
-"""`penstock pipeline list`, `status` and `stop`: pipelines that run somewhere, through their cluster."""
+"""`penstock pipeline list`, `status` and `stop`: monitor and stop running pipelines through their cluster."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, fail, note, 
 if TYPE_CHECKING:
     from penstock.pipelines.operate.reports import PipelineReport
 
-Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="The name of a pipeline.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="Name of the pipeline.")]
 
 
 def list_pipelines(bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
-    """List the pipelines of a cluster: those that run, and those that ended within a week.
+    """List the pipelines of a cluster: the running ones, and those that ended within a week.
 
-    A pipeline is lost if it should have been heard of since: its driver was killed, or cannot reach the cluster.
+    A pipeline is lost if its reports are overdue: its driver was killed, or cannot reach the cluster.
 
     Example:
 
@@ -60,9 +60,9 @@ def list_pipelines(bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, json: Json =
 
 
 def status(name: Name, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
-    """Show how a pipeline is, query by query: rates, lag, watermark, late rows, dead letters, restarts, last error.
+    """Show the state of a pipeline, by query: rates, lag, watermark, late rows, dead letters, restarts, last error.
 
-    Exit status 0 if it runs, 3 if it has ended, failed or is lost, 1 if the cluster knows no such pipeline.
+    Exits with 0 if the pipeline is running, 3 if it has ended, failed or is lost, 1 if the cluster does not know it.
 
     Example:
 
@@ -105,18 +105,16 @@ def status(name: Name, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, json: Js
 
 def stop(
     name: Name,
-    now: Annotated[
-        bool, typer.Option("--now", help="Cut off batches that are under way; the next run does them again.")
-    ] = False,
+    now: Annotated[bool, typer.Option("--now", help="Cut off running batches; the next run repeats them.")] = False,
     timeout: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for its end; 0: not at all.")
+        float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the end; 0: do not wait.")
     ] = 60.0,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Stop a running pipeline, wherever it runs, between two batches.
+    """Stop a running pipeline between two batches, on whatever machine it runs.
 
-    It hears of it within two seconds; how long the batches under way take is theirs. Exit status 0 when it has ended, 1
-    if it does not run or did not end in time (the order stands, and it still will).
+    The pipeline receives the command within two seconds and then finishes its running batches. Exits with 0 when the
+    pipeline has ended, 1 if it is not running or did not end in time (the command stays valid, and it will still end).
 
     Examples:
 
@@ -148,7 +146,7 @@ def _machine(report: PipelineReport) -> dict[str, Any]:
 
 
 def _since(report: PipelineReport) -> str:
-    """How long it runs, or has ended or been silent."""
+    """How long it has been running, or since when it has ended or sent no report."""
     return duration_text(_now_ms() - (report.started_ms if report.is_live else report.heartbeat_ms))
 
 

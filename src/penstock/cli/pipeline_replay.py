@@ -22,29 +22,34 @@ def replay_dead_letters(
         typer.Argument(
             metavar="FILE|TOPIC",
             show_default=False,
-            help="A pipeline's file, or the topic that its dead letters are in.",
+            help="Pipeline file, or dead-letter topic.",
         ),
     ],
     env: Annotated[
-        str | None, typer.Option("--env", "-e", metavar="NAME", help="An environment of the file.", show_default=False)
+        str | None, typer.Option("--env", "-e", metavar="NAME", help="Environment of the file.", show_default=False)
     ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", "-s", metavar="NAME=VALUE", help="A parameter of the file; repeatable.")
+        list[str] | None, typer.Option("--set", "-s", metavar="NAME=VALUE", help="Parameter of the file; repeatable.")
     ] = None,
     reason: Annotated[
-        str, typer.Option(metavar="TEXT", help="Only letters whose reason contains this.", show_default=False)
+        str, typer.Option(metavar="TEXT", help="Only letters whose reason contains this text.", show_default=False)
     ] = "",
     pipeline: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Only letters of this pipeline; default: of the file's.", show_default=False),
+        typer.Option(
+            metavar="NAME", help="Only letters of this pipeline; default: the pipeline of the file.", show_default=False
+        ),
     ] = None,
     to: Annotated[
-        str, typer.Option(metavar="TOPIC", help="Send them there; default: where each was read.", show_default=False)
+        str,
+        typer.Option(
+            metavar="TOPIC", help="Topic to send to; default: the topic each record was read from.", show_default=False
+        ),
     ] = "",
     limit: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="At most so many, to begin with.", show_default=False)
+        int | None, typer.Option(min=1, metavar="N", help="Send at most this many letters.", show_default=False)
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be sent.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count the letters that would be sent.")] = False,
     bootstrap_server: Annotated[
         str | None,
         typer.Option(
@@ -52,17 +57,17 @@ def replay_dead_letters(
             "-b",
             envvar="PENSTOCK_BOOTSTRAP",
             metavar="HOST:PORT,...",
-            help="Any broker of the cluster; default: those of the file.",
+            help="Any broker of the cluster; default: the brokers in the file.",
             show_default=False,
         ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Send dead letters back to the topics they were read from, each once, when the fault is mended.
+    """Send dead letters back to the topics they were read from, each once. Use it after you have fixed the cause.
 
-    A record is sent as it came: key, value, headers, timestamp, partition; headers `replayed.*` say that it was.
-    However often this is called, and even if it is killed in the middle, each letter is sent once. A record that dies
-    again is a new letter.
+    A record is sent with its original key, value, headers, timestamp and partition, plus the headers `replayed.*`. Each
+    letter is sent once, no matter how often you run the command, and even if it is killed halfway. A record that fails
+    again becomes a new letter.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""What `penstock pipeline run` does for backfills, and for metrics."""
+"""Backfills and metrics of `penstock pipeline run`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def backfill_of(
     begin: str | None, end: str | None, name: str | None, suffix: str, queries: tuple[str, ...]
 ) -> Backfill | None:
-    """What the options ask for together; None if it is no backfill."""
+    """The backfill that the options define together; None if they define none."""
     from penstock.pipelines.operate.backfill import Backfill
 
     if begin is not None and name is not None:
@@ -36,7 +36,7 @@ def backfill_of(
 
 
 def refuse_second(loaded: Loaded, wanted: Backfill | None, bootstrap: str) -> None:
-    """Two runs of a pipeline at the same time. If its cluster cannot be asked, its queries will tell why."""
+    """Refuse a second run at the same time. If the cluster is unreachable, the queries will report why."""
     from penstock.client.errors import ClientError
     from penstock.pipelines.check.analysis import analyse
     from penstock.pipelines.check.query_plan import plan
@@ -55,14 +55,14 @@ def refuse_second(loaded: Loaded, wanted: Backfill | None, bootstrap: str) -> No
 
 
 def backfill_runner(loaded: Loaded, wanted: Backfill, bootstrap: str, session: Callable[[], SparkSession]) -> Runner:
-    """Refuses what can be refused before Spark starts."""
+    """Validates as much as possible before Spark starts."""
     from penstock.pipelines.check.analysis import analyse
     from penstock.pipelines.check.query_plan import plan
     from penstock.pipelines.engine.backfill_ranges import BackfillSources, agreed, make_shadow_topics, resolved
-    from penstock.pipelines.engine.files import Files
     from penstock.pipelines.engine.query_input import Sources
     from penstock.pipelines.engine.runner import Runner
     from penstock.pipelines.operate.backfill import chosen, shadowed
+    from penstock.pipelines.sinks.hadoop_files import Files
 
     pipeline = loaded.pipeline
     queries = chosen(pipeline, plan(pipeline, analyse(pipeline, loaded.directory)), wanted)
@@ -94,12 +94,12 @@ def _tell(wanted: Backfill, ranges: dict[str, Ranges]) -> None:
 
 class _NoMetrics:
     def show(self, runner: Runner) -> None:
-        """Nobody asks."""
+        """Nothing to show."""
 
 
 @contextlib.contextmanager
 def serving_metrics(listener: str | None) -> Iterator[PipelineMetrics | _NoMetrics]:
-    """Opened first: an address that is taken is better known before Spark starts."""
+    """Opened first, so that an address in use is reported before Spark starts."""
     if listener is None:
         yield _NoMetrics()
         return

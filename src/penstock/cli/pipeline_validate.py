@@ -1,4 +1,4 @@
-"""What `penstock pipeline validate` says with Spark's help, and of checkpoints."""
+"""`penstock pipeline validate` with `--analyze` and `--against-checkpoint`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def analyzed(loaded: Loaded, session: SparkSession, json: bool) -> bool:
-    """Whether Spark can run it. What it cannot is told, and the types of what it can."""
+    """Whether Spark can run the pipeline. Prints problems, and the types of all tables."""
     from penstock.pipelines.engine.analyzer import analyze
 
     found = analyze(loaded, session)
@@ -32,7 +32,7 @@ def analyzed(loaded: Loaded, session: SparkSession, json: bool) -> bool:
 
 
 def compared(loaded: Loaded, session: Callable[[], SparkSession], json: bool) -> bool:
-    """Whether all queries go on from their checkpoints."""
+    """Whether all queries can continue from their checkpoints."""
     from penstock.pipelines.engine.checkpoints import against_checkpoints, reader, told
 
     found: list[dict[str, Any]] = []

@@ -45,32 +45,32 @@ def produce(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
     key_separator: Annotated[
         str | None,
-        typer.Option("--key-separator", "-K", metavar="TEXT", help="What stands between key and value in a line."),
+        typer.Option("--key-separator", "-K", metavar="TEXT", help="Text between key and value in a line."),
     ] = None,
     format_: Annotated[
-        str, typer.Option("--format", metavar="value|json", help="What a line is: a value, or a JSON object.")
+        str, typer.Option("--format", metavar="value|json", help="Format of a line: a value, or a JSON object.")
     ] = "value",
     header: Annotated[
         list[str] | None,
-        typer.Option("--header", "-H", metavar="KEY=VALUE", help="A header of every record; repeatable."),
+        typer.Option("--header", "-H", metavar="KEY=VALUE", help="Header of every record; repeatable."),
     ] = None,
     null_value: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="The value that means null (a tombstone).", show_default=False)
+        str | None, typer.Option(metavar="TEXT", help="Value that means null (a tombstone).", show_default=False)
     ] = None,
     partition: Annotated[
         int | None,
-        typer.Option("--partition", "-p", min=0, help="Where to; else by key, or anywhere.", show_default=False),
+        typer.Option("--partition", "-p", min=0, help="Target partition; default: by key, or any.", show_default=False),
     ] = None,
-    acks: Annotated[str, typer.Option(metavar="0|1|all", help="Who must have a record before it counts.")] = "all",
-    compression: Annotated[str, typer.Option(metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")] = "none",
+    acks: Annotated[str, typer.Option(metavar="0|1|all", help="Replicas that must acknowledge a record.")] = "all",
+    compression: Annotated[str, typer.Option(metavar="CODEC", help="Codec: none, gzip, snappy, lz4 or zstd.")] = "none",
     properties: LibrdkafkaPairs = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """Write lines of stdin to a topic, one record a line.
+    """Write lines from stdin to a topic, one record per line.
 
-    A line of [bold]--format json[/bold] is what [bold]consume --format json[/bold] prints: an object with any of key,
-    value, headers, partition and timestamp. Ends with status 1 if a record was not acknowledged.
+    With [bold]--format json[/bold], a line is what [bold]consume --format json[/bold] prints: an object with any of
+    key, value, headers, partition and timestamp. Exits with status 1 if a record was not acknowledged.
 
     Examples:
 
@@ -95,7 +95,7 @@ def produce(
         enable_idempotence=acks in ("all", "-1"),
         compression_type=compression,
         linger_ms=5,
-        partitioner="murmur2_random",  # Java's, so that a key is in the same partition whoever wrote it
+        partitioner="murmur2_random",  # Java's, so that a key maps to the same partition for every client
     )
     records = _read_json() if format_ == "json" else _read_lines(key_separator, null_value)
     _write(topic, records, settings, headers, partition, deliveries)

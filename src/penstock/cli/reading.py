@@ -1,8 +1,8 @@
-"""The loop of `penstock consume`: records to stdout until enough, the end, or silence.
+"""The loop of `penstock consume`: prints records until the limit, the end or a timeout.
 
-Without a group, partitions are assigned from where they were asked for, and nothing is committed. In a group,
-partitions come and go as the group shares them out, and what was printed is committed: a record counts only when it has
-left for stdout, so whoever takes over prints a few again rather than none.
+Without a group, partitions are assigned at the requested offsets, and nothing is committed. In a group, the coordinator
+assigns and revokes partitions, and printed records are committed. A record counts as read only after it was written to
+stdout, so the next owner of a partition may print a few records again but never misses one.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Span(NamedTuple):
 
 
 class Interruption:
-    """Ctrl-C and SIGTERM, at a moment when they do no harm.
+    """Handles Ctrl-C and SIGTERM when it is safe to.
 
-    Raised in a callback of librdkafka they would be lost; raised between printing and committing, records would be
-    printed twice; and a member of a group that does not say good-bye is waited for. So they are noted, and looked at
-    when there is time. Whoever is in a hurry sends another a little later.
+    Raised in a callback of librdkafka, they would be lost. Raised between printing and committing, they would cause
+    records to be printed twice. And a group waits for a member that does not leave properly. So the handler only notes
+    the signal, and the loop checks for it. A second signal, a little later, ends the process at once.
     """
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class Reading:
         consumer.assign([Assigned(self.topic, partition, span.begin) for partition, span in self.spans.items()])
 
     def _printed(self, consumer: Consumer, next_offsets: dict[int, int]) -> None:
-        """Records up to these offsets are out."""
+        """Called when the records up to these offsets have been printed."""
 
     def _is_at_end(self) -> bool:
         return len(self.at_end) == len(self.spans)
@@ -152,7 +152,7 @@ class Reading:
                 return
 
     def _is_within(self, message: Message) -> bool:
-        """Whether a record lies before the end as it was at the start; notes when the end is reached."""
+        """Whether a record is before the end offset of the start; notes when the end is reached."""
         partition, offset = message.partition() or 0, message.offset() or 0
         end = (
             self.spans[partition].end if partition in self.spans else 0
@@ -170,7 +170,7 @@ class Reading:
             fail(f"{self.topic}: {error.str()}")
 
     def _note_error(self, error: KafkaError) -> None:
-        """librdkafka connects again by itself; whoever waits is told why nothing comes."""
+        """librdkafka reconnects by itself; tell the user why nothing arrives."""
         from confluent_kafka import KafkaError as Codes
 
         if error.code() == Codes._ALL_BROKERS_DOWN and not self.disconnected:
@@ -188,7 +188,7 @@ class Reading:
 
 @dataclass(slots=True)
 class GroupReading(Reading):
-    """As a member of a group. The end is reached when all partitions are that the member has."""
+    """Reads as a member of a group. The end is reached when all assigned partitions are at their end."""
 
     assigned: set[int] = field(default_factory=set)
 
@@ -196,7 +196,7 @@ class GroupReading(Reading):
         consumer.subscribe([self.topic], on_assign=self._gain, on_revoke=self._give_up, on_lost=self._give_up)
 
     def _printed(self, consumer: Consumer, next_offsets: dict[int, int]) -> None:
-        """Stored; librdkafka commits what is stored every now and then, when partitions move, and when we leave."""
+        """Stores the offsets; librdkafka commits them periodically, when partitions move, and when we leave."""
         from confluent_kafka import KafkaError as Codes
         from confluent_kafka import KafkaException
         from confluent_kafka import TopicPartition as Assigned
@@ -211,10 +211,10 @@ class GroupReading(Reading):
         return bool(self.assigned) and self.assigned <= self.at_end
 
     def _gain(self, consumer: Consumer, partitions: list[Assigned]) -> None:
-        """Where the group has no place yet, it gets one now.
+        """Commits a starting offset where the group has none yet.
 
-        Else a partition of which nothing was printed would have none when we leave, and whoever comes next would begin
-        at the end of that day, and never read what is in between.
+        Otherwise a partition without printed records would have no committed offset when we leave. The next member
+        would start at the end of the log at that time and miss the records in between.
         """
         from confluent_kafka import KafkaException
 

@@ -1,6 +1,6 @@
 """What `produce` and `consume` share: settings for librdkafka, and records as text.
 
-librdkafka reports trouble through callbacks and a log of its own; here the log is silent and errors become the one line
+librdkafka reports errors through callbacks and its own log. Here the log is silent, and an error becomes the one line
 that ends the command.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LibrdkafkaPairs = Annotated[
     list[str] | None,
-    typer.Option("--property", "-X", metavar="KEY=VALUE", help="A setting of librdkafka, the client; repeatable."),
+    typer.Option("--property", "-X", metavar="KEY=VALUE", help="Setting of the client, librdkafka; repeatable."),
 ]
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -48,7 +48,7 @@ def text_or_base64(data: bytes | None) -> str | dict[str, str] | None:
 
 
 def bytes_of(value: object, where: str) -> bytes | None:
-    """The inverse of `text_or_base64`; any other JSON value stands for its JSON text."""
+    """The inverse of `text_or_base64`; any other JSON value becomes its JSON text."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -64,7 +64,7 @@ def bytes_of(value: object, where: str) -> bytes | None:
 
 
 def headers_of(message: Message) -> Headers:
-    """As they came: librdkafka hands out pairs, with bytes for values."""
+    """The headers as librdkafka returns them: pairs, with bytes as values."""
     return cast("Headers", message.headers() or ())
 
 

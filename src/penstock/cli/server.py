@@ -1,7 +1,7 @@
 """`penstock server`: one node from a `server.properties`.
 
-It has a parser of its own, from the standard library: nodes are started often, and `main` brings them here without
-loading what the other commands need.
+It uses argparse from the standard library: nodes start often, and `main` calls this module without loading what the
+other commands need.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from penstock.settings.node import NodeSettings
 
 NAME = "server"
-SUMMARY = "Run one node from a server.properties."
+SUMMARY = "Run one node from a server.properties file."
 
 _EPILOG = """\
 examples:
@@ -71,7 +71,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _end(settings: NodeSettings, message: str) -> int:
-    """The last words of a node that could not start, or had to give up: a line as all others of its log."""
+    """Log why a node could not start or had to give up, in the format of its log."""
     if settings.penstock_log_format != "json":
         return _say(message)
     import logging
@@ -88,14 +88,14 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("file", metavar="FILE", help="settings by Kafka's names")
+    parser.add_argument("file", metavar="FILE", help="file of settings by Kafka's names")
     parser.add_argument(
         "-o",
         "--override",
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="a setting that goes before the file's",
+        help="setting that overrides the file; repeatable",
     )
     parser.add_argument("--lifeline", type=int, metavar="FD", help=argparse.SUPPRESS)
     return parser

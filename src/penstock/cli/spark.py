@@ -1,4 +1,4 @@
-"""`penstock spark`: run PySpark programs, see whether Spark works here, and how far streaming queries are."""
+"""`penstock spark`: run PySpark programs, check whether Spark works, and show the progress of streaming queries."""
 
 from __future__ import annotations
 
@@ -25,46 +25,42 @@ from penstock.cli.output import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-app = command_group("Run PySpark programs that read and write topics; Java need not be installed.")
+app = command_group("Run PySpark programs that read and write topics. You do not need to install Java.")
 
 Master = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
-        help="local\\[4], spark://HOST:7077, ...; all cores of this machine unless given.",
+        help="Spark master: local\\[4], spark://HOST:7077, ...; default: all cores of this machine.",
         show_default=False,
     ),
 ]
-ShipEnv = Annotated[
-    bool, typer.Option("--ship-env", help="Pack this Python environment for a cluster whose executors lack it.")
-]
+ShipEnv = Annotated[bool, typer.Option("--ship-env", help="Ship this Python environment to executors that lack it.")]
 ShipWithout = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="PACKAGE", help="Not this installed package, with --ship-env; repeatable.", show_default=False
-    ),
+    typer.Option(metavar="PACKAGE", help="With --ship-env: leave out this package; repeatable.", show_default=False),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--conf", "-c", metavar="NAME=VALUE", help="A setting of Spark's; repeatable.", show_default=False),
+    typer.Option("--conf", "-c", metavar="NAME=VALUE", help="Setting of Spark; repeatable.", show_default=False),
 ]
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
 def run(
-    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="A Python program.", show_default=False)],
+    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="Python program to run.", show_default=False)],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="ARGUMENT...", help="For the program.", show_default=False)
+        list[str] | None, typer.Argument(metavar="ARGUMENT...", help="Arguments of the program.", show_default=False)
     ] = None,
     master: Master = None,
     ship_env: ShipEnv = False,
     ship_without: ShipWithout = None,
     conf: Settings = None,
 ) -> None:
-    """Run a PySpark program with everything found for it: Java, Python, settings for small batches, quiet logs.
+    """Run a PySpark program with Java, Python, settings for small batches and quiet logs configured.
 
-    The program asks for its session with penstock.spark.session() or in Spark's own way; what it says there goes before
-    what is said here. Options of the program follow its name.
+    The program creates its session with penstock.spark.session() or with Spark's own API. Its settings override the
+    options of this command. Put options of the program after its name.
 
     Examples:
 
@@ -100,10 +96,10 @@ def check(
     conf: Settings = None,
     json: Json = False,
 ) -> None:
-    """See whether Spark works here, step by step, with the time that each step takes.
+    """Check whether Spark works on this machine, step by step, and print the time of each step.
 
-    Names the Java and the versions in use, compiles what the first query would have to wait for, starts a session and
-    runs a task in Python on every core.
+    Prints the Java and the versions in use, compiles the kernels that the first query would otherwise wait for, starts
+    a session and runs a Python task on every core.
 
     Examples:
 
@@ -141,10 +137,11 @@ def status(
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """Show the streaming queries that read from a cluster, running or ended, and how far they are.
+    """Show the progress of the streaming queries that read from a cluster, running or ended.
 
-    LAG is what was waiting in the topics when the last batch ended; `penstock groups describe GROUP` has it up to date.
-    A query is lost if it should have been heard of since: its driver was killed, or cannot reach the cluster.
+    LAG is the number of records that were waiting in the topics when the last batch ended; `penstock groups describe
+    GROUP` shows the current lag. A query is lost if its reports are overdue: its driver was killed, or cannot reach the
+    cluster.
 
     Example:
 
@@ -221,7 +218,7 @@ def _find_java(report: _Report) -> Any:
 
 
 def _run_tasks(spark: SparkSession) -> list[str]:
-    """Which Python and which Penstock executors have; a line for every difference."""
+    """The versions of Python and Penstock on the executors, one line for each combination."""
     from pyspark.errors import PySparkException
     from pyspark.sql.functions import udf
 

@@ -21,19 +21,19 @@ GAP = 2
 
 
 def top(
-    once: Annotated[bool, typer.Option("--once", help="Print one page and end.")] = False,
-    interval: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Between two looks.")] = 2.0,
-    rows: Annotated[int, typer.Option(min=1, metavar="N", help="How many topics and groups to show.")] = 15,
-    internal: Annotated[bool, typer.Option("--internal", help="With internal topics.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print one page and exit.")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Time between two refreshes.")] = 2.0,
+    rows: Annotated[int, typer.Option(min=1, metavar="N", help="Number of topics and groups to show.")] = 15,
+    internal: Annotated[bool, typer.Option("--internal", help="Include internal topics.")] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """Watch a cluster live: brokers, the busiest topics, the groups that are furthest behind. Ctrl-C ends it.
+    """Watch a cluster live: brokers, the busiest topics, the groups with the largest lag. Ctrl-C ends it.
 
-    LEADS are the partitions that a broker leads, IN SYNC its replicas that are, of all that it has. Rates in bytes come
-    from the brokers' metrics (penstock.metrics.listener); without them there are those that follow from offsets. A
-    narrow terminal gets fewer columns.
-    Into a pipe or a file, and with --once or --json, it is one page.
+    LEADS is the number of partitions that a broker leads. IN SYNC is the number of its replicas that are in sync, of
+    all its replicas. Rates in bytes come from the brokers' metrics (penstock.metrics.listener); without metrics, only
+    rates computed from offsets are shown. A narrow terminal shows fewer columns. In a pipe or a file, and with --once
+    or --json, the command prints one page.
 
     Examples:
 

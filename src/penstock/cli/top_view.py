@@ -1,8 +1,8 @@
-"""What `penstock top` shows: a look at a cluster, and what lies between two looks.
+"""The data of `penstock top`: looks at a cluster, and the difference between two looks.
 
 A `Look` is what was read at one moment, over the wire and, where brokers have them, from their metrics. `compare` is
-pure: two looks in, one `View` out, with rates. Without metrics there are the rates that follow from offsets, and the
-others are None.
+pure: it takes two looks and returns a `View` with rates. Without metrics, only rates computed from offsets are known;
+the others are None.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class GroupRow:
     name: str
     look: GroupLook
     read: float | None
-    """Records a second, by what it commits."""
+    """Records per second, computed from commits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class View:
 
 
 def compare(before: Look | None, now: Look) -> View:
-    """Rates are None in the first look, and for what was not there, or began to count anew."""
+    """Rates are None in the first look, and for items that are new or whose counters were reset."""
     seconds = 0.0 if before is None else now.at - before.at
 
     def rate(earlier: float | None, later: float | None) -> float | None:
@@ -149,7 +149,7 @@ def compare(before: Look | None, now: Look) -> View:
 
 
 class Looker:
-    """Reads a cluster again and again; where the metrics are is asked once, and again when brokers come."""
+    """Reads a cluster repeatedly. It looks up the metrics addresses once, and again when brokers appear."""
 
     def __init__(self, admin: Admin, *, internal: bool) -> None:
         self._admin = admin

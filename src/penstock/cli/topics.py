@@ -29,7 +29,7 @@ app = command_group("Create, list, describe, alter, move and delete topics.")
 Name = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
 Names = Annotated[list[str], typer.Argument(metavar="TOPIC...", show_default=False)]
 ConfigPairs = Annotated[
-    list[str] | None, typer.Option("--config", "-c", metavar="KEY=VALUE", help="A setting of the topic; repeatable.")
+    list[str] | None, typer.Option("--config", "-c", metavar="KEY=VALUE", help="Setting of the topic; repeatable.")
 ]
 
 
@@ -44,7 +44,7 @@ def create(
     names: Names,
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", "-p", min=1, help="How many partitions.", show_default="num.partitions"),
+        typer.Option("--partitions", "-p", min=1, help="Number of partitions.", show_default="num.partitions"),
     ] = None,
     replication_factor: Annotated[
         int | None,
@@ -52,14 +52,12 @@ def create(
             "--replication-factor",
             "-r",
             min=1,
-            help="Copies of each partition.",
+            help="Replicas of each partition.",
             show_default="default.replication.factor",
         ),
     ] = None,
     config: ConfigPairs = None,
-    if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="A topic that is there already is fine.")
-    ] = False,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do not fail if a topic exists.")] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
@@ -94,8 +92,8 @@ def create(
 
 @app.command("list")
 def list_topics(
-    internal: Annotated[bool, typer.Option("--internal", help="Those that Kafka keeps for itself, too.")] = False,
-    names_only: Annotated[bool, typer.Option("--names", help="One name a line and nothing else.")] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Include internal topics.")] = False,
+    names_only: Annotated[bool, typer.Option("--names", help="Print only the names, one per line.")] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
@@ -134,8 +132,10 @@ def list_topics(
 
 @app.command()
 def describe(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]...", help="All topics if left out.")] = None,
-    all_configs: Annotated[bool, typer.Option("--all-configs", help="Settings that have their default, too.")] = False,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Default: all topics.")] = None,
+    all_configs: Annotated[
+        bool, typer.Option("--all-configs", help="Include settings that have their default value.")
+    ] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
@@ -179,7 +179,7 @@ def _describe(admin: Admin, topic: TopicDescription, all_configs: bool) -> dict[
     from penstock.client.wire.admin.topics import EARLIEST, LATEST
     from penstock.model.ids import TopicPartition
 
-    # A partition without a leader has offsets, but nobody to ask.
+    # Only the leader of a partition can be asked for offsets.
     led = [
         TopicPartition(topic.name, partition.partition)
         for partition in topic.partitions
@@ -217,17 +217,18 @@ def _describe(admin: Admin, topic: TopicDescription, all_configs: bool) -> dict[
 def alter(
     name: Name,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", min=1, help="Grow to this many partitions.", show_default=False)
+        int | None, typer.Option("--partitions", "-p", min=1, help="New number of partitions.", show_default=False)
     ] = None,
     config: ConfigPairs = None,
     delete_config: Annotated[
-        list[str] | None, typer.Option("--delete-config", metavar="KEY", help="Back to the default; repeatable.")
+        list[str] | None,
+        typer.Option("--delete-config", metavar="KEY", help="Reset this setting to its default; repeatable."),
     ] = None,
     delete_records_before: Annotated[
         list[str] | None,
         typer.Option(
             metavar="PARTITION:OFFSET",
-            help="Delete what is before an offset; [bold]end[/bold] is everything so far; repeatable.",
+            help="Delete the records before an offset; `end` deletes all current records; repeatable.",
         ),
     ] = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -279,7 +280,7 @@ def _offsets_by_partition(topic: str, texts: list[str]) -> dict[TopicPartition, 
 @app.command()
 def delete(
     names: Names,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="A topic that is not there is fine.")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Do not fail if a topic does not exist.")] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:

@@ -26,7 +26,11 @@ def reassign(
     replication_factor: Annotated[
         int | None,
         typer.Option(
-            "--replication-factor", "-r", min=1, help="With --brokers: copies of each partition.", show_default="as now"
+            "--replication-factor",
+            "-r",
+            min=1,
+            help="With --brokers: replicas of each partition.",
+            show_default="unchanged",
         ),
     ] = None,
     replicas: Annotated[
@@ -36,12 +40,14 @@ def reassign(
             help="Move one partition to these brokers, the preferred leader first; repeatable.",
         ),
     ] = None,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Back to where partitions on the move were.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Return when everything is copied and in sync.")] = False,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Cancel running moves; partitions return to their old brokers.")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Return when all replicas are copied and in sync.")] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """Move partitions to other brokers, while they are written and read.
+    """Move partitions to other brokers while clients use them.
 
     Examples:
 
@@ -77,7 +83,7 @@ def reassign(
 
 
 def reassignments(bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
-    """List the partitions that are on the move.
+    """List the partitions that are being moved.
 
     Example:
 
@@ -131,7 +137,7 @@ def _broker_ids(option: str, text: str) -> list[int]:
 def _spread(
     admin: Admin, names: list[str], broker_ids: list[int], replication_factor: int | None
 ) -> dict[TopicPartition, Sequence[int]]:
-    """Where the partitions of a new topic would go, if there were only these brokers: over racks, and evenly."""
+    """Place the partitions like those of a new topic on these brokers: spread over racks, and evenly."""
     from penstock.controller.placement import Placement, UsableBroker
     from penstock.model.ids import TopicPartition
 

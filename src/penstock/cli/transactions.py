@@ -23,11 +23,16 @@ if TYPE_CHECKING:
     from penstock.client.wire.admin.transactions import OpenTransaction, ProducerState, TransactionDescription
     from penstock.model.ids import TopicPartition
 
-app = command_group("See transactions, find those that hang, and abort them.")
+app = command_group("Show transactions, find hanging transactions, and abort them.")
 
 TopicOptions = Annotated[
     list[str] | None,
-    typer.Option("--topic", metavar="TOPIC[:PARTITION,...]", help="Only there; repeatable.", show_default="everywhere"),
+    typer.Option(
+        "--topic",
+        metavar="TOPIC[:PARTITION,...]",
+        help="Search only this topic or these partitions; repeatable.",
+        show_default="everywhere",
+    ),
 ]
 
 
@@ -37,22 +42,27 @@ def list_transactions(
         list[str] | None,
         typer.Option(
             metavar="STATE",
-            help="Only those in this state (Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit or "
+            help="Only transactions in this state (Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit or "
             "CompleteAbort); repeatable.",
         ),
     ] = None,
-    producer_id: Annotated[list[int] | None, typer.Option(help="Only of this producer; repeatable.")] = None,
+    producer_id: Annotated[
+        list[int] | None, typer.Option(help="Only transactions of this producer; repeatable.")
+    ] = None,
     longer_than: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Only those open for longer, as 10m.", show_default=False)
+        str | None,
+        typer.Option(
+            metavar="DURATION", help="Only transactions that are open for longer, such as 10m.", show_default=False
+        ),
     ] = None,
     pattern: Annotated[
         str | None,
-        typer.Option(metavar="REGEX", help="Only transactional ids that match it as a whole.", show_default=False),
+        typer.Option(metavar="REGEX", help="Only transactional ids that match completely.", show_default=False),
     ] = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """List the transactional ids of a cluster, and what their transactions are doing.
+    """List the transactional ids of a cluster, and the states of their transactions.
 
     Example:
 
@@ -82,7 +92,7 @@ def describe(
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """Show transactions: their state, their producer, and the partitions that take part.
+    """Show the state, the producer and the partitions of transactions.
 
     Example:
 
@@ -122,9 +132,9 @@ def producers(
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """Show the idempotent and transactional producers that partitions remember.
+    """Show the idempotent and transactional producers that partitions keep state of.
 
-    START is where the transaction begins that is open in the partition: readers of committed records wait there.
+    START is the first offset of the transaction that is open in the partition: read_committed consumers wait there.
 
     Example:
 
@@ -148,15 +158,18 @@ def find_hanging(
     topic: TopicOptions = None,
     longer_than: Annotated[
         str,
-        typer.Option(metavar="DURATION", help="Only without a record for longer: at least transaction.max.timeout.ms."),
+        typer.Option(
+            metavar="DURATION",
+            help="Only transactions without a record for longer; use at least transaction.max.timeout.ms.",
+        ),
     ] = "15m",
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """Find transactions that are open in a partition, and that no coordinator will end.
+    """Find transactions that are open in a partition and that no coordinator will end.
 
-    Readers of committed records stop where such a transaction begins, for good. It is the trace of an old client or of
-    lost state, and [bold]abort[/bold] ends it.
+    Such a transaction blocks read_committed consumers at its first record for good. An old client or lost state causes
+    it. End it with [bold]abort[/bold].
 
     Examples:
 
@@ -184,26 +197,36 @@ def find_hanging(
 def abort(
     where: Annotated[str, typer.Argument(metavar="TOPIC:PARTITION", show_default=False)],
     start_offset: Annotated[
-        int | None, typer.Option(min=0, help="The transaction that begins there.", show_default=False)
+        int | None, typer.Option(min=0, help="Abort the transaction that starts at this offset.", show_default=False)
     ] = None,
-    producer_id: Annotated[int | None, typer.Option(min=0, help="That of this producer.", show_default=False)] = None,
+    producer_id: Annotated[
+        int | None, typer.Option(min=0, help="Abort the transaction of this producer.", show_default=False)
+    ] = None,
     producer_epoch: Annotated[
         int | None,
         typer.Option(
-            min=0, max=32767, help="With --producer-id, on brokers before Kafka 3.0: its epoch.", show_default=False
+            min=0,
+            max=32767,
+            help="With --producer-id, on brokers before Kafka 3.0: the producer's epoch.",
+            show_default=False,
         ),
     ] = None,
-    coordinator_epoch: Annotated[int, typer.Option(min=0, help="With --producer-epoch: that of the coordinator.")] = 0,
+    coordinator_epoch: Annotated[int, typer.Option(min=0, help="With --producer-epoch: the coordinator's epoch.")] = 0,
     force: Annotated[
-        bool, typer.Option("--force", help="Also if its coordinator could still end it. Half of it may be committed!")
+        bool,
+        typer.Option(
+            "--force",
+            help="Abort even if the coordinator could still end it. The transaction may then be half committed!",
+        ),
     ] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """Abort a transaction that hangs, in one partition.
+    """Abort a hanging transaction in one partition.
 
-    Its records there are never seen by readers of committed records, who go on after it. The rest of the transaction is
-    not touched, so this is only for transactions that nobody else will end: those that [bold]find-hanging[/bold] lists.
+    read_committed consumers never see its records there, and continue after them. Other partitions of the transaction
+    are not changed. So use this only for transactions that no coordinator will end: those that
+    [bold]find-hanging[/bold] lists.
 
     Example:
 

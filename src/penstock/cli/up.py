@@ -19,29 +19,30 @@ DEFAULT_DIRECTORY = "penstock-data"
 
 
 def up(
-    brokers: Annotated[int, typer.Option(min=1, metavar="N", help="How many brokers.")] = 1,
-    port: Annotated[int, typer.Option(min=1, max=65535, metavar="P", help="The first broker's port.")] = 9092,
-    data: Annotated[str, typer.Option(metavar="DIR", help="Where everything is kept.")] = DEFAULT_DIRECTORY,
+    brokers: Annotated[int, typer.Option(min=1, metavar="N", help="Number of brokers.")] = 1,
+    port: Annotated[int, typer.Option(min=1, max=65535, metavar="P", help="Port of the first broker.")] = 9092,
+    data: Annotated[str, typer.Option(metavar="DIR", help="Directory for all data.")] = DEFAULT_DIRECTORY,
     controllers: Annotated[
-        int, typer.Option(min=1, max=7, metavar="M", help="How many controllers a new cluster of several brokers gets.")
+        int,
+        typer.Option(min=1, max=7, metavar="M", help="Number of controllers of a new cluster with several brokers."),
     ] = 3,
-    no_restart: Annotated[bool, typer.Option("--no-restart", help="Leave a node that dies dead.")] = False,
-    host: Annotated[str, typer.Option(metavar="HOST", help="The address to listen on.")] = "127.0.0.1",
+    no_restart: Annotated[bool, typer.Option("--no-restart", help="Do not restart a node that dies.")] = False,
+    host: Annotated[str, typer.Option(metavar="HOST", help="Address to listen on.")] = "127.0.0.1",
     override: Annotated[
         list[str] | None,
-        typer.Option("--override", "-o", metavar="KEY=VALUE", help="A setting for server.properties; repeatable."),
+        typer.Option("--override", "-o", metavar="KEY=VALUE", help="Setting for server.properties; repeatable."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Run a local cluster in the foreground; Ctrl-C stops it, the data stays.
+    """Run a local cluster in the foreground. Ctrl-C stops it; the data stays.
 
-    Prints one line, [bold]ready HOST:PORT,...[/bold], when clients can connect. The first start formats DIR by itself;
-    a node that dies is started again. Several brokers have ports that count up from P and controllers of their own,
-    and topics get three replicas (two with two brokers) unless they are created otherwise. Metrics for Prometheus are
-    1000 ports above the broker's: http://127.0.0.1:10092/metrics. Two-phase commit is allowed, which Spark's sink uses.
+    Prints one line, [bold]ready HOST:PORT,...[/bold], when clients can connect. The first start formats DIR. A node
+    that dies is restarted. Several brokers use consecutive ports from P and have separate controllers. Topics then get
+    three replicas (two with two brokers) unless you create them otherwise. Prometheus metrics are 1000 ports above the
+    broker's port: http://127.0.0.1:10092/metrics. Two-phase commit is enabled, because Spark's sink uses it.
 
-    Each node has a directory: [bold]DIR/node-1/server.properties[/bold] (add settings to it by Kafka's names; they are
-    kept), [bold]server.log[/bold], [bold]pid[/bold] and [bold]data/[/bold]; controllers have theirs in
+    Each node has a directory with [bold]DIR/node-1/server.properties[/bold] (you can add settings by Kafka's names;
+    they are kept), [bold]server.log[/bold], [bold]pid[/bold] and [bold]data/[/bold]. The directories of controllers are
     [bold]DIR/controller-1[/bold] and so on.
 
     Examples:
@@ -65,7 +66,7 @@ def up(
             )
         except BadLayout as error:
             fail(str(error))
-        for node in cluster.nodes:  # on a machine of one's own anybody may, and exactly-once sinks want to
+        for node in cluster.nodes:  # safe on a local cluster, and exactly-once sinks use it
             node.defaults.setdefault("transaction.two.phase.commit.enable", "true")
         _check_ports(cluster.brokers)
 
@@ -92,7 +93,7 @@ def _check_ports(nodes: Sequence[LocalNode]) -> None:
 
 @contextlib.contextmanager
 def _exclusive(data: str) -> Iterator[None]:
-    """One `penstock up` a directory. The lock goes with the process, however it ends."""
+    """Allow one `penstock up` per directory. The lock ends with the process, however that ends."""
     os.makedirs(data, exist_ok=True)
     descriptor = os.open(os.path.join(data, ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:

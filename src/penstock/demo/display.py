@@ -114,8 +114,8 @@ class Display:
             return Group(title, Text(self.note, style="yellow"))
         title.append(f"{len(show.ledger.acknowledged):,}{' events' if wide else ''} acknowledged", "bold")
         title.append(f", {len(show.ledger.topics.seen):,} read{' from topics' if wide else ''}")
-        for name, outlet in show.ledger.outlets.items():
-            title.append(f", {'out of ' if wide else ''}{name} {len(outlet.seen):,}")
+        for name, output in show.ledger.outputs.items():
+            title.append(f", {'out of ' if wide else ''}{name} {len(output.seen):,}")
         bootstrap = show.cluster.bootstrap.split(",")[0]
         urgent = self.note or self._trouble()
         hint = f"in another terminal: {self._command} top -b {bootstrap}"
@@ -171,7 +171,7 @@ class Display:
             rate = self._rate(name)
             latency = _latency(show.traffic.groups[name].latencies)
             table.add_row(f"read: {name}", f"{rate.now:,.0f}", latency, Text(sparkline(rate.history, room), "green"))
-        for name in show.ledger.outlets:
+        for name in show.ledger.outputs:
             rate = self._rate(f"pipeline {name}")
             latency = _latency(show.traffic.results.latencies[name])
             picture = Text(sparkline(rate.history, room), "magenta")
@@ -289,7 +289,7 @@ class Display:
         self._rate("acknowledged").sample(now, len(show.ledger.acknowledged))
         for name, group in show.traffic.groups.items():
             self._rate(name).sample(now, group.read)
-        for name in show.ledger.outlets:
+        for name in show.ledger.outputs:
             self._rate(f"pipeline {name}").sample(now, show.traffic.results.read[name])
         for name, queries in show.pipelines.queries.items() if show.pipelines is not None else ():
             for query in queries:

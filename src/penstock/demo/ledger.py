@@ -56,7 +56,7 @@ class Sequences:
         return found
 
 
-class Outlet:
+class Output:
     """A place where events come out: topics that are read from the beginning."""
 
     def __init__(self) -> None:
@@ -78,9 +78,9 @@ class Outlet:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Of one outlet."""
+    """Of one output."""
 
-    outlet: str
+    output: str
     expected: int
     arrived: int
     missing: tuple[EventId, ...]
@@ -113,8 +113,8 @@ class Ledger:
         """`pipelines`: the topics that each of them reads."""
         self._pipelines = pipelines
         self.acknowledged = Sequences()
-        self.topics = Outlet()
-        self.outlets = {name: Outlet() for name in pipelines}
+        self.topics = Output()
+        self.outputs = {name: Output() for name in pipelines}
         self.letters = Sequences()
         """Events that lie in a dead-letter topic and were not sent again."""
 
@@ -122,18 +122,18 @@ class Ledger:
         """How many acknowledged events are still to come out of it. Near enough while all of it moves."""
         topics = self._pipelines[pipeline]
         due = sum(self.acknowledged.of_topic(topic) - self.letters.of_topic(topic) for topic in topics)
-        return max(0, due - len(self.outlets[pipeline].seen))
+        return max(0, due - len(self.outputs[pipeline].seen))
 
     def verdicts(self, *, pipelines: bool = True) -> list[Verdict]:
         """Sure only when nothing is written any more."""
         found = [self._verdict("topics", self.topics, None)]
         for name, topics in self._pipelines.items() if pipelines else ():
-            found.append(self._verdict(f"pipeline {name}", self.outlets[name], topics))
+            found.append(self._verdict(f"pipeline {name}", self.outputs[name], topics))
         return found
 
-    def _verdict(self, name: str, outlet: Outlet, topics: tuple[str, ...] | None) -> Verdict:
-        within = [event for event in self.acknowledged.without(outlet.seen) if topics is None or event[0] in topics]
+    def _verdict(self, name: str, output: Output, topics: tuple[str, ...] | None) -> Verdict:
+        within = [event for event in self.acknowledged.without(output.seen) if topics is None or event[0] in topics]
         missing = [event for event in within if topics is None or event not in self.letters]
         expected = len(self.acknowledged) if topics is None else sum(map(self.acknowledged.of_topic, topics))
         arrived, lying = expected - len(within), len(within) - len(missing)
-        return Verdict(name, expected, arrived, tuple(missing), outlet.doubled, lying)
+        return Verdict(name, expected, arrived, tuple(missing), output.doubled, lying)

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.demo.clients import settings
-from penstock.demo.ledger import EventId, Outlet, Sequences
+from penstock.demo.ledger import EventId, Output, Sequences
 from penstock.demo.poison import repair
 from penstock.demo.streams import BY_TOPIC, DEAD_LETTERS
 
@@ -42,7 +42,7 @@ class Letters:
     def __init__(self, bootstrap: str, lying: Sequences) -> None:
         self._bootstrap = bootstrap
         self._lying = lying
-        self._places = Outlet()
+        self._places = Output()
         self._lock = threading.Lock()
         self._waiting: list[Letter] = []
         self._producer: Producer | None = None

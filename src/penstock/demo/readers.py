@@ -91,8 +91,8 @@ class ResultsReader:
         self._letters = letters
         self._reports = reports
         self._marks = marks
-        self.latencies = {name: Latencies(BATCHES_SECONDS) for name in ledger.outlets}
-        self.read = dict.fromkeys(ledger.outlets, 0)
+        self.latencies = {name: Latencies(BATCHES_SECONDS) for name in ledger.outputs}
+        self.read = dict.fromkeys(ledger.outputs, 0)
         self.stopping = threading.Event()
 
     def run(self) -> None:
@@ -130,12 +130,12 @@ class ResultsReader:
 
     def _passed_on(self, topic: str, message: Message) -> None:
         flow = BY_OUTPUT[topic]
-        outlet = self._ledger.outlets[flow.pipeline]
-        if not outlet.is_new(*_place(message)):
+        output = self._ledger.outputs[flow.pipeline]
+        if not output.is_new(*_place(message)):
             return
         row = json.loads(message.value() or b"{}")
         which = (flow.topic, row[flow.key], row["sequence"])
-        outlet.see(*which)
+        output.see(*which)
         self._reports.event(flow, row)
         self.read[flow.pipeline] += 1
         sent = self._marks.pop(which, None)

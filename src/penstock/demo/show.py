@@ -111,9 +111,9 @@ class Show:
     @property
     def everything_works(self) -> bool:
         """Events have come out wherever they should."""
-        outlets = [self.ledger.topics, *self.ledger.outlets.values()]
+        outputs = [self.ledger.topics, *self.ledger.outputs.values()]
         working = self.pipelines is not None and self.pipelines.are_working
-        return all(len(outlet.seen) for outlet in outlets) and (working or not self.wants_spark)
+        return all(len(output.seen) for output in outputs) and (working or not self.wants_spark)
 
     # What can be done to it. Each returns when it is done, and is told of in `happenings`.
 

@@ -1,6 +1,6 @@
 """Subscriptions to the metrics of clients (KIP-714): which metrics, how often, of which clients.
 
-They are stored and told. Clients are not asked for their metrics yet, so that nothing follows from them.
+They are stored and returned. Brokers do not request metrics from clients yet, so subscriptions have no effect.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.settings.definition import Scope, Setting, Type
 INTERVAL_MS_MIN: Final = 100
 INTERVAL_MS_MAX: Final = 3_600_000
 
-# What a client may be chosen by.
+# The properties by which clients can be selected.
 _SELECTORS: Final = frozenset(
     {
         "client_instance_id",
@@ -31,14 +31,20 @@ CLIENT_METRICS_SETTINGS: Final = {
     definition.name: definition
     for definition in (
         Setting("interval.ms", Type.INT, 300_000, "How often clients send metrics.", scope=Scope.CLUSTER_WIDE),
-        Setting("match", Type.LIST, (), "Which clients: selector=pattern, all of them.", scope=Scope.CLUSTER_WIDE),
-        Setting("metrics", Type.LIST, (), "Which metrics, by prefixes of their names.", scope=Scope.CLUSTER_WIDE),
+        Setting(
+            "match",
+            Type.LIST,
+            (),
+            "The clients, as selector=pattern; a client must match all of them.",
+            scope=Scope.CLUSTER_WIDE,
+        ),
+        Setting("metrics", Type.LIST, (), "The metrics, by prefixes of their names.", scope=Scope.CLUSTER_WIDE),
     )
 }
 
 
 def check_client_metrics(configs: Mapping[str, str]) -> None:
-    """KafkaError, as Kafka has it, for what cannot be a subscription."""
+    """KafkaError, with Kafka's messages, for an invalid subscription."""
     for name, text in configs.items():
         if name not in CLIENT_METRICS_SETTINGS:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {name}")
@@ -57,7 +63,7 @@ def check_client_metrics(configs: Mapping[str, str]) -> None:
 def _check_pattern(pattern: str) -> None:
     selector, _, expression = pattern.partition("=")
     try:
-        # It is looked at here and matched by nobody, so that it cannot take long.
+        # The pattern is only compiled and never matched, so it cannot take long.
         re.compile(expression)
         is_good = selector.strip() in _SELECTORS and bool(expression.strip())
     except re.error:

@@ -1,4 +1,4 @@
-"""How a setting is declared: once, as a field of a frozen dataclass, with everything anyone wants to know about it.
+"""The declaration of a setting: once, as a field of a frozen dataclass, with everything there is to know about it.
 
     retention_ms: int = setting(Type.LONG, 604_800_000, at_least(-1), "How long ...")
 
@@ -176,7 +176,7 @@ def settings_of(cls: type) -> dict[str, Setting]:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint to append to a complaint about an unknown name; empty when nothing is close."""
+    """A hint for the error about an unknown name; empty if no known name is close."""
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.75)
     return f" (did you mean {matches[0]}?)" if matches else ""
 

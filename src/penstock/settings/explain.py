@@ -1,8 +1,8 @@
-"""Where a setting's value comes from: what DescribeConfigs and the CreateTopics response tell.
+"""The source of a setting's value, as DescribeConfigs and the CreateTopics response report it.
 
-A broker setting may be set for one broker, for all brokers, in the broker's file, or not at all; a topic setting may be
-set on the topic, and otherwise is what its broker setting is; likewise a group's. The synonyms of an entry are that
-chain as far as it is set, the one in force first.
+A broker setting may be set for one broker, for all brokers, in the broker's file, or not at all. A topic setting may be
+set on the topic; otherwise it has the value of its broker setting. The same holds for groups. The synonyms of an entry
+are that chain as far as it is set, with the effective one first.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Explained(NamedTuple):
 
 
 class BrokerLayers(NamedTuple):
-    """What is set for brokers, the strongest last."""
+    """The settings of brokers, in ascending order of precedence."""
 
     static: Mapping[str, str]
     cluster: Mapping[str, str]
@@ -83,7 +83,7 @@ def explain_topic(
 def explain_group(
     overrides: Mapping[str, str], layers: BrokerLayers, names: Collection[str] | None = None
 ) -> list[Explained]:
-    """Every setting of a group (or those named), by name; whether it exists does not matter."""
+    """Every setting of a group (or those named), by name; the group need not exist."""
     effective = layers.effective
     entries = []
     for name, definition in sorted(GROUP_SETTINGS.items()):
@@ -100,7 +100,7 @@ def explain_group(
 
 
 def explain_client_metrics(overrides: Mapping[str, str], names: Collection[str] | None = None) -> list[Explained]:
-    """Every setting of a subscription (or those named), by name; whether there is one does not matter."""
+    """Every setting of a subscription (or those named), by name; the subscription need not exist."""
     entries = []
     for name, definition in sorted(CLIENT_METRICS_SETTINGS.items()):
         if names is not None and name not in names:
@@ -137,7 +137,7 @@ def explain_broker(layers: BrokerLayers, names: Collection[str] | None = None) -
 
 
 def explain_broker_defaults(cluster: Mapping[str, str], names: Collection[str] | None = None) -> list[Explained]:
-    """What is set for all brokers."""
+    """The settings of all brokers."""
     entries = []
     for name, value in sorted(_dynamic(cluster).items()):
         if names is None or name in names:
@@ -152,7 +152,7 @@ def explain_broker_defaults(cluster: Mapping[str, str], names: Collection[str] |
 
 
 def _unused(name: str, synonyms: list[Synonym]) -> Explained:
-    """A setting that is stored, and nothing else."""
+    """A setting that is stored but not used."""
     definition = UNUSED_DYNAMIC.get(name) or unknown_setting(name)
     return _entry(definition, synonyms[0].value, synonyms, read_only=definition.type is Type.UNKNOWN)
 
@@ -166,7 +166,7 @@ def _dynamic(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def _chain(asked: str, layers: BrokerLayers) -> list[Synonym]:
-    """Kafka's chain begins with the setting asked for: what only another unit of it says comes without synonyms."""
+    """Kafka's chain begins with the requested setting: a value set only in another unit has no synonyms."""
     names = _UNITS.get(asked, [asked])
     chain = []
     for source, values in (
@@ -198,7 +198,7 @@ def _entry(definition: Setting, value: str | None, synonyms: list[Synonym], *, r
     )
 
 
-# Broker settings that say the same thing in different units, the one that wins first.
+# Broker settings for the same value in different units, in descending order of precedence.
 _UNITS: dict[str, list[str]] = {
     name: [synonym for synonym, _ in definition.synonyms]
     for definition in TOPIC_SETTINGS.values()

@@ -1,7 +1,7 @@
 """The settings of a single group: what the alter-configs requests may set on it, by Kafka's names.
 
-Each has a default at the broker, and the broker's bounds. What is set must be within them; bounds that are narrowed
-later narrow what was set before, and nobody has to clean up.
+Each setting has a default and bounds in the broker's settings. A value must be within the bounds. If the bounds are
+narrowed later, existing values are clamped to them, without any cleanup.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ class GroupConfig:
         Type.INT,
         45_000,
         at_least(1),
-        "A consumer-protocol member of the group not heard of for this long is removed.",
+        "A member of the group is removed if it sends no heartbeat for this long (consumer protocol).",
         synonyms=["group.consumer.session.timeout.ms"],
     )
     consumer_heartbeat_interval_ms: int = setting(
         Type.INT,
         5000,
         at_least(1),
-        "How often consumer-protocol members of the group are told to send heartbeats.",
+        "How often members of the group send heartbeats (consumer protocol).",
         synonyms=["group.consumer.heartbeat.interval.ms"],
     )
     consumer_assignment_interval_ms: int = setting(
         Type.INT,
         1000,
         at_least(0),
-        "The least time between two assignments of the group.",
+        "The minimum time between two assignments of the group.",
         synonyms=["group.consumer.assignment.interval.ms"],
     )
 
     @classmethod
     def of_broker(cls, broker: GroupSettings) -> GroupConfig:
-        """What groups have that say nothing else."""
+        """The settings of a group without overrides."""
         return cls(
             consumer_session_timeout_ms=broker.group_consumer_session_timeout_ms,
             consumer_heartbeat_interval_ms=broker.group_consumer_heartbeat_interval_ms,
@@ -69,7 +69,7 @@ class GroupConfig:
 
     @classmethod
     def in_force(cls, overrides: Mapping[str, str], broker: GroupSettings) -> GroupConfig:
-        """What a group goes by that has been given these, maybe under other bounds, or by another release."""
+        """The effective settings of a group. The overrides may come from other bounds or another release."""
         values = {}
         for name, definition in GROUP_SETTINGS.items():
             if name in overrides:
@@ -80,7 +80,7 @@ class GroupConfig:
 
 GROUP_SETTINGS: Final[dict[str, Setting]] = settings_of(GroupConfig)
 
-# Of Kafka's settings of groups, those of groups that are not served, and one about threads.
+# Kafka's settings for group types that are not served, and one about threads.
 _NOT_USED: Final = ("share.", "streams.", "errors.deadletterqueue.", "consumer.assignor.offload.enable")
 
 

@@ -1,7 +1,7 @@
-"""Settings Kafka has and this broker does not use.
+"""Settings of Kafka that this broker does not use.
 
-Most of them get a notice: the node works without them. Those that protect a cluster, or keep data somewhere else, are
-refused: a node that passed them over would be less safe than its operator believes.
+Most of them cause a notice: the node works without them. Those that protect a cluster, or store data elsewhere, are
+refused: a node that ignored them would be less safe than its operator believes.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def known_to_kafka(name: str) -> bool:
     return name in KNOWN_TO_KAFKA or name.startswith(KNOWN_PREFIXES)
 
 
-# What these settings ask for, by the beginning of their names (also behind `listener.name.NAME.`).
+# The features these settings require, by the prefix of their names (also after `listener.name.NAME.`).
 _PROTECTIONS: Final = {
     "ssl.": "TLS",
     "sasl.": "SASL authentication",
@@ -88,7 +88,7 @@ _LISTENER_PREFIX: Final = re.compile(r"listener\.name\.[^.]+\.")
 
 
 def missing_protection(name: str, value: str) -> str | None:
-    """What the setting asks for, if this broker does not have it and its absence must not go unnoticed."""
+    """The feature that the setting requires, if this broker lacks it and must not ignore that."""
     name = _LISTENER_PREFIX.sub("", name, count=1)
     value = value.strip()
     if not value or (name, value) in _ASKS_FOR_NOTHING:
@@ -108,9 +108,9 @@ remote.list.offsets.request.timeout.ms remote.log.index.file.cache.total.size.by
 remote.log.manager.copy.max.bytes.per.second remote.log.manager.fetch.max.bytes.per.second
 """
 
-# Settings that a running Kafka broker takes. Here they are stored and told, and change nothing.
+# Settings that a running Kafka broker accepts. Here they are stored and returned, and change nothing.
 UNUSED_DYNAMIC: Final = {
-    name: Setting(name, kind, None, "A setting of Kafka's that is not used here.", scope=Scope.CLUSTER_WIDE)
+    name: Setting(name, kind, None, "A setting of Kafka that Penstock does not use.", scope=Scope.CLUSTER_WIDE)
     for kind, names in (
         (Type.INT, _INT_NAMES),
         (Type.LONG, _LONG_NAMES),
@@ -122,5 +122,5 @@ UNUSED_DYNAMIC: Final = {
 
 
 def unknown_setting(name: str) -> Setting:
-    """A name that nobody knows. As it may be a password's, its value is told to nobody."""
-    return Setting(name, Type.UNKNOWN, None, "A setting that is not known here.", scope=Scope.CLUSTER_WIDE)
+    """An unknown name. Its value may be a password, so it is never returned."""
+    return Setting(name, Type.UNKNOWN, None, "An unknown setting.", scope=Scope.CLUSTER_WIDE)

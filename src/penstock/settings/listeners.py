@@ -1,9 +1,9 @@
-"""Listeners: where a node binds, and where it says it can be reached.
+"""Listeners: the addresses a node binds, and the addresses it advertises.
 
 A listener is `NAME://HOST:PORT`. The name is looked up in `listener.security.protocol.map`; an empty host binds all
-addresses. `advertised.listeners` says what clients are told, by the same names; left out, it follows the binds, and a
-wildcard is replaced at registration by the address that reaches this machine, because telling a client to connect to
-0.0.0.0 helps nobody.
+addresses. `advertised.listeners` has the addresses for clients, by the same names. Its default is the bound addresses;
+a wildcard is then replaced at registration by an address that reaches this machine, because clients cannot connect to
+0.0.0.0.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Logs at the level of the broker: directories, defaults for new topics, flushing, retention and the cleaner.
+"""Log settings of the broker: directories, defaults for new topics, flushing, retention and the cleaner.
 
-The defaults of topic settings (`log.retention.ms` and the like) are not repeated here: they are made from
+The defaults of topic settings (`log.retention.ms` and the like) are not repeated here: they are derived from
 `TopicSettings`, whose fields name them.
 """
 
@@ -18,7 +18,7 @@ ALL_DIRECTORIES: Final = "*"
 
 
 def check_cordoned(cordoned: Sequence[str], directories: Collection[str]) -> None:
-    """KafkaError unless each names one of these directories, or `*` stands alone for all of them."""
+    """KafkaError unless each entry names one of these directories, or the only entry is `*`, for all of them."""
     shown = f"[{', '.join(cordoned)}]"
     if ALL_DIRECTORIES in cordoned:
         if len(cordoned) > 1:
@@ -36,65 +36,63 @@ def check_cordoned(cordoned: Sequence[str], directories: Collection[str]) -> Non
 
 @dataclass(frozen=True, kw_only=True)
 class LogSettings:
-    log_dir: str = setting(
-        Type.STRING, "/tmp/penstock-logs", None, "Where logs are kept, if log.dirs does not say otherwise."
-    )
+    log_dir: str = setting(Type.STRING, "/tmp/penstock-logs", None, "The directory for logs, if log.dirs is not set.")
     log_dirs: tuple[str, ...] = setting(
-        Type.LIST, (), distinct(), "The directories logs are kept in, one per disk; log.dir if left out."
+        Type.LIST, (), distinct(), "The directories for logs, one per disk; default: log.dir."
     )
     cordoned_log_dirs: tuple[str, ...] = setting(
         Type.LIST,
         (),
         distinct(),
-        "Directories of log.dirs or log.dir that get no new replicas; * for all of them. A broker with no other "
-        "directories is left out of new partitions. Needs metadata.version 4.3-IV0.",
+        "Directories of log.dirs or log.dir that get no new replicas; * for all of them. A broker without other "
+        "directories gets no new partitions. Requires metadata.version 4.3-IV0.",
         scope=Scope.CLUSTER_WIDE,
     )
     log_dir_failure_timeout_ms: int = setting(
         Type.LONG,
         30_000,
         at_least(1),
-        "A broker that cannot tell the controller for this long that one of its log directories has failed stops.",
+        "A broker shuts down if it cannot report a failed log directory to the controller for this long.",
     )
     num_partitions: int = setting(
-        Type.INT, 1, at_least(1), "Partitions of a topic that is created without saying how many."
+        Type.INT, 1, at_least(1), "Number of partitions of topics that are created without a given number."
     )
     auto_create_topics_enable: bool = setting(
-        Type.BOOLEAN, True, None, "Whether a Metadata request for a topic that does not exist may create it."
+        Type.BOOLEAN, True, None, "Whether a Metadata request for an unknown topic may create it."
     )
     delete_topic_enable: bool = setting(Type.BOOLEAN, True, None, "Whether topics can be deleted.")
     log_retention_check_interval_ms: int = setting(
         Type.LONG, 300_000, at_least(1), "How often logs are checked for segments to delete."
     )
     log_flush_offset_checkpoint_interval_ms: int = setting(
-        Type.INT, 60_000, at_least(0), "How often the recovery points of logs are written down."
+        Type.INT, 60_000, at_least(0), "How often the recovery points of logs are written to disk."
     )
     log_flush_start_offset_checkpoint_interval_ms: int = setting(
-        Type.INT, 60_000, at_least(0), "How often the start offsets of logs are written down."
+        Type.INT, 60_000, at_least(0), "How often the start offsets of logs are written to disk."
     )
     log_flush_scheduler_interval_ms: int = setting(
-        Type.LONG, 2**63 - 1, None, "How often logs are checked for a sync that is due, where flush.ms is not set."
+        Type.LONG, 2**63 - 1, None, "How often logs are checked for a due sync, where flush.ms is not set."
     )
     log_cleaner_enable: bool = setting(Type.BOOLEAN, True, None, "Whether compacted topics are compacted at all.")
     log_cleaner_threads: int = setting(
         Type.INT,
         1,
         at_least(0),
-        "How many cleaner processes may run at a time.",
+        "The maximum number of cleaner processes.",
         scope=Scope.CLUSTER_WIDE,
     )
     log_cleaner_io_max_bytes_per_second: float = setting(
         Type.DOUBLE,
         1.7976931348623157e308,
         None,
-        "The cleaner's disk traffic, reads and writes together, stays below this on average.",
+        "The maximum average disk traffic of the cleaner, reads and writes together.",
         scope=Scope.CLUSTER_WIDE,
     )
     log_cleaner_dedupe_buffer_size: int = setting(
         Type.LONG,
         134_217_728,
         at_least(1 << 20),
-        "The memory the cleaner may use for its map of keys to offsets.",
+        "The memory that the cleaner may use for its map of keys to offsets.",
         scope=Scope.CLUSTER_WIDE,
     )
     log_cleaner_io_buffer_size: int = setting(
@@ -115,18 +113,18 @@ class LogSettings:
         Type.LONG,
         15_000,
         at_least(0),
-        "How long to wait before looking for logs to clean again when none was found.",
+        "How long the cleaner waits when it found no log to clean.",
         scope=Scope.CLUSTER_WIDE,
     )
     producer_id_expiration_ms: int = setting(
         Type.INT,
         86_400_000,
         at_least(1),
-        "An idle producer's sequence numbers are forgotten after this long.",
+        "The sequence numbers of an idle producer expire after this time.",
         scope=Scope.CLUSTER_WIDE,
     )
     producer_id_expiration_check_interval_ms: int = setting(
-        Type.INT, 600_000, at_least(1), "How often idle producers are looked for.", internal=True
+        Type.INT, 600_000, at_least(1), "How often the broker checks for expired producers.", internal=True
     )
 
     @cached_property

@@ -21,58 +21,58 @@ class NetworkSettings:
         Type.LIST,
         ("PLAINTEXT://:9092",),
         distinct(empty=False),
-        "Where to listen, as NAME://HOST:PORT; an empty host is all addresses, port 0 any free port.",
+        "The addresses to listen on, as NAME://HOST:PORT; an empty host is all addresses, port 0 any free port.",
     )
     advertised_listeners: tuple[str, ...] = setting(
         Type.LIST,
         (),
         distinct(),
-        "The addresses clients are told, by listener name; the listeners themselves if left out, with wildcards "
-        "replaced by an address that reaches this machine.",
+        "The addresses that clients should use, by listener name; default: the listeners, with wildcards replaced by "
+        "an address that reaches this machine.",
     )
     listener_security_protocol_map: str = setting(
         Type.STRING,
         DEFAULT_PROTOCOL_MAP,
         None,
-        "The security protocol of each listener name; only PLAINTEXT is served so far.",
+        "The security protocol of each listener name; so far only PLAINTEXT is supported.",
     )
     inter_broker_listener_name: str = setting(
-        Type.STRING, "", None, "The listener brokers use among themselves; PLAINTEXT, or the only one, if left out."
+        Type.STRING, "", None, "The listener for traffic between brokers; default: the only listener, or PLAINTEXT."
     )
     controller_listener_names: tuple[str, ...] = setting(
         Type.LIST,
         (),
         distinct(),
-        "The listeners of the controller role; a node that is the whole quorum needs none.",
+        "The listeners of the controller role. A node that is the only member of the quorum needs none.",
     )
     socket_send_buffer_bytes: int = setting(
-        Type.INT, -1, at_least(-1), "SO_SNDBUF of accepted sockets; -1 leaves it to the system, which adapts it."
+        Type.INT, -1, at_least(-1), "SO_SNDBUF of accepted sockets; -1 lets the operating system adapt it."
     )
     socket_receive_buffer_bytes: int = setting(
-        Type.INT, -1, at_least(-1), "SO_RCVBUF of accepted sockets; -1 leaves it to the system, which adapts it."
+        Type.INT, -1, at_least(-1), "SO_RCVBUF of accepted sockets; -1 lets the operating system adapt it."
     )
     socket_request_max_bytes: int = setting(
-        Type.INT, 104_857_600, at_least(1), "The largest request accepted; a longer frame closes the connection."
+        Type.INT, 104_857_600, at_least(1), "The maximum size of a request. A larger one closes the connection."
     )
     socket_listen_backlog_size: int = setting(
         Type.INT,
         1024,
         at_least(1),
-        "Connections that may wait to be accepted (the system may allow fewer); Kafka's 50 is soon full when many "
-        "clients reconnect at once.",
+        "How many connections may wait to be accepted (the system may allow fewer). Kafka's 50 fills up quickly when "
+        "many clients reconnect at once.",
     )
     max_connections: int = setting(
         Type.INT,
         INT_MAX,
         at_least(0),
-        "The most connections open at a time.",
+        "The maximum number of open connections.",
         scope=Scope.CLUSTER_WIDE,
     )
     max_connections_per_ip: int = setting(
         Type.INT,
         INT_MAX,
         at_least(0),
-        "The most connections open at a time from one address.",
+        "The maximum number of open connections from one address.",
         scope=Scope.CLUSTER_WIDE,
     )
     max_connections_per_ip_overrides: str = setting(
@@ -83,38 +83,45 @@ class NetworkSettings:
         scope=Scope.CLUSTER_WIDE,
     )
     connections_max_idle_ms: int = setting(
-        Type.LONG, 600_000, None, "A connection without a request for this long is closed; negative for never."
+        Type.LONG, 600_000, None, "Idle connections are closed after this time; negative for never."
     )
     queued_max_requests: int = setting(
-        Type.INT, 500, at_least(1), "Requests a connection may have waiting for an answer before reading from it stops."
+        Type.INT,
+        500,
+        at_least(1),
+        "How many requests of a connection may wait for a response before the broker stops reading from it.",
     )
     queued_max_request_bytes: int = setting(
-        Type.LONG, -1, None, "Bytes of requests held in memory before reading stops everywhere; -1 for no limit."
+        Type.LONG,
+        -1,
+        None,
+        "How many bytes of requests may be in memory before the broker stops reading everywhere; -1 for no limit.",
     )
     penstock_max_small_request_bytes: int = setting(
         Type.INT,
         8_388_608,
         at_least(1024),
-        "The largest request other than Produce; a longer one closes the connection. An addition to Kafka's settings.",
+        "The maximum size of requests other than Produce. A larger one closes the connection. An addition to Kafka's "
+        "settings.",
     )
     penstock_max_parked_requests: int = setting(
         Type.INT,
         100_000,
         at_least(1),
-        "Produce and Fetch requests that may wait (for replicas, for data) at a time; beyond it they are answered at "
-        "once. An addition to Kafka's settings.",
+        "How many Produce and Fetch requests may wait for replicas or data at the same time. Further requests are "
+        "answered at once. An addition to Kafka's settings.",
     )
     max_incremental_fetch_session_cache_slots: int = setting(
-        Type.INT, 1000, at_least(0), "The most fetch sessions kept; further consumers send full requests."
+        Type.INT, 1000, at_least(0), "The maximum number of fetch sessions. Further consumers send full requests."
     )
     fetch_max_bytes: int = setting(
-        Type.INT, 57_671_680, at_least(1024), "The most bytes a fetch response carries, whatever the client asks."
+        Type.INT, 57_671_680, at_least(1024), "The maximum size of a fetch response, whatever the client requests."
     )
     max_request_partition_size_limit: int = setting(
-        Type.INT, 2000, at_least(1), "The most partitions one DescribeTopicPartitions response describes."
+        Type.INT, 2000, at_least(1), "The maximum number of partitions in a DescribeTopicPartitions response."
     )
     request_timeout_ms: int = setting(
-        Type.INT, 30_000, at_least(1), "How long this node waits for an answer from another node."
+        Type.INT, 30_000, at_least(1), "How long this node waits for a response from another node."
     )
 
     @cached_property
@@ -138,7 +145,7 @@ class NetworkSettings:
 
     @cached_property
     def quorum_listener(self) -> str:
-        """The listener the metadata quorum talks on: the first of the controllers'."""
+        """The listener of the metadata quorum: the first controller listener."""
         return self.controller_listener_names[0].upper() if self.controller_listener_names else "CONTROLLER"
 
     @cached_property
@@ -148,7 +155,7 @@ class NetworkSettings:
 
     @cached_property
     def advertised_endpoints(self) -> tuple[Endpoint, ...]:
-        """What brokers' clients are told; hosts may still be wildcards and ports 0, to be resolved after binding."""
+        """The addresses for clients; hosts may still be wildcards and ports 0, which are resolved after binding."""
         if not self.advertised_listeners:
             return self.broker_endpoints
         names = {name.upper() for name in self.controller_listener_names}
@@ -157,7 +164,7 @@ class NetworkSettings:
 
     @cached_property
     def advertised_controller_endpoints(self) -> tuple[Endpoint, ...]:
-        """Where other nodes find this controller: as advertised, or else as it binds."""
+        """Where other nodes reach this controller: the advertised address, or else the bound one."""
         advertised = parse_listeners("advertised.listeners", self.advertised_listeners, self.protocol_map)
         by_name = {endpoint.name: endpoint for endpoint in advertised}
         return tuple(by_name.get(endpoint.name, endpoint) for endpoint in self.controller_endpoints)

@@ -1,12 +1,12 @@
 """The settings of a node, from a Kafka-style `server.properties`.
 
-`NodeSettings.from_properties` reads the static file; `with_dynamic` lays over it what the cluster's metadata says
-(first the default for all brokers, then what is set for this one). Both are frozen: a changed setting is a new value,
-handed to whoever needs it.
+`NodeSettings.from_properties` reads the static file; `with_dynamic` applies the dynamic settings from the cluster's
+metadata (first the default for all brokers, then those of this broker). Both are frozen: a changed setting is a new
+value, which is passed to the components that need it.
 
-A property that Kafka knows and we do not use, or that nobody knows, does not stop the node: such files are shared with
-other software. It does get a line in `notices`, which the node logs at start. What would leave the cluster less safe
-than its operator believes (an authorizer, TLS, SASL, quotas, tiered storage) is refused instead.
+A property that only Kafka uses, or an unknown one, does not stop the node: such files are shared with other software.
+It causes a line in `notices`, which the node logs at start. A property that would leave the cluster less safe than its
+operator believes (an authorizer, TLS, SASL, quotas, tiered storage) is refused instead.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ class NodeSettings(
     TransactionSettings,
     ObservabilitySettings,
 ):
-    """Every setting of a node; a component asks for the base class that has its part."""
+    """All settings of a node; a component takes the base class with the settings it needs."""
 
-    # What topics have unless they say otherwise: the log.* settings and their like.
+    # The defaults of topic settings: log.* and similar settings.
     topic_defaults: TopicSettings = dataclasses.field(default_factory=TopicSettings)
-    # The properties as they were given, for DescribeConfigs and for laying dynamic settings over them.
+    # The properties as given, for DescribeConfigs and as the base of dynamic settings.
     properties: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    # What the node's operator should be told about the properties.
+    # Notices about the properties for the node's operator.
     notices: tuple[str, ...] = ()
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> NodeSettings:
-        """KafkaError(INVALID_CONFIG) for a value that cannot be, or for settings that cannot be together."""
+        """KafkaError(INVALID_CONFIG) for an invalid value, or for settings that contradict each other."""
         properties = dict(properties)
         settings = _build(properties, properties, _notices(properties))
         check_node(settings)
@@ -81,7 +81,7 @@ class NodeSettings(
 
 
 def topic_defaults(properties: Mapping[str, str]) -> TopicSettings:
-    """The defaults of topic settings that broker properties give: of each one's synonyms, the first that is set."""
+    """The defaults of topic settings from broker properties: for each, the first synonym that is set."""
     values: dict[str, Any] = {}
     for topic_name, definition in TOPIC_SETTINGS.items():
         for synonym, factor in definition.synonyms:

@@ -1,4 +1,4 @@
-"""What a node tells about itself: metrics and its own log."""
+"""Observability of a node: metrics and its own log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ADDRESS: Final = re.compile(r"(?:\[([0-9a-fA-F:.%]+)\]|([^:\[\]@/]*)):([0-9]{1,
 
 
 def parse_metrics_listener(text: str) -> tuple[str, int] | None:
-    """Host and port; an empty host is every address. None for no text: there is no endpoint."""
+    """Host and port; an empty host is every address. None for an empty text: no endpoint."""
     if not text:
         return None
     match = _ADDRESS.fullmatch(text)
@@ -33,23 +33,22 @@ class ObservabilitySettings:
         Type.STRING,
         "",
         _check_listener,
-        "Where to answer Prometheus, as HOST:PORT (an empty host is all addresses, port 0 any free port): "
-        "http://HOST:PORT/metrics. Left out, there is no such endpoint. `penstock up` sets it. An addition to Kafka's "
-        "settings.",
+        "The address that serves Prometheus metrics, as HOST:PORT (an empty host is all addresses, port 0 any free "
+        "port): http://HOST:PORT/metrics. Without it, there is no endpoint. `penstock up` sets it. An addition to "
+        "Kafka's settings.",
     )
     penstock_metrics_max_series: int = setting(
         Type.INT,
         20_000,
         at_least(0),
-        "The most partitions of logs, and of groups, that metrics name one by one; beyond it they are left out, and "
-        "penstock_metrics_series_left_out says how many. An addition to Kafka's settings.",
+        "The maximum number of partitions of logs, and of groups, with metrics of their own. Metrics of further "
+        "partitions are left out, and penstock_metrics_series_left_out counts them. An addition to Kafka's settings.",
     )
     penstock_log_format: str = setting(
         Type.STRING,
         "text",
         one_of("text", "json"),
-        "How the node writes its own log: lines for people, or one JSON object a line. An addition to Kafka's "
-        "settings.",
+        "The format of the node's own log: plain text, or one JSON object per line. An addition to Kafka's settings.",
     )
 
     @cached_property

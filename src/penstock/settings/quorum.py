@@ -15,56 +15,56 @@ class QuorumSettings:
         Type.LIST,
         REQUIRED,
         distinct("broker", "controller", empty=False),
-        "What this node is: a broker, a controller, or both.",
+        "The roles of this node: broker, controller, or both.",
     )
     node_id: int = setting(Type.INT, REQUIRED, at_least(0), "The id of this node, unique in the cluster.")
     broker_rack: str | None = setting(
-        Type.STRING, None, None, "Where this node stands; replicas of a partition are spread over racks."
+        Type.STRING, None, None, "The rack of this node. Replicas of a partition are spread over racks."
     )
     controller_quorum_voters: tuple[str, ...] = setting(
-        Type.LIST, (), distinct(), "The fixed voters of the metadata quorum, as ID@HOST:PORT,..."
+        Type.LIST, (), distinct(), "The static voters of the metadata quorum, as ID@HOST:PORT,..."
     )
     controller_quorum_bootstrap_servers: tuple[str, ...] = setting(
-        Type.LIST, (), distinct(), "Where to find the metadata quorum, as HOST:PORT,..."
+        Type.LIST, (), distinct(), "The addresses of the metadata quorum, as HOST:PORT,..."
     )
     controller_quorum_election_timeout_ms: int = setting(
-        Type.INT, 1000, at_least(0), "How long a candidate waits for votes before it tries again."
+        Type.INT, 1000, at_least(0), "How long a candidate waits for votes before it retries."
     )
     controller_quorum_fetch_timeout_ms: int = setting(
-        Type.INT, 2000, at_least(0), "How long a voter goes without the leader before it calls an election."
+        Type.INT, 2000, at_least(0), "How long a voter goes without contact to the leader before it starts an election."
     )
     controller_quorum_election_backoff_max_ms: int = setting(
-        Type.INT, 1000, at_least(0), "The longest random wait before another election."
+        Type.INT, 1000, at_least(0), "The maximum random delay before another election."
     )
     controller_quorum_append_linger_ms: int = setting(
-        Type.INT, 25, at_least(0), "How long the leader may hold records back to write them together."
+        Type.INT, 25, at_least(0), "How long the leader may hold back records to write them together."
     )
     controller_quorum_request_timeout_ms: int = setting(
-        Type.INT, 2000, at_least(0), "How long a node of the quorum waits for an answer."
+        Type.INT, 2000, at_least(0), "How long a node of the quorum waits for a response."
     )
     controller_quorum_retry_backoff_ms: int = setting(
-        Type.INT, 20, at_least(0), "How long to wait before a failed request to the quorum is repeated."
+        Type.INT, 20, at_least(0), "How long to wait before a failed request to the quorum is retried."
     )
     controller_quorum_auto_join_enable: bool = setting(
         Type.BOOLEAN, False, None, "Whether a new controller adds itself to the voters."
     )
     controller_quorum_fetch_snapshot_max_bytes: int = setting(
-        Type.INT, 1_048_576, at_least(1), "The most bytes one FetchSnapshot response carries."
+        Type.INT, 1_048_576, at_least(1), "The maximum size of a FetchSnapshot response."
     )
     controller_quorum_fetch_max_bytes: int = setting(
-        Type.INT, 1_048_576, at_least(1), "The most bytes one fetch of the metadata log carries."
+        Type.INT, 1_048_576, at_least(1), "The maximum size of a fetch of the metadata log."
     )
     metadata_log_dir: str = setting(
-        Type.STRING, "", None, "Where the metadata log is kept; the first of the log directories if left out."
+        Type.STRING, "", None, "The directory of the metadata log; default: the first log directory."
     )
     metadata_log_max_record_bytes_between_snapshots: int = setting(
-        Type.LONG, 20_971_520, at_least(1), "A snapshot of the metadata is due after this many bytes of records."
+        Type.LONG, 20_971_520, at_least(1), "A snapshot of the metadata is taken after this many bytes of records."
     )
     metadata_log_max_snapshot_interval_ms: int = setting(
         Type.LONG,
         3_600_000,
         at_least(0),
-        "A snapshot of the metadata is due after this long, if anything changed; 0 for never.",
+        "A snapshot of the metadata is taken after this time, if anything changed; 0 for never.",
     )
     metadata_log_segment_bytes: int = setting(
         Type.INT, 1 << 30, at_least(8 << 20), "The size at which a segment of the metadata log is closed."
@@ -83,49 +83,55 @@ class QuorumSettings:
         Type.LONG,
         104_857_600,
         None,
-        "Metadata log and snapshots are trimmed to about this size; negative for no limit.",
+        "The metadata log and its snapshots are trimmed to about this size; negative for no limit.",
     )
     metadata_max_retention_ms: int = setting(
-        Type.LONG, 604_800_000, None, "Metadata log and snapshots older than this are deleted; negative for never."
+        Type.LONG,
+        604_800_000,
+        None,
+        "Metadata log segments and snapshots older than this are deleted; negative for never.",
     )
     metadata_max_idle_interval_ms: int = setting(
-        Type.INT, 500, at_least(0), "How often an idle leader of a larger quorum appends a no-op record; 0 for never."
+        Type.INT,
+        500,
+        at_least(0),
+        "How often an idle leader of a quorum of several voters appends a no-op record; 0 for never.",
     )
     broker_heartbeat_interval_ms: int = setting(
-        Type.INT, 2000, at_least(1), "How often a broker tells the controller that it is alive."
+        Type.INT, 2000, at_least(1), "How often a broker sends a heartbeat to the controller."
     )
     broker_session_timeout_ms: int = setting(
-        Type.INT, 9000, at_least(1), "A broker that was not heard of for this long is fenced."
+        Type.INT, 9000, at_least(1), "A broker is fenced if it sends no heartbeat for this long."
     )
     penstock_broker_refused_ms: int = setting(
         Type.INT,
         3000,
         at_least(1),
-        "A broker on another machine that has lost its connection to the controller, and whose listener refuses "
-        "connections for this long, is taken for dead before its session ends.",
+        "The controller considers a broker on another machine dead before its session ends, if the broker has lost its "
+        "connection to the controller and its listener refuses connections for this long.",
     )
     penstock_local_death_detection: bool = setting(
         Type.BOOLEAN,
         True,
         None,
-        "Whether nodes of the same machine are taken for dead as soon as their processes are gone; otherwise they are "
-        "treated like nodes of other machines.",
+        "Whether nodes on the same machine are considered dead as soon as their processes end. If false, they are "
+        "treated like nodes on other machines.",
     )
     penstock_cluster_id: str = setting(
         Type.STRING,
         "",
         None,
-        "The id of the cluster this node belongs to, for its first start; left out, the first controller makes one up, "
-        "and others ask the quorum.",
+        "The cluster id of this node, for its first start. Without it, the first controller generates an id, and other "
+        "nodes ask the quorum.",
     )
     initial_broker_registration_timeout_ms: int = setting(
-        Type.INT, 60_000, at_least(1), "How long a starting broker tries to register before it gives up."
+        Type.INT, 60_000, at_least(1), "How long a broker tries to register at start before it gives up."
     )
     controlled_shutdown_enable: bool = setting(
-        Type.BOOLEAN, True, None, "Whether a stopping broker first hands its leaderships over."
+        Type.BOOLEAN, True, None, "Whether a broker hands over its leaderships before it shuts down."
     )
     server_max_startup_time_ms: int = setting(
-        Type.LONG, 2**63 - 1, at_least(0), "How long starting may take before the node gives up."
+        Type.LONG, 2**63 - 1, at_least(0), "How long the start may take before the node gives up."
     )
 
     @property

@@ -1,7 +1,7 @@
 """The settings of a topic: what `CreateTopics` and the alter-configs requests may set, by Kafka's names.
 
-Each has a default at the broker (`log.retention.ms` for `retention.ms`, and so on: the synonyms below, the first that
-is set wins), which in turn has the default given here.
+Each has a default in the broker's settings (`log.retention.ms` for `retention.ms`, and so on: of the synonyms below,
+the first that is set wins), which in turn has the default given here.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class TopicSettings:
         Type.LIST,
         ("delete",),
         distinct("compact", "delete"),
-        "What happens to old records: delete drops whole segments by time and size, compact keeps the last value of "
-        "each key; both may be given.",
+        "What happens to old records: delete removes whole segments by time and size, compact keeps the last value of "
+        "each key. You can set both.",
         synonyms=["log.cleanup.policy"],
         as_set=True,
     )
@@ -49,28 +49,28 @@ class TopicSettings:
         Type.STRING,
         "producer",
         one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
-        "The codec records are stored with; producer keeps what the producer sent, anything else recompresses.",
+        "The codec of stored records. producer keeps the producer's codec; any other value recompresses.",
         synonyms=["compression.type"],
     )
     compression_gzip_level: int = setting(
         Type.INT,
         -1,
         between_or(1, 9, -1),
-        "The level used when compression.type is gzip; -1 is the library's default.",
+        "The compression level if compression.type is gzip; -1 is the library's default.",
         synonyms=["compression.gzip.level"],
     )
     compression_lz4_level: int = setting(
         Type.INT,
         9,
         between(1, 17),
-        "The level used when compression.type is lz4.",
+        "The compression level if compression.type is lz4.",
         synonyms=["compression.lz4.level"],
     )
     compression_zstd_level: int = setting(
         Type.INT,
         3,
         between(-131072, 22),
-        "The level used when compression.type is zstd.",
+        "The compression level if compression.type is zstd.",
         synonyms=["compression.zstd.level"],
     )
     delete_retention_ms: int = setting(
@@ -78,7 +78,7 @@ class TopicSettings:
         _DAY_MS,
         at_least(0),
         "How long a compacted topic keeps tombstones and transaction markers after their first cleaning, so that a "
-        "reader from the start sees every deletion.",
+        "consumer that starts at the beginning sees every deletion.",
         synonyms=["log.cleaner.delete.retention.ms"],
     )
     errors_deadletterqueue_group_enable: bool = setting(
@@ -88,14 +88,14 @@ class TopicSettings:
         Type.LONG,
         60_000,
         at_least(0),
-        "How long a removed segment's files stay on disk before they are unlinked.",
+        "How long the files of a deleted segment stay on disk.",
         synonyms=["log.segment.delete.delay.ms"],
     )
     flush_messages: int = setting(
         Type.LONG,
         LONG_MAX,
         at_least(1),
-        "Sync the log after this many records; 1 makes every acknowledgement wait for the disk (syncs are shared).",
+        "Sync the log after this many records. With 1, every acknowledgement waits for the disk (syncs are shared).",
         synonyms=["log.flush.interval.messages"],
     )
     flush_ms: int = setting(
@@ -109,26 +109,26 @@ class TopicSettings:
         Type.LIST,
         (),
         throttled_replicas,
-        "The replicas (partition:broker, or * for all) whose fetching followers are throttled.",
+        "The replicas (partition:broker, or * for all) that are throttled when they fetch as followers.",
     )
     index_interval_bytes: int = setting(
         Type.INT,
         4096,
         at_least(0),
-        "An offset index entry is added each time more than this many bytes were appended.",
+        "An entry is added to the offset index after more than this many appended bytes.",
         synonyms=["log.index.interval.bytes"],
     )
     leader_replication_throttled_replicas: tuple[str, ...] = setting(
         Type.LIST,
         (),
         throttled_replicas,
-        "The replicas (partition:broker, or * for all) whose serving leaders are throttled.",
+        "The replicas (partition:broker, or * for all) that are throttled when they serve as leaders.",
     )
     local_retention_bytes: int = setting(
         Type.LONG,
         -2,
         at_least(-2),
-        "With tiered storage: bytes a partition keeps locally; -2 means retention.bytes.",
+        "With tiered storage: how many bytes a partition keeps locally; -2 means retention.bytes.",
         synonyms=["log.local.retention.bytes"],
     )
     local_retention_ms: int = setting(
@@ -142,14 +142,14 @@ class TopicSettings:
         Type.LONG,
         LONG_MAX,
         at_least(1),
-        "The longest a record of a compacted topic may wait before it is eligible for compaction.",
+        "The maximum time before a record of a compacted topic becomes eligible for compaction.",
         synonyms=["log.cleaner.max.compaction.lag.ms"],
     )
     max_message_bytes: int = setting(
         Type.INT,
         1_048_588,
         at_least(0),
-        "The largest record batch accepted (after compression).",
+        "The maximum size of a record batch (after compression).",
         synonyms=["message.max.bytes"],
     )
     message_timestamp_after_max_ms: int = setting(
@@ -170,93 +170,93 @@ class TopicSettings:
         Type.STRING,
         "CreateTime",
         one_of("CreateTime", "LogAppendTime"),
-        "Whether a record carries the time its producer gave it or the time the broker appended it.",
+        "Whether a record has the timestamp of its producer, or the time at which the broker appended it.",
         synonyms=["log.message.timestamp.type"],
     )
     min_cleanable_dirty_ratio: float = setting(
         Type.DOUBLE,
         0.5,
         between(0, 1),
-        "A compacted log is cleaned when at least this share of it has not been cleaned yet.",
+        "A compacted log is cleaned when at least this fraction of it has not been cleaned yet.",
         synonyms=["log.cleaner.min.cleanable.ratio"],
     )
     min_compaction_lag_ms: int = setting(
         Type.LONG,
         0,
         at_least(0),
-        "How long a record of a compacted topic is safe from compaction.",
+        "How long a record of a compacted topic is protected from compaction.",
         synonyms=["log.cleaner.min.compaction.lag.ms"],
     )
     min_insync_replicas: int = setting(
         Type.INT,
         1,
         at_least(1),
-        "How many replicas must have a record before a producer with acks=all is told it is written.",
+        "The minimum number of replicas that must have a record before it is acknowledged to a producer with acks=all.",
         synonyms=["min.insync.replicas"],
     )
     preallocate: bool = setting(
         Type.BOOLEAN,
         False,
         None,
-        "Whether a new segment's file is allocated at its full size.",
+        "Whether the file of a new segment is allocated at its full size.",
         synonyms=["log.preallocate"],
     )
     remote_copy_lag_bytes: int = setting(
         Type.LONG,
         0,
         at_least(-1),
-        "With tiered storage: bytes that may wait before they are copied; -1 means local.retention.bytes.",
+        "With tiered storage: how many bytes may wait to be copied; -1 means local.retention.bytes.",
         synonyms=["log.remote.copy.lag.bytes"],
     )
     remote_copy_lag_ms: int = setting(
         Type.LONG,
         0,
         at_least(-1),
-        "With tiered storage: how long a segment may wait before it is copied; -1 means local.retention.ms.",
+        "With tiered storage: how long a segment may wait to be copied; -1 means local.retention.ms.",
         synonyms=["log.remote.copy.lag.ms"],
     )
     remote_log_copy_disable: bool = setting(
-        Type.BOOLEAN, False, None, "With tiered storage: stop copying; what was copied stays readable."
+        Type.BOOLEAN, False, None, "With tiered storage: stop copying. Copied data stays readable."
     )
     remote_log_delete_on_disable: bool = setting(
         Type.BOOLEAN, False, None, "With tiered storage: delete remote data when remote.storage.enable is turned off."
     )
     remote_storage_enable: bool = setting(
-        Type.BOOLEAN, False, None, "Tiered storage for this topic; not available here, so true is refused."
+        Type.BOOLEAN, False, None, "Tiered storage for this topic. It is not available, so true is refused."
     )
     retention_bytes: int = setting(
         Type.LONG,
         -1,
         None,
-        "The most bytes a partition keeps before old segments are deleted; -1 is no limit.",
+        "The maximum size of a partition before old segments are deleted; -1 for no limit.",
         synonyms=["log.retention.bytes"],
     )
     retention_ms: int = setting(
         Type.LONG,
         7 * _DAY_MS,
         at_least(-1),
-        "How long a segment is kept after its newest record; -1 is forever.",
+        "How long a segment is kept after its newest record; -1 for no limit.",
         synonyms=["log.retention.ms", ("log.retention.minutes", _MINUTE_MS), ("log.retention.hours", _HOUR_MS)],
     )
     segment_bytes: int = setting(
         Type.INT,
         1 << 30,
         at_least(1 << 20),
-        "The size at which a segment is closed and a new one begun.",
+        "The size at which a segment is closed and a new one is started.",
         synonyms=["log.segment.bytes"],
     )
     segment_index_bytes: int = setting(
         Type.INT,
         10 << 20,
         at_least(4),
-        "The most bytes an offset index may have; a full index closes its segment.",
+        "The maximum size of an offset index. A full index closes its segment.",
         synonyms=["log.index.size.max.bytes"],
     )
     segment_jitter_ms: int = setting(
         Type.LONG,
         0,
         at_least(0),
-        "Up to this much is taken off segment.ms at random, so that partitions do not all roll at once.",
+        "The maximum random reduction of segment.ms, so that partitions do not all roll at once.",
         synonyms=["log.roll.jitter.ms", ("log.roll.jitter.hours", _HOUR_MS)],
     )
     segment_ms: int = setting(
@@ -270,7 +270,7 @@ class TopicSettings:
         Type.BOOLEAN,
         False,
         None,
-        "Whether a replica that may lack records can become leader when no other is left.",
+        "Whether a replica that may lack records can become leader if no other replica is left.",
         synonyms=["unclean.leader.election.enable"],
     )
     internal_segment_bytes: int = setting(
@@ -285,12 +285,12 @@ class TopicSettings:
     def from_overrides(
         cls, overrides: Mapping[str, str], broker_defaults: TopicSettings | None = None
     ) -> TopicSettings:
-        """A topic's settings, given what was set on it; KafkaError(INVALID_CONFIG) if that cannot be."""
+        """The settings of a topic with these overrides; KafkaError(INVALID_CONFIG) if they are invalid."""
         values = parse_overrides(overrides, TOPIC_SETTINGS, "topic")
         return dataclasses.replace(broker_defaults or _DEFAULTS, **values).checked()
 
     def checked(self) -> TopicSettings:
-        """Itself, once the rules that span several settings hold."""
+        """These settings, if the rules that span several settings hold."""
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,

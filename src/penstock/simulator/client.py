@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from penstock.model.errors import ErrorCode
-from penstock.protocol.apis import API, ApiSpec
-from penstock.protocol.codec import decode, decode_from
+from penstock.protocol.conversation import Conversation, spec_of
 from penstock.protocol.declaration import Message
-from penstock.protocol.frames import encode_request, response_header_version
 from penstock.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from penstock.protocol.messages.header import ResponseHeader
 from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
 from penstock.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from penstock.protocol.messages.metadata import MetadataRequest
@@ -27,8 +23,6 @@ from penstock.testing import requests
 
 PRODUCE_VERSION = 12
 FETCH_VERSION = 12
-
-_SPECS: dict[type[Any], ApiSpec] = {spec.request: spec for spec in API.values()}
 
 
 class Lost(Exception):
@@ -44,17 +38,15 @@ class Client:
         self._reader = reader
         self._writer = writer
         self.patience = patience
-        self._correlation_ids = itertools.count(1)
+        self._conversation: Conversation[Message] = Conversation("simulated")
 
     async def ask(self, message: Message, version: int | None = None) -> Any:
-        spec = _SPECS[type(message)]
-        version = spec.max_version if version is None else version
-        correlation_id = next(self._correlation_ids)
-        self._writer.write(encode_request(message, version, correlation_id, "simulated"))
-        frame = await self.receive_frame()
-        header, position = decode_from(ResponseHeader, frame, response_header_version(spec.key, version), 0)
-        assert header.correlation_id == correlation_id
-        return decode(spec.response, frame, version, position)
+        """Without a handshake: in this version, or in the newest."""
+        self._conversation.request(message, message, spec_of(message).max_version if version is None else version)
+        self._writer.write(self._conversation.take_outgoing())
+        answer = self._conversation.read_frame(await self.receive_frame())
+        assert answer is not None
+        return answer.response
 
     def write(self, data: bytes) -> None:
         self._writer.write(data)

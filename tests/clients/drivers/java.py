@@ -35,6 +35,12 @@ def class_path() -> str:
     return f"{os.path.join(TARGET, 'classes')}:{read(os.path.join(TARGET, 'classpath')).strip()}"
 
 
+def newest_clients() -> list[str]:
+    """The jar of kafka-clients that is the reference for what messages look like."""
+    folder = os.path.join(TARGET, "newest")
+    return [os.path.join(folder, name) for name in os.listdir(folder)]
+
+
 @functools.cache
 def why_not_built() -> str | None:
     """Compile and resolve unless done for just these sources; the reason where that is not possible. Tried once."""

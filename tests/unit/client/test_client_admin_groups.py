@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
@@ -60,16 +61,16 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
 @pytest.fixture(params=["new", "old"])
 def admin(node: RunningNode, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Admin]:
     if request.param == "old":
-        greet = Connection._greet
+        connect = Connection.__init__
 
-        def greet_as_of_old(connection: Connection) -> None:
-            greet(connection)
+        def connect_to_an_old_broker(connection: Connection, *arguments: Any, **options: Any) -> None:
+            connect(connection, *arguments, **options)
             for key, version in OLD.items():
                 connection.versions[key] = (connection.versions[key][0], version)
             for key in UNKNOWN_THEN:
                 del connection.versions[key]
 
-        monkeypatch.setattr(Connection, "_greet", greet_as_of_old)
+        monkeypatch.setattr(Connection, "__init__", connect_to_an_old_broker)
     with Admin(node.bootstrap, timeout=DEADLINE_S) as admin:
         yield admin
 

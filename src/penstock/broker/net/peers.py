@@ -20,35 +20,25 @@ from __future__ import annotations
 import asyncio
 import errno
 import ipaddress
-import itertools
 import logging
 import socket
-import struct
 from collections import deque
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from penstock import __version__
-from penstock.model.errors import ErrorCode, KafkaError
-from penstock.protocol.apis import API, ApiKey, ApiSpec
-from penstock.protocol.codec import MalformedMessage, UnencodableMessage, decode, decode_from
+from penstock.model.errors import KafkaError
+from penstock.protocol.apis import ApiKey, ApiSpec
+from penstock.protocol.codec import MalformedMessage, UnencodableMessage
+from penstock.protocol.conversation import Conversation, HandshakeRefused, spec_of
 from penstock.protocol.declaration import Message
-from penstock.protocol.frames import encode_request, response_header_version
-from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from penstock.protocol.messages.header import ResponseHeader
 
 logger = logging.getLogger("penstock.peers")
 
 BACKOFF_MIN_S: Final = 0.02
 BACKOFF_MAX_S: Final = 1.0
-RECEIVE_BUFFER_BYTES: Final = 64 * 1024
-KEPT_BUFFER_BYTES_MAX: Final = 16 * 1024 * 1024
-RESPONSE_BYTES_MAX: Final = 256 * 1024 * 1024
 TIMER_SLACK_S: Final = 0.001
-
-_SPECS: Final[dict[type[Any], ApiSpec]] = {spec.request: spec for spec in API.values()}
-_read_length = struct.Struct(">i").unpack_from
 
 
 class PeerFailed(Exception):
@@ -94,16 +84,11 @@ class Peers:
             peer.close()
 
 
-class _Pending:
-    __slots__ = ("correlation_id", "deadline", "done", "message", "spec", "version")
-
-    def __init__(self, message: Message, spec: ApiSpec, done: Done, deadline: float) -> None:
-        self.message = message
-        self.spec = spec
-        self.done = done
-        self.deadline = deadline
-        self.version = -1
-        self.correlation_id = -1
+class _Pending(NamedTuple):
+    message: Message
+    spec: ApiSpec
+    done: Done
+    deadline: float
 
 
 class Peer:
@@ -113,13 +98,10 @@ class Peer:
         self.channel = channel
         self._peers = peers
         self._loop = peers.loop
-        self._client_id = peers.client_id
-        self._correlation_ids = itertools.count(1)
-        self._versions: dict[int, tuple[int, int]] | None = None  # None: not connected, or not greeted yet
+        self._conversation: Conversation[_Pending] = Conversation(peers.client_id)  # another one for each connection
         self._stream: _Stream | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._waiting: deque[_Pending] = deque()  # for a connection
-        self._sent: deque[_Pending] = deque()
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
         self._backoff_s = 0.0
@@ -134,7 +116,7 @@ class Peer:
 
     @property
     def is_connected(self) -> bool:
-        return self._versions is not None
+        return self._conversation.is_open
 
     @property
     def local_host(self) -> str | None:
@@ -143,15 +125,15 @@ class Peer:
 
     def version(self, key: ApiKey) -> int | None:
         """The version requests of this kind are sent in; None if there is none, or none is known yet."""
-        return self._common(API[key])
+        return self._conversation.version(key)
 
     def send(self, message: Message, done: Done, *, timeout: float) -> None:
         """`done` gets the response or a PeerFailed, within `timeout` seconds or so."""
-        pending = _Pending(message, _SPECS[type(message)], done, self._loop.time() + timeout)
+        pending = _Pending(message, spec_of(message), done, self._loop.time() + timeout)
         if self._closed:
             self._loop.call_soon(done, PeerFailed(f"the connection to {self} was closed"))
             return
-        if self._versions is not None:
+        if self._conversation.is_open:
             self._transmit(pending)
         else:
             self._waiting.append(pending)
@@ -177,47 +159,35 @@ class Peer:
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
-    def _common(self, spec: ApiSpec) -> int | None:
-        if self._versions is None:
-            return None
-        low, high = self._versions.get(spec.key, (0, -1))
-        version = min(high, spec.max_version)
-        return version if version >= max(low, spec.min_version) else None
-
     def _transmit(self, pending: _Pending) -> None:
-        version = self._common(pending.spec)
+        version = self._conversation.version(pending.spec.key)
         if version is None:
             failure = PeerFailed(f"{self} does not serve {pending.spec.name} in a version this node speaks")
             self._loop.call_soon(pending.done, failure)
             return
-        self._write(pending, version)
-
-    def _write(self, pending: _Pending, version: int) -> None:
-        assert self._stream is not None
-        pending.version = version
-        pending.correlation_id = next(self._correlation_ids) & 0x7FFFFFFF
         try:
-            frame = encode_request(pending.message, version, pending.correlation_id, self._client_id)
+            self._conversation.request(pending.message, pending, version)
         except (UnencodableMessage, KafkaError) as error:
             self._loop.call_soon(pending.done, PeerFailed(f"{pending.spec.name} cannot be sent to {self}: {error}"))
             return
-        self._sent.append(pending)
-        self._stream.write(frame)
+        self._write_outgoing()
 
-    def received(self, frame: memoryview) -> None:
-        """A whole answer; raises MalformedMessage if it is none, or not to what was asked."""
-        if not self._sent:
-            raise MalformedMessage("an answer to nothing")
-        pending = self._sent[0]
-        spec, version = pending.spec, pending.version
-        header, position = decode_from(ResponseHeader, frame, response_header_version(spec.key, version), 0)
-        if header.correlation_id != pending.correlation_id:
-            raise MalformedMessage(f"correlation id {header.correlation_id} instead of {pending.correlation_id}")
-        if spec.key == ApiKey.API_VERSIONS and _error_code(frame, position) == ErrorCode.UNSUPPORTED_VERSION:
-            version = 0
-        response = decode(spec.response, frame, version, position)
-        self._sent.popleft()
-        self._answer(pending, response)
+    def _write_outgoing(self) -> None:
+        assert self._stream is not None
+        self._stream.write(self._conversation.take_outgoing())
+
+    def received(self, stream: _Stream) -> None:
+        """Bytes have come to the conversation; raises MalformedMessage if they are no responses."""
+        conversation = stream.conversation
+        was_open = conversation.is_open
+        while (answer := conversation.next_answer()) is not None:
+            self._answer(*answer)
+            if self._stream is not stream:
+                return
+        if not was_open:
+            self._write_outgoing()  # the handshake may go on
+            if conversation.is_open:
+                self._opened()
 
     def _answer(self, pending: _Pending, outcome: object) -> None:
         try:
@@ -237,7 +207,7 @@ class Peer:
             delay = self._not_before - self._loop.time()
             if delay > 0:
                 await asyncio.sleep(delay)
-            await self._loop.create_connection(lambda: _Stream(self), self.host, self.port)
+            await self._loop.create_connection(self._new_stream, self.host, self.port)
         except OSError as error:
             self._connecting = None
             self._back_off()
@@ -246,6 +216,9 @@ class Peer:
             )
         else:
             self._connecting = None
+
+    def _new_stream(self) -> _Stream:
+        return _Stream(self, Conversation(self._peers.client_id, software_version=__version__))
 
     def _stop_connecting(self) -> None:
         if self._connecting is not None:
@@ -261,25 +234,13 @@ class Peer:
             stream.abort()
             return
         self._stream = stream
-        self._greet(API[ApiKey.API_VERSIONS].max_version)
+        self._conversation = stream.conversation
+        # The requests that wait for the handshake end the connection if it takes too long.
+        self._conversation.greet()
+        self._write_outgoing()
 
-    def _greet(self, version: int) -> None:
-        """ApiVersions in our highest version; a node that lacks it says so in version 0."""
-        request = ApiVersionsRequest(client_software_name="penstock", client_software_version=__version__)
-        # It waits as long as those that wait for it, who end the connection if it takes too long.
-        self._write(_Pending(request, API[ApiKey.API_VERSIONS], self._greeted, float("inf")), version)
-
-    def _greeted(self, outcome: ApiVersionsResponse | PeerFailed) -> None:
-        if isinstance(outcome, PeerFailed):
-            return
-        if outcome.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            self._greet(0)
-            return
-        if outcome.error_code != ErrorCode.NONE:
-            self._lose(PeerFailed(f"{self} refuses ApiVersions with error {outcome.error_code}"))
-            return
+    def _opened(self) -> None:
         self._backoff_s = self._not_before = 0.0
-        self._versions = {api.api_key: (api.min_version, api.max_version) for api in outcome.api_keys}
         waiting, self._waiting = self._waiting, deque()
         for pending in waiting:
             self._transmit(pending)
@@ -289,6 +250,9 @@ class Peer:
     def lost(self, stream: _Stream, error: Exception | None) -> None:
         """The other side is gone, or what it sends makes no sense."""
         if self._stream is stream:
+            if isinstance(error, HandshakeRefused):
+                self._lose(PeerFailed(f"{self} refuses ApiVersions with error {error.error_code}"))
+                return
             reason = str(error) if error is not None else "it was closed at the other end"
             self._lose(PeerFailed(f"lost the connection to {self}: {reason}"))
             if self.on_lost is not None:
@@ -298,17 +262,19 @@ class Peer:
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.abort()
-            if self._versions is None:
+            if not self._conversation.is_open:
                 self._back_off()
-        self._versions = None
         self._fail_all(failure)
 
     def _fail_all(self, failure: PeerFailed) -> None:
-        failed = [*self._sent, *self._waiting]
-        self._sent.clear()
+        failed = [*self._sent(), *self._waiting]
+        self._conversation = Conversation(self._peers.client_id)
         self._waiting.clear()
         for pending in failed:
             self._loop.call_soon(self._answer, pending, failure)
+
+    def _sent(self) -> list[_Pending]:
+        return [sent.context for sent in self._conversation.sent if sent.context is not None]
 
     def _watch(self, deadline: float) -> None:
         if self._timer is not None:
@@ -321,7 +287,7 @@ class Peer:
     def _look_for_overdue(self) -> None:
         self._timer = None
         now = self._loop.time() + TIMER_SLACK_S
-        overdue = next((each for each in self._sent if each.deadline <= now), None)
+        overdue = next((each for each in self._sent() if each.deadline <= now), None)
         late = [each for each in self._waiting if each.deadline <= now]
         if overdue is not None or (late and self._stream is not None):
             name = overdue.spec.name if overdue is not None else "ApiVersions"
@@ -335,19 +301,18 @@ class Peer:
             self._stop_connecting()
             if self._waiting:
                 self._connect()
-        remaining = [each.deadline for each in (*self._sent, *self._waiting)]
+        remaining = [each.deadline for each in (*self._sent(), *self._waiting)]
         if remaining:
             self._watch(min(remaining))
 
 
 class _Stream(asyncio.BufferedProtocol):
-    """The bytes of one connection, cut into frames."""
+    """The bytes of one connection."""
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: Peer, conversation: Conversation[_Pending]) -> None:
         self._peer = peer
         self._transport: asyncio.Transport | None = None
-        self._buffer = bytearray(RECEIVE_BUFFER_BYTES)
-        self._filled = 0
+        self.conversation = conversation
         self.local_host = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -377,41 +342,17 @@ class _Stream(asyncio.BufferedProtocol):
             self._transport = None
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return memoryview(self._buffer)[self._filled :]
+        return self.conversation.receive_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._filled += nbytes
-        view = memoryview(self._buffer)
-        position, end = 0, self._filled
-        needed = 0
+        self.conversation.received(nbytes)
         try:
-            while end - position >= 4:
-                (length,) = _read_length(view, position)
-                if not 4 <= length <= RESPONSE_BYTES_MAX:
-                    raise MalformedMessage(f"an answer of {length} bytes")
-                if end - position < 4 + length:
-                    needed = 4 + length
-                    break
-                self._peer.received(view[position + 4 : position + 4 + length])
-                position += 4 + length
-                if self._transport is None:
-                    return
-        except MalformedMessage as error:
-            logger.error("%s sends what is no Kafka response: %s", self._peer, error)
+            self._peer.received(self)
+        except HandshakeRefused as error:
             self._peer.lost(self, error)
-            return
-        self._keep(view, position, end, needed)
-
-    def _keep(self, view: memoryview, position: int, end: int, needed: int) -> None:
-        """Keep view[position:end], and have room for the rest of the frame it begins; large room only while needed."""
-        left = end - position
-        size = len(self._buffer)
-        if needed > size or (not left and size > KEPT_BUFFER_BYTES_MAX):
-            self._buffer = bytearray(max(needed, RECEIVE_BUFFER_BYTES))
-            self._buffer[:left] = view[position:end]
-        elif position and left:
-            view[:left] = view[position:end]  # a view knows about overlaps
-        self._filled = left
+        except MalformedMessage as error:
+            logger.error("%s sends bytes that are no Kafka response: %s", self._peer, error)
+            self._peer.lost(self, error)
 
 
 @lru_cache(maxsize=1024)
@@ -427,7 +368,3 @@ def is_loopback(host: str) -> bool:
 def _is_refused(error: OSError) -> bool:
     """Where a name has several addresses, asyncio tells what became of each in one error, as text."""
     return error.errno == errno.ECONNREFUSED or (error.errno is None and f"Errno {errno.ECONNREFUSED}" in str(error))
-
-
-def _error_code(frame: memoryview, position: int) -> int:
-    return int.from_bytes(frame[position : position + 2], "big", signed=True)

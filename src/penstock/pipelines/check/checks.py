@@ -14,7 +14,6 @@ from importlib.util import find_spec
 from penstock.pipelines.check import codecs
 from penstock.pipelines.check.analysis import Analysis, Finding, Table, analyse
 from penstock.pipelines.check.query_plan import has_dead_letters, plan
-from penstock.pipelines.sinks import GROUP, SINKS, missing_package
 from penstock.pipelines.spec import schemas, sql
 from penstock.pipelines.spec.model import (
     Decoding,
@@ -30,6 +29,7 @@ from penstock.pipelines.spec.model import (
     TopicSource,
 )
 from penstock.pipelines.spec.problems import Path, nearest
+from penstock.pipelines.spec.sink_formats import GROUP, SINK_FORMATS, missing_package
 from penstock.pipelines.spec.sql import Columns, SqlInvalid
 
 FILE_FORMATS = ("parquet", "json", "csv", "orc", "text", "delta")
@@ -330,9 +330,9 @@ class _Check:
 
 def _fields_of_kind(sink: FormatSink, path: Path) -> Iterator[Finding]:
     """What a format that we know needs and takes; of others we know nothing."""
-    kind = SINKS.get(sink.format)
+    kind = SINK_FORMATS.get(sink.format)
     if kind is None:
-        close = difflib.get_close_matches(sink.format, SINKS, n=1, cutoff=0.8)
+        close = difflib.get_close_matches(sink.format, SINK_FORMATS, n=1, cutoff=0.8)
         if close and not entry_points(group=GROUP, name=sink.format):
             message = f'"{sink.format}" is left to Spark and its jars; did you mean "{close[0]}"?'
             yield Finding(message, (*path, "format"), severity="warning")
@@ -357,7 +357,7 @@ def _records_of_rows(sink: FormatSink, table: Table, path: Path) -> Iterator[Fin
     why = table.loses_row or ("" if table.drive == "stream" else "they are read from a table")
     if sink.on_error == "dead-letter" and why:
         yield Finding(f"rows of this table cannot become dead letters: {why}; choose another", (*path, "on_error"))
-    kind = SINKS.get(sink.format)
+    kind = SINK_FORMATS.get(sink.format)
     if kind is not None and kind.origin_or_key and not sink.key:
         why = why or ("a record can make several" if table.multiplies else "")
         if why:

@@ -18,8 +18,8 @@ from penstock.pipelines.check.query_plan import QueryPlan, plan
 from penstock.pipelines.engine.encoding import records
 from penstock.pipelines.engine.fixtures import RECORDS
 from penstock.pipelines.engine.query_input import Sources, head
+from penstock.pipelines.engine.sink_rows import selected
 from penstock.pipelines.engine.tables import Tables
-from penstock.pipelines.sinks import selected
 from penstock.pipelines.spec.loading import Loaded
 from penstock.pipelines.spec.model import FormatSource, Pipeline, TopicSink, TopicSource
 from penstock.pipelines.spec.problems import Path, PipelineFailed, Problem, in_order

@@ -10,7 +10,6 @@ from penstock.client.wire.admin import Admin
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
 from penstock.pipelines.check.query_plan import QueryPlan
-from penstock.pipelines.engine.files import Files
 from penstock.pipelines.engine.query_input import Sources
 from penstock.pipelines.operate.backfill import (
     Backfill,
@@ -24,6 +23,7 @@ from penstock.pipelines.operate.backfill import (
     read_whole,
     to_json,
 )
+from penstock.pipelines.sinks.hadoop_files import Files
 from penstock.pipelines.spec.model import Pipeline, TopicSink, TopicSource
 from penstock.spark.source.offsets import Bound, Offsets, to_spark
 from penstock.spark.source.options import source_options

@@ -21,10 +21,12 @@ from penstock.pipelines.engine.counting import Counted
 from penstock.pipelines.engine.encoding import dead_letters, records
 from penstock.pipelines.engine.query_input import Sources
 from penstock.pipelines.engine.query_status import Tally
+from penstock.pipelines.engine.refusals import Refusals, on_refusal
+from penstock.pipelines.engine.sink_rows import selected
 from penstock.pipelines.engine.tables import Tables
-from penstock.pipelines.sinks import Sink, SinkUnavailable, open_sink, selected
+from penstock.pipelines.sinks import Sink, SinkUnavailable
 from penstock.pipelines.sinks.delta import MERGE_SCHEMA
-from penstock.pipelines.sinks.refusals import Refusals, on_refusal
+from penstock.pipelines.sinks.opening import open_sink
 from penstock.pipelines.spec.model import FormatSink, Pipeline, TopicSink, TopicSource
 from penstock.pipelines.spec.secrets import plain
 

@@ -15,10 +15,10 @@ from penstock.pipelines.check.analysis import analyse
 from penstock.pipelines.check.checkpoint_edits import Edit, Verdict, compare, worst
 from penstock.pipelines.check.checkpoint_shape import NOTE, VERSION, QueryShape, shape_of
 from penstock.pipelines.check.query_plan import plan
-from penstock.pipelines.engine.files import Files
-from penstock.pipelines.engine.tables import beside
+from penstock.pipelines.sinks.hadoop_files import Files
 from penstock.pipelines.spec.loading import Loaded
 from penstock.pipelines.spec.model import Pipeline
+from penstock.pipelines.spec.paths import resolve
 from penstock.pipelines.spec.problems import PipelineFailed
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Comparison:
 
 
 def checkpoint_of(pipeline: Pipeline, directory: str, query: str) -> str:
-    return f"{beside(pipeline.checkpoints, directory).rstrip('/')}/{pipeline.name}/{query}"
+    return f"{resolve(pipeline.checkpoints, directory).rstrip('/')}/{pipeline.name}/{query}"
 
 
 def guard(files: Files, checkpoint: str, query: str, shape: QueryShape, loaded: Loaded) -> None:
@@ -97,7 +97,7 @@ def noted_here(path: str) -> Any:
 
 def reader(pipeline: Pipeline, directory: str, session: Callable[[], SparkSession]) -> ReadNote:
     """For the checkpoints of a pipeline; Spark is only started where they are on another file system."""
-    root = beside(pipeline.checkpoints, directory)
+    root = resolve(pipeline.checkpoints, directory)
     if "://" not in root or root.startswith("file://"):
         return noted_here
     return noted(Files(session(), root))

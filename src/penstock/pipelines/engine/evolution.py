@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.pipelines.engine.decoding import ERROR, decoded
-from penstock.pipelines.engine.files import Files
+from penstock.pipelines.sinks.hadoop_files import Files
 from penstock.pipelines.spec import schemas
 from penstock.pipelines.spec.model import METADATA_COLUMNS, TopicSource
 from penstock.pipelines.spec.sql import SOURCE_ROW

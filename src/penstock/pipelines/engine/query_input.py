@@ -8,9 +8,10 @@ from penstock.pipelines.check.analysis import Analysis
 from penstock.pipelines.check.query_plan import QueryPlan
 from penstock.pipelines.engine.checkpoints import checkpoint_of
 from penstock.pipelines.engine.evolution import CheckpointNotes, Evolution, Notes
-from penstock.pipelines.engine.files import Files
-from penstock.pipelines.engine.tables import Tables, beside, read_table
+from penstock.pipelines.engine.tables import Tables, read_table
+from penstock.pipelines.sinks.hadoop_files import Files
 from penstock.pipelines.spec.model import FormatSource, Pipeline, Source, TopicSource
+from penstock.pipelines.spec.paths import resolve
 from penstock.pipelines.spec.secrets import plain
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Sources:
         reader = session.readStream.format(source.format).options(**plain(source.options))
         if source.schema:
             reader = reader.schema(source.schema)
-        return reader.load(beside(source.path, self._directory)) if source.path else reader.load()
+        return reader.load(resolve(source.path, self._directory)) if source.path else reader.load()
 
     def table(self, session: SparkSession, name: str) -> DataFrame:
         source = self._pipeline.sources[name]

@@ -31,15 +31,15 @@ from penstock.pipelines.check.checkpoint_shape import shape_of
 from penstock.pipelines.check.query_plan import QueryPlan, plan
 from penstock.pipelines.engine.batch import BatchWriter
 from penstock.pipelines.engine.checkpoints import guard
-from penstock.pipelines.engine.files import Files
 from penstock.pipelines.engine.query_input import Sources, head, own_session
 from penstock.pipelines.engine.query_status import STOPPED_HERE, QueryStatus
 from penstock.pipelines.engine.reporter import Reporter
 from penstock.pipelines.engine.table_runs import RunLog, rows_of
-from penstock.pipelines.engine.tables import beside
 from penstock.pipelines.operate.reports import Control, PipelineReport, State, state_of
+from penstock.pipelines.sinks.hadoop_files import Files
 from penstock.pipelines.spec.loading import Loaded
 from penstock.pipelines.spec.model import FormatSource, Pipeline, Restart, TopicSink, TopicSource
+from penstock.pipelines.spec.paths import resolve
 from penstock.pipelines.spec.problems import PipelineFailed
 from penstock.pipelines.spec.secrets import redacted
 
@@ -108,7 +108,7 @@ class Runner:
         """The address at which the metrics of this run are, if they are anywhere."""
         self._backfill_of = backfill_of
         self._application = session.sparkContext.applicationId
-        self._root = beside(loaded.pipeline.checkpoints, loaded.directory)
+        self._root = resolve(loaded.pipeline.checkpoints, loaded.directory)
         self._run_id = str(uuid.uuid4())
         self._started_ms = _now_ms()
         self._end: tuple[State, str | None] | None = None
@@ -284,9 +284,9 @@ class _Watch(threading.Thread):
         from penstock.spark.progress.listener import QueryListener, watch
 
         session = own_session(self._runner.session)
-        teller = watch(self._runner.session).teller
+        teller = watch(self._runner.session).publisher
         session.streams.addListener(
-            QueryListener(session, self._runner.bootstrap, teller=teller, follower=self._status)
+            QueryListener(session, self._runner.bootstrap, publisher=teller, follower=self._status)
         )
         return session
 

@@ -12,7 +12,7 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipelines.engine.files import Files
+from penstock.pipelines.sinks.hadoop_files import Files
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -8,7 +8,6 @@ queries do not meet.
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from penstock.pipelines.check.query_plan import expectations
 from penstock.pipelines.engine.decoding import ERROR, decoded
 from penstock.pipelines.spec import sql
 from penstock.pipelines.spec.model import Expectation, FormatSource, Pipeline, TopicSource
+from penstock.pipelines.spec.paths import resolve
 from penstock.pipelines.spec.problems import PipelineFailed
 from penstock.pipelines.spec.secrets import plain
 from penstock.pipelines.spec.sql import SOURCE_ROW
@@ -144,12 +144,7 @@ def read_table(session: SparkSession, source: FormatSource, directory: str) -> D
     reader = session.read.format(source.format).options(**plain(source.options))
     if source.schema:
         reader = reader.schema(source.schema)
-    return reader.load(beside(source.path, directory)) if source.path else reader.load()
-
-
-def beside(path: str, directory: str) -> str:
-    """A relative path is relative to the pipeline's file; one with a scheme is Hadoop's business."""
-    return path if "://" in path or path.startswith(("/", "file:")) else os.path.join(directory, path)
+    return reader.load(resolve(source.path, directory)) if source.path else reader.load()
 
 
 def function_named(reference: str, directory: str) -> Callable[..., Any]:

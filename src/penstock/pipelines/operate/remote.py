@@ -37,7 +37,7 @@ def reports(bootstrap: str) -> dict[str, PipelineReport]:
     for key, text in sorted(last_words(bootstrap).items()):
         if key.startswith(REPORT_KEY):
             try:
-                found[key.removeprefix(REPORT_KEY)] = PipelineReport.from_json(text).seen_at(now_ms)
+                found[key.removeprefix(REPORT_KEY)] = PipelineReport.from_json(text).as_of(now_ms)
             except UnreadableReport as error:
                 log.warning("%s: %s", TOPIC, error)
     return found
@@ -78,7 +78,7 @@ def told_to_stop(bootstrap: str, report: PipelineReport, *, now: bool, timeout: 
             if heard.run_id != report.run_id:
                 raise NotRunning(f"{report.name} was started again meanwhile, on {heard.driver}; that run goes on")
             report = heard
-        report = report.seen_at(_now_ms())
+        report = report.as_of(_now_ms())
     return report
 
 

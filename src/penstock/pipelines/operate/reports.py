@@ -112,7 +112,7 @@ class PipelineReport:
         """Of the query that is behind the others."""
         return min((each.watermark_ms for each in self.queries if each.watermark_ms is not None), default=None)
 
-    def seen_at(self, now_ms: int) -> PipelineReport:
+    def as_of(self, now_ms: int) -> PipelineReport:
         """As somebody sees it who reads it now: `lost` if it should have been heard of since."""
         if self.state in ENDED or now_ms - self.heartbeat_ms <= LOST_AFTER_MS:
             return self

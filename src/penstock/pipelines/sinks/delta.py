@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from penstock.pipelines.engine.files import Files
 from penstock.pipelines.sinks.destination import Destination, Sink
+from penstock.pipelines.sinks.hadoop_files import Files
 from penstock.pipelines.spec.problems import PipelineFailed, nearest
 
 if TYPE_CHECKING:

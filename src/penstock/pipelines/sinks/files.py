@@ -23,8 +23,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.pipelines.engine.files import Files, named
 from penstock.pipelines.sinks.destination import Destination, Sink
+from penstock.pipelines.sinks.hadoop_files import Files, named
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

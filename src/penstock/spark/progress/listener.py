@@ -5,7 +5,7 @@
 
 Spark calls a listener on the driver when a query starts, has finished a batch, is idle, and ends. The listener notes it
 and returns; a thread tells the cluster. So a query never waits for a cluster that is slow or away, and whatever goes
-wrong here is a line in the log and a count in the next record (`unsaid`), never a failure of the query.
+wrong here is a line in the log and a count in the next record (`unpublished`), never a failure of the query.
 
 Progress says where a source is, and not which source it is, so the listener asks the query's plan when it starts. That
 is why this talks to the JVM itself; and it takes progress as JSON, because an object of Python costs a call to the
@@ -32,9 +32,9 @@ from penstock.client.errors import ClientError
 from penstock.model.errors import KafkaError
 from penstock.model.ids import TopicPartition
 from penstock.spark.datasource import NAME
-from penstock.spark.progress.group_progress import GroupProgress
-from penstock.spark.progress.publisher import Group, QueryBoard, Word
 from penstock.spark.progress.query_progress import QueryProgress, SourceIdentity
+from penstock.spark.progress.schedule import Group, ProgressUpdate, UpdateSchedule
+from penstock.spark.source.group_offsets import GroupProgress
 from penstock.spark.source.options import stream_options
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class QueryListener(StreamingQueryListener):
         spark: SparkSession,
         bootstrap: str | None = None,
         *,
-        teller: Teller | None = None,
+        publisher: ProgressPublisher | None = None,
         follower: Follower | None = None,
     ) -> None:
         self._session = spark._jsparkSession
@@ -95,7 +95,7 @@ class QueryListener(StreamingQueryListener):
         self._follower = follower
         self._application = spark.sparkContext.applicationId
         self._driver = f"{socket.gethostname()}:{os.getpid()}"
-        self.teller = teller or Teller()
+        self.publisher = publisher or ProgressPublisher()
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802
         with _never_failing("the start of a query"):
@@ -113,24 +113,24 @@ class QueryListener(StreamingQueryListener):
                 started_ms=now_ms,
                 heartbeat_ms=now_ms,
             )
-            with self.teller.board() as board:
-                board.started(progress, bootstrap, sources)
+            with self.publisher.schedule() as schedule:
+                schedule.started(progress, bootstrap, sources)
             if self._follower is not None:
                 self._follower.started(progress, sources)
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
         with _never_failing("the progress of a query"):
             progress = json.loads(event.progress().json())
-            with self.teller.board() as board:
-                board.progressed(progress)
+            with self.publisher.schedule() as schedule:
+                schedule.progressed(progress)
             if self._follower is not None:
                 self._follower.progressed(progress)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
         with _never_failing("an idle query"):
             query_id, run_id = event.id().toString(), event.runId().toString()
-            with self.teller.board() as board:
-                board.idle(query_id, run_id)
+            with self.publisher.schedule() as schedule:
+                schedule.idle(query_id, run_id)
             if self._follower is not None:
                 self._follower.idle(query_id, run_id)
 
@@ -140,8 +140,8 @@ class QueryListener(StreamingQueryListener):
             error = exception.get() if exception.isDefined() else None
             if self._follower is not None:
                 error = self._follower.terminated(query_id, run_id, error)
-            with self.teller.board() as board:
-                board.terminated(query_id, run_id, error)
+            with self.publisher.schedule() as schedule:
+                schedule.terminated(query_id, run_id, error)
 
     def _sources(self, query_id: str, name: str | None) -> Iterator[SourceIdentity]:
         """Of the plan as it was analysed: its streaming leaves are what progress lists as sources, in this order."""
@@ -190,11 +190,11 @@ class _Callbacks:
         implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
 
 
-class Teller:
-    """The thread that tells clusters what is on the board."""
+class ProgressPublisher:
+    """The thread that tells clusters what is on the schedule."""
 
     def __init__(self) -> None:
-        self._board = QueryBoard()
+        self._schedule = UpdateSchedule()
         self._news = threading.Condition()
         self._topics: dict[str, PipelinesTopic] = {}
         self._groups: dict[str, GroupProgress] = {}
@@ -205,15 +205,15 @@ class Teller:
         atexit.register(self.close)
 
     @contextlib.contextmanager
-    def board(self) -> Iterator[QueryBoard]:
+    def schedule(self) -> Iterator[UpdateSchedule]:
         with self._news:
-            yield self._board
+            yield self._schedule
             self._news.notify()
 
     def close(self, timeout: float = EXIT_SECONDS) -> None:
-        """Say the last words, within a few seconds: the program ends, and its queries with it."""
-        with self.board() as board:
-            board.all_terminated()
+        """Publish the last updates, within a few seconds: the program ends, and its queries with it."""
+        with self.schedule() as schedule:
+            schedule.all_terminated()
             self._ending = True
         self._thread.join(timeout)
         atexit.unregister(self.close)
@@ -222,24 +222,24 @@ class Teller:
         ending = False
         while not ending:
             with self._news:
-                while not (words := self._board.due(_now_ms(), hurry=self._ending)) and not self._ending:
-                    due_ms = self._board.next_due_ms()
+                while not (updates := self._schedule.due(_now_ms(), hurry=self._ending)) and not self._ending:
+                    due_ms = self._schedule.next_due_ms()
                     self._news.wait(None if due_ms is None else max(0, due_ms - _now_ms()) / 1000)
                 ending = self._ending
-            for word in words:
-                heard = self._tell(word)
+            for update in updates:
+                succeeded = self._publish(update)
                 with self._news:
-                    self._board.said(word, _now_ms(), heard=heard)
+                    self._schedule.published(update, _now_ms(), succeeded=succeeded)
         for topic in self._topics.values():
             topic.close()
         for groups in self._groups.values():
             groups.close()
 
-    def _tell(self, word: Word) -> bool:
-        heard = [self._commit(group, offsets) for group, offsets in word.commits.items()]
-        if word.bootstrap is not None:
-            heard.append(self._write(word.bootstrap, word.progress))
-        return all(heard)
+    def _publish(self, update: ProgressUpdate) -> bool:
+        succeeded = [self._commit(group, offsets) for group, offsets in update.commits.items()]
+        if update.bootstrap is not None:
+            succeeded.append(self._write(update.bootstrap, update.progress))
+        return all(succeeded)
 
     def _commit(self, group: Group, offsets: dict[TopicPartition, int]) -> bool:
         groups = self._groups.setdefault(group.bootstrap, GroupProgress(group.bootstrap, timeout=REQUEST_SECONDS))

@@ -103,7 +103,7 @@ class QueryProgress:
     operators: tuple[StateProgress, ...] = ()
     sources: tuple[SourceProgress, ...] = ()
     sink: str = ""
-    unsaid: int = 0
+    unpublished: int = 0
     """Attempts to write such a record, or to commit offsets, that failed since this run started."""
 
     @property
@@ -112,7 +112,7 @@ class QueryProgress:
         lags = [source.lag for source in self.sources if source.lag is not None]
         return sum(lags) if lags else None
 
-    def seen_at(self, now_ms: int) -> QueryProgress:
+    def as_of(self, now_ms: int) -> QueryProgress:
         """As somebody sees it who reads it now: `lost` if it should have been heard of since."""
         if self.state in ENDED or now_ms - self.heartbeat_ms <= LOST_AFTER_MS:
             return self

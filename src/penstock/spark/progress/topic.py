@@ -49,7 +49,7 @@ def queries(bootstrap: str) -> list[QueryProgress]:
         if "/" in key:
             continue
         try:
-            found.append(QueryProgress.from_json(text).seen_at(now_ms))
+            found.append(QueryProgress.from_json(text).as_of(now_ms))
         except UnreadableProgress as error:
             log.warning("%s: %s", TOPIC, error)
     return sorted(found, key=lambda query: (query.name or "", query.query_id))

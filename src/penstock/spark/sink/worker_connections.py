@@ -22,11 +22,11 @@ from penstock.spark.source.errors import BadOption
 METADATA_SECONDS = 300.0
 _MAX_TIMEOUT = "transaction.max.timeout.ms"
 
-_outlets: dict[ProducerSettings, Outlet] = {}
+_by_settings: dict[ProducerSettings, WorkerConnections] = {}
 _slots = Slots(uuid.uuid4().hex)
 
 
-class Outlet:
+class WorkerConnections:
     """Of one process to one cluster."""
 
     def __init__(self, settings: ProducerSettings) -> None:
@@ -117,15 +117,15 @@ class Outlet:
         return next((int(each.value or 0) for each in entries if each.name == _MAX_TIMEOUT), self._timeout_ms)
 
 
-def outlet(settings: ProducerSettings) -> Outlet:
+def worker_connections(settings: ProducerSettings) -> WorkerConnections:
     """The process's own."""
-    if settings not in _outlets:
-        _outlets[settings] = Outlet(settings)
-    return _outlets[settings]
+    if settings not in _by_settings:
+        _by_settings[settings] = WorkerConnections(settings)
+    return _by_settings[settings]
 
 
 def discard(settings: ProducerSettings) -> None:
     """After a failure: the next task finds everything anew."""
-    found = _outlets.pop(settings, None)
+    found = _by_settings.pop(settings, None)
     if found is not None:
         found.close()

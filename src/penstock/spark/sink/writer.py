@@ -21,14 +21,14 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from penstock.client.errors import ClientError
 from penstock.client.wire.transaction import Transaction
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.spark.runtime.workers import exempt_imports
 from penstock.spark.sink import two_phase
 from penstock.spark.sink.columns import SinkColumns, sink_columns
 from penstock.spark.sink.decisions import NAMELESS
 from penstock.spark.sink.options import SinkOptions, sink_options
 from penstock.spark.sink.two_phase import TaskTransaction
-from penstock.spark.sink.worker_connections import Outlet, discard, outlet
+from penstock.spark.sink.worker_connections import WorkerConnections, discard, worker_connections
 from penstock.spark.source.errors import BadOption
+from penstock.spark.workers import exempt_imports
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,12 +71,12 @@ class _Sink:
         self._options = options
         self._columns = columns
         if options.topic is not None:
-            outlet(options.producer).check_topic(options.topic)
+            worker_connections(options.producer).check_topic(options.topic)
 
     def write_rows(self, batches: Iterator[Any], destination: Destination | None) -> TaskMessage:
         pieces = self._columns.pieces(batches)
         try:
-            mine = outlet(self._options.producer)
+            mine = worker_connections(self._options.producer)
             if destination is None:
                 for topic, table in pieces:
                     mine.write(topic, table, None)
@@ -108,7 +108,7 @@ class _Sink:
             time.sleep(_LOOK_AGAIN_SECONDS)
 
     def _write_once(
-        self, mine: Outlet, destination: Destination, pieces: Iterable[tuple[str, Any]]
+        self, mine: WorkerConnections, destination: Destination, pieces: Iterable[tuple[str, Any]]
     ) -> TaskTransaction | None:
         known = mine.brokers.decisions.known(destination.sink)
         two_phase.check_order(destination.sink, known, destination.batch, destination.query)
@@ -127,7 +127,7 @@ class _Sink:
 
     def _run(self, destination: Destination, steps: two_phase.Steps) -> None:
         try:
-            outlet(self._options.producer).brokers.run(destination.sink, steps)
+            worker_connections(self._options.producer).brokers.run(destination.sink, steps)
         except (ClientError, KafkaError):
             discard(self._options.producer)
             raise

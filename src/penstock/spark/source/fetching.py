@@ -15,10 +15,10 @@ from penstock.arrow.columns import Columns
 from penstock.arrow.reading import Reader, ReadSettings
 from penstock.client.wire.leaders import Leaders
 from penstock.model.ids import ZERO_UUID, TopicPartition
-from penstock.spark.runtime.workers import exempt_imports
 from penstock.spark.source.errors import data_lost, lost, report_losses
 from penstock.spark.source.options import SourceOptions
 from penstock.spark.source.partitions import PiecePartition
+from penstock.spark.workers import exempt_imports
 
 _BATCH_ROWS = 1_000_000
 _kept: dict[tuple[str, float], Leaders] = {}  # by bootstrap addresses and time-out

@@ -10,8 +10,8 @@ from pyspark.sql.datasource import InputPartition
 
 from penstock.client.errors import ClientError
 from penstock.model.errors import KafkaError
-from penstock.spark.progress.group_progress import GroupProgress
 from penstock.spark.source.errors import ForeignCheckpoint, lost, report_losses
+from penstock.spark.source.group_offsets import GroupProgress
 from penstock.spark.source.log_bounds import starting_offsets
 from penstock.spark.source.log_watch import LogWatch
 from penstock.spark.source.offsets import Bound, Offsets

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
+from penstock.pipelines.engine.sink_rows import origin_of
 from penstock.pipelines.engine.tables import REASON, DeadRows
-from penstock.pipelines.sinks import origin_of
 from penstock.pipelines.sinks.destination import Refused
 from penstock.pipelines.spec.model import FormatSink
 from penstock.pipelines.spec.problems import PipelineFailed

@@ -1,12 +1,12 @@
-"""What is to be said of the queries of one session, and when: pure, without Spark, brokers or a clock.
+"""Which progress of the queries of a session is published, and when: pure, without Spark, brokers or a clock.
 
-Events of Spark's listener come in, words for the cluster go out. A word is the progress of one query and the offsets it
-commits; if the cluster is slow or away, only the newest word of a query waits, so nothing piles up. The laws:
+Events of Spark's listener come in, updates for the cluster go out. An update is the progress of one query and the
+offsets it commits. While the cluster is slow or away, only the newest update of a query waits. The laws:
 
-- At most one word a second and query, at least one every 10 s while it lives, and the last one always.
-- Spark tells of starts at once and of everything else later, so a run may have been replaced when its end is heard of:
-  of each query only the run that started last is spoken for.
-- A word that could not be said is counted and said again, as it is then.
+- Each query publishes at most one update a second, at least one every 10 s while it lives, and always its last one.
+- Spark reports starts at once and everything else later, so a run may have been replaced when its end is reported:
+  only the run of a query that started last is published.
+- An update that could not be published is counted, and published again in its newest form.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from penstock.spark.progress.query_progress import (
     ended,
 )
 
-WORD_EVERY_MS = 1000
-ENDED_QUERIES_MAX = 100  # whose last word waits for a cluster that is away
+UPDATE_EVERY_MS = 1000
+ENDED_QUERIES_MAX = 100  # whose last update waits for a cluster that is away
 
 
 class Group(NamedTuple):
@@ -41,10 +41,10 @@ Commits = dict[Group, dict[TopicPartition, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class ProgressUpdate:
     run_id: str
     bootstrap: str | None
-    """The cluster that hears of the query; None if it touches none that we know of."""
+    """The cluster to publish to; None if the query uses none that we know of."""
     progress: QueryProgress
     commits: Commits
 
@@ -56,21 +56,21 @@ class _Run:
     progress: QueryProgress
     commits: Commits = field(default_factory=dict)
     changed: bool = True
-    said_ms: int | None = None
+    published_ms: int | None = None
 
     @property
     def has_ended(self) -> bool:
         return self.progress.state in ENDED
 
     def due_ms(self) -> int:
-        if self.said_ms is None:
+        if self.published_ms is None:
             return 0
-        if self.has_ended and self.changed and not self.progress.unsaid:
+        if self.has_ended and self.changed and not self.progress.unpublished:
             return 0
-        return self.said_ms + (WORD_EVERY_MS if self.changed else HEARTBEAT_MS)
+        return self.published_ms + (UPDATE_EVERY_MS if self.changed else HEARTBEAT_MS)
 
 
-class QueryBoard:
+class UpdateSchedule:
     def __init__(self) -> None:
         self._runs: dict[str, _Run] = {}  # by query id, the oldest first
 
@@ -105,10 +105,10 @@ class QueryBoard:
         for query_id, run in list(self._runs.items()):
             self.terminated(query_id, run.progress.run_id, None)
 
-    def due(self, now_ms: int, *, hurry: bool = False) -> list[Word]:
-        """What may be said now; in a hurry, whatever has not been said."""
+    def due(self, now_ms: int, *, hurry: bool = False) -> list[ProgressUpdate]:
+        """What may be published now; in a hurry, whatever has not been."""
         return [
-            Word(
+            ProgressUpdate(
                 run.progress.run_id,
                 run.bootstrap,
                 dataclasses.replace(run.progress, heartbeat_ms=now_ms),
@@ -121,23 +121,23 @@ class QueryBoard:
     def next_due_ms(self) -> int | None:
         return min((run.due_ms() for run in self._runs.values()), default=None)
 
-    def said(self, word: Word, now_ms: int, *, heard: bool) -> None:
-        """What became of a word. Whatever happened to the query meanwhile is for the next."""
-        run = self._run(word.progress.query_id, word.run_id)
+    def published(self, update: ProgressUpdate, now_ms: int, *, succeeded: bool) -> None:
+        """What became of a update. Whatever happened to the query meanwhile is for the next."""
+        run = self._run(update.progress.query_id, update.run_id)
         if run is None:
             return
-        run.said_ms = now_ms
-        if not heard:
-            run.progress = dataclasses.replace(run.progress, unsaid=run.progress.unsaid + 1)
+        run.published_ms = now_ms
+        if not succeeded:
+            run.progress = dataclasses.replace(run.progress, unpublished=run.progress.unpublished + 1)
             run.changed = True
             return
-        if run.commits == word.commits:
+        if run.commits == update.commits:
             run.commits = {}
         run.changed = dataclasses.replace(run.progress, heartbeat_ms=0) != dataclasses.replace(
-            word.progress, heartbeat_ms=0
+            update.progress, heartbeat_ms=0
         )
         if run.has_ended and not run.changed:
-            del self._runs[word.progress.query_id]
+            del self._runs[update.progress.query_id]
 
     def _run(self, query_id: str, run_id: str) -> _Run | None:
         run = self._runs.get(query_id)

@@ -1,0 +1,64 @@
+"""The formats that Penstock brings a sink for, and what a pipeline's file must say for each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+GROUP = "penstock.sinks"
+"""The entry points of sinks of other packages."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkFormat:
+    home: str
+    """`module:class`, imported when it is used."""
+    needs: tuple[str, ...] = ()
+    """Fields of the file."""
+    takes: tuple[str, ...] = ()
+    """Fields that have a meaning for it, beside those that all sinks have."""
+    package: str = ""
+    """Of Python, that must be there."""
+    extra: str = ""
+    """How it is installed."""
+    origin_or_key: bool = False
+    """Rows without a record of their own need a key."""
+
+
+_FILES = SinkFormat("files:FileSink", needs=("path",), takes=("path", "partition_by", "roll_bytes", "roll_every"))
+
+ANY_FORMAT = SinkFormat("spark:SparkSink", takes=("path", "partition_by"))
+
+SINK_FORMATS = {
+    **dict.fromkeys(("parquet", "json", "csv", "orc", "text"), _FILES),
+    "console": SinkFormat("spark:ConsoleSink"),
+    "delta": SinkFormat("delta:DeltaSink", ("path",), ("path", "partition_by"), "deltalake", "pipelines"),
+    "postgres": SinkFormat("postgres:PostgresSink", ("table",), ("table", "key", "on_error"), "psycopg", "postgres"),
+    "cassandra": SinkFormat("cassandra:CassandraSink", ("table",), ("table", "on_error"), "cassandra", "cassandra"),
+    "elasticsearch": SinkFormat(
+        "elasticsearch:ElasticsearchSink",
+        ("table",),
+        ("table", "key", "on_error"),
+        "elasticsearch",
+        "elasticsearch",
+        origin_or_key=True,
+    ),
+    "snowflake": SinkFormat(
+        "snowflake:SnowflakeSink", ("table",), ("table", "key"), "snowflake.connector", "snowflake"
+    ),
+}
+
+
+def missing_package(format: str) -> str:  # noqa: A002  # as files call it
+    """What to install before a sink can be used, if anything."""
+    kind = SINK_FORMATS.get(format)
+    if kind is None or not kind.package or _installed(kind.package):
+        return ""
+    return f'{format} needs the package {kind.package.partition(".")[0]}; pip install "penstock[{kind.extra}]"'
+
+
+def _installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # of what it is a part of
+        return False

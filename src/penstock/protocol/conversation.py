@@ -1,0 +1,202 @@
+"""The client's half of a connection, without the connection: requests in and bytes out, bytes in and responses out.
+
+A driver moves the bytes. It writes `take_outgoing()` to its socket, receives into `receive_buffer()`, says how much
+with `received(count)`, and takes responses from `next_answer()` until that returns None:
+
+    conversation = Conversation("my-client")
+    conversation.greet()
+    socket.sendall(conversation.take_outgoing())
+    conversation.received(socket.recv_into(conversation.receive_buffer()))
+
+`greet` begins the handshake: ApiVersions in our highest version, and again in version 0 if the broker does not know
+that one. Once it `is_open`, each request goes out in the highest version that both sides speak. Requests are pipelined
+and answered in order. A response whose correlation id is not that of the oldest request means that the stream is
+broken: MalformedMessage, and the driver ends the connection.
+
+A response is decoded in the buffer it was received in. Its records are views, good until `receive_buffer` is called
+again.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from penstock.model.errors import ErrorCode
+from penstock.protocol.apis import API, ApiKey, ApiSpec
+from penstock.protocol.codec import decode, decode_from
+from penstock.protocol.declaration import Message
+from penstock.protocol.frames import encode_request, response_header_version
+from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.protocol.messages.header import ResponseHeader
+from penstock.protocol.primitives import Buffer, MalformedMessage
+
+RECEIVE_BUFFER_BYTES: Final = 64 * 1024
+KEPT_BUFFER_BYTES_MAX: Final = 16 * 1024 * 1024
+RESPONSE_BYTES_MAX: Final = 256 * 1024 * 1024
+SOFTWARE_NAME: Final = "penstock"
+
+_SPECS: Final[dict[type[Any], ApiSpec]] = {spec.request: spec for spec in API.values()}
+_read_length = struct.Struct(">i").unpack_from
+
+ContextT = TypeVar("ContextT")
+
+
+class ImplausibleLength(MalformedMessage):
+    """The peer announces a response that no broker sends: it speaks another protocol."""
+
+
+class HandshakeRefused(Exception):
+    """The broker answered ApiVersions with an error."""
+
+    def __init__(self, error_code: int) -> None:
+        super().__init__(f"ApiVersions is refused with error {error_code}")
+        self.error_code = error_code
+
+
+class Answer(NamedTuple, Generic[ContextT]):
+    context: ContextT
+    """What was given to `request`."""
+    response: Any
+
+
+class Sent(NamedTuple, Generic[ContextT]):
+    """A request that waits for its response."""
+
+    spec: ApiSpec
+    version: int
+    correlation_id: int
+    context: ContextT | None
+    """None: it is part of the handshake."""
+
+
+def spec_of(message: Message) -> ApiSpec:
+    """The API that a request belongs to."""
+    return _SPECS[type(message)]
+
+
+class Conversation(Generic[ContextT]):
+    def __init__(self, client_id: str, *, software_version: str = "0") -> None:
+        self.versions: dict[int, tuple[int, int]] = {}
+        """What the broker serves: the lowest and the highest version by API key; empty before the handshake."""
+        self.is_open = False
+        """Whether the handshake is done."""
+        self.sent: deque[Sent[ContextT]] = deque()
+        """The requests that wait for a response, the oldest first."""
+        self._client_id = client_id
+        self._software_version = software_version
+        self._correlation_id = 0
+        self._outgoing: list[bytes] = []
+        self._buffer = bytearray(RECEIVE_BUFFER_BYTES)
+        self._start = 0  # of what has been received and not been used
+        self._end = 0
+
+    # -- requests -----------------------------------------------------------------------------------------------------
+
+    def version(self, key: int) -> int | None:
+        """The version that requests of this API are sent in; None if there is none that both sides speak."""
+        spec = API[key]
+        low, high = self.versions.get(key, (0, -1))
+        version = min(high, spec.max_version)
+        return version if version >= max(low, spec.min_version) else None
+
+    def greet(self) -> None:
+        self._greet(API[ApiKey.API_VERSIONS].max_version)
+
+    def request(self, message: Message, context: ContextT, version: int, *, is_answered: bool = True) -> None:
+        """A Produce with acks=0 is not answered."""
+        self._send(message, context, version, is_answered=is_answered)
+
+    def take_outgoing(self) -> bytes:
+        """What is to be written now."""
+        outgoing = self._outgoing
+        data = outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
+        outgoing.clear()
+        return data
+
+    def _greet(self, version: int) -> None:
+        request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=self._software_version)
+        self._send(request, None, version, is_answered=True)
+
+    def _send(self, message: Message, context: ContextT | None, version: int, *, is_answered: bool) -> None:
+        correlation_id = self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        self._outgoing.append(encode_request(message, version, correlation_id, self._client_id))
+        if is_answered:
+            self.sent.append(Sent(_SPECS[type(message)], version, correlation_id, context))
+
+    # -- responses ----------------------------------------------------------------------------------------------------
+
+    def receive_buffer(self) -> memoryview:
+        """Where to receive; never empty."""
+        unused = self._end - self._start
+        needed = max(RECEIVE_BUFFER_BYTES, unused + 1)
+        if unused >= 4:
+            (length,) = _read_length(self._buffer, self._start)
+            needed = max(needed, 4 + length)
+        size = len(self._buffer)
+        if size < needed or (size > max(needed, KEPT_BUFFER_BYTES_MAX)):
+            buffer = bytearray(needed)
+            buffer[:unused] = memoryview(self._buffer)[self._start : self._end]
+            self._buffer = buffer
+        elif self._start:
+            view = memoryview(self._buffer)
+            view[:unused] = view[self._start : self._end]  # a view knows about overlaps
+        self._start, self._end = 0, unused
+        return memoryview(self._buffer)[unused:]
+
+    def received(self, count: int) -> None:
+        self._end += count
+
+    def next_answer(self) -> Answer[ContextT] | None:
+        """The next response that has been received whole."""
+        while True:
+            start = self._start
+            if self._end - start < 4:
+                return None
+            (length,) = _read_length(self._buffer, start)
+            if not 4 <= length <= RESPONSE_BYTES_MAX:
+                raise ImplausibleLength(f"a response of {length} bytes")
+            if self._end - start < 4 + length:
+                return None
+            frame = memoryview(self._buffer)[start + 4 : start + 4 + length]
+            answer = self.read_frame(frame)
+            self._start = start + 4 + length
+            if answer is not None:
+                return answer
+
+    def keep_received(self) -> None:
+        """Leave the responses that were taken their buffer, and receive into another one from now on."""
+        self._buffer, unused = bytearray(RECEIVE_BUFFER_BYTES), self._buffer[self._start : self._end]
+        self._buffer[: len(unused)] = unused
+        self._start, self._end = 0, len(unused)
+
+    def read_frame(self, frame: Buffer) -> Answer[ContextT] | None:
+        """The response in a frame, given without its length; None if it is part of the handshake."""
+        if not self.sent:
+            raise MalformedMessage("a response without a request")
+        spec, version, correlation_id, context = self.sent[0]
+        header, position = decode_from(ResponseHeader, frame, response_header_version(spec.key, version), 0)
+        if header.correlation_id != correlation_id:
+            raise MalformedMessage(f"correlation id {header.correlation_id} instead of {correlation_id}")
+        if spec.key == ApiKey.API_VERSIONS and _error_code(frame, position) == ErrorCode.UNSUPPORTED_VERSION:
+            version = 0
+        response: Any = decode(spec.response, frame, version, position)
+        self.sent.popleft()
+        if context is not None:
+            return Answer(context, response)
+        self._greeted(response)
+        return None
+
+    def _greeted(self, response: ApiVersionsResponse) -> None:
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            self._greet(0)
+        elif response.error_code:
+            raise HandshakeRefused(response.error_code)
+        else:
+            self.versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+            self.is_open = True
+
+
+def _error_code(frame: Buffer, position: int) -> int:
+    return int.from_bytes(frame[position : position + 2], "big", signed=True)
