@@ -112,13 +112,19 @@ class Node:
         settings = self.settings.static
         for notice in settings.notices:
             logger.warning("%s", notice)
+        randomness = self._environment.randomness
+        controller_incarnation, broker_incarnation = randomness.bytes(16), randomness.bytes(16)
         await self._identify()
+        if settings.is_broker:
+            self._neighbourhood.announce(broker_incarnation)
+        if settings.is_controller:
+            self._neighbourhood.announce(controller_incarnation)
         router = Router(self._environment.loop, self._authorizer, self._counters.requests, forwards=False)
         await self.listeners.open_controllers(router.handle_message)
         self.quorum = self._new_quorum()
         self._to_controller = self._channel(router, "controller")
         if settings.is_controller:
-            self.controller = self._new_controller(router)
+            self.controller = self._new_controller(router, controller_incarnation)
         self.quorum.open()
         self._neighbourhood.look_around(self.image)
         self._controller_changed()
@@ -126,7 +132,7 @@ class Node:
         await self.listeners.serve(self.listeners.of_controllers)
         await self._metrics_endpoint.open()
         if settings.is_broker:
-            self.broker = self._new_broker(router)
+            self.broker = self._new_broker(router, broker_incarnation)
             await self._start_broker(self.broker)
         self._upkeep = self._environment.loop.create_task(self._keep_up())
 
@@ -154,12 +160,6 @@ class Node:
                 if not isinstance(answer, PeerFailed) and answer.cluster_id:
                     return answer.cluster_id
 
-    def _announced(self) -> Uuid:
-        """The id of an incarnation of this node, which the others of this machine hear of before the cluster does."""
-        incarnation_id = self._environment.randomness.bytes(16)
-        self._neighbourhood.announce(incarnation_id)
-        return incarnation_id
-
     def _is_dead_controller(self, node_id: int, host: str, refused: bool) -> bool:
         known = self.image.controllers.get(node_id)
         return self._neighbourhood.is_dead(None if known is None else known.incarnation_id, host, refused=refused)
@@ -184,11 +184,11 @@ class Node:
     def _channel(self, router: Router, name: str) -> ControllerChannel:
         return ControllerChannel(self._environment.loop, self.quorum, self._peers, router.ask, name)
 
-    def _new_controller(self, router: Router) -> ControllerRole:
+    def _new_controller(self, router: Router, incarnation_id: Uuid) -> ControllerRole:
         return ControllerRole(
             settings=self.settings,
             cluster_id=self.identity.cluster_id,
-            incarnation_id=self._announced(),
+            incarnation_id=incarnation_id,
             registration=self._registration,
             loop=self._environment.loop,
             authorizer=self._authorizer,
@@ -200,12 +200,12 @@ class Node:
             listeners=self.listeners,
         )
 
-    def _new_broker(self, controller_router: Router) -> BrokerRole:
+    def _new_broker(self, controller_router: Router, incarnation_id: Uuid) -> BrokerRole:
         return BrokerRole(
             settings=self.settings,
             environment=self._environment,
             identity=self.identity,
-            incarnation_id=self._announced(),
+            incarnation_id=incarnation_id,
             registration=self._registration,
             quorum=self.quorum,
             controller=self._to_controller,

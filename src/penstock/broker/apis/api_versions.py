@@ -39,7 +39,7 @@ def handle(services: AdminServices, request: Request, message: ApiVersionsReques
                 min_version=route.advertised_min,
                 max_version=route.max_version,
             )
-            for route in services.routes.values()
+            for route in sorted(services.routes.values())
         ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=low, max_version=high)
