@@ -71,7 +71,7 @@ def handle(services: ControllerServices, request: Request, message: EnvelopeRequ
         message.request_data,
         _host(message.client_host_address),
     )
-    response = route.handle(route.context, enveloped, inner)
+    response = route.handle(route.services, enveloped, inner)
     if response is not None:
         enveloped.answer(response)
     return None

@@ -9,17 +9,15 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from penstock.broker.net.connection import Connection, Reply
 from penstock.io.files import Buffer
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.frames import response_parts
 from penstock.protocol.messages.envelope import EnvelopeResponse
 from penstock.security.authorizer import Authorizer, Operation, Resource, ResourceKind, authorized_operations
-
-if TYPE_CHECKING:
-    from penstock.broker.net.connection import Connection, Reply
-    from penstock.security.principal import Principal
+from penstock.security.principal import Principal
 
 logger = logging.getLogger("penstock.router")
 

@@ -1,9 +1,9 @@
 """From a frame to the handler of its API, and back.
 
-A handler is `handle(context, request, message) -> response | None`, in a module of its own; the context has the parts
-of the node that its family of handlers works with. None means that no reply is due now: the handler has parked the
-request, or the client asked for no answer (Produce with acks=0). One whose work depends on more than its request is a
-generator (see `long_answers`).
+A handler is `handle(services, request, message) -> response | None`, in a module of its own; the services are the
+parts of the node that its family of handlers works with. None means that no reply is due now: the handler has parked
+the request, or the client asked for no answer (Produce with acks=0). One whose work depends on more than its request is
+a generator (see `long_answers`).
 
 What bad input gets: a frame that cannot be parsed, and an API or version that is not served, close the connection, as
 in Kafka; only ApiVersions answers an unknown version, in the one form every client can read.
@@ -15,7 +15,7 @@ import asyncio
 import logging
 import struct
 from collections.abc import Callable, Generator, Iterable
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Never, Protocol, TypeVar
 
 from penstock.broker.net.connection import Connection
 from penstock.broker.net.latency import Latencies, Latency, now_ns
@@ -32,13 +32,13 @@ from penstock.security.principal import ANONYMOUS
 
 logger = logging.getLogger("penstock.router")
 
-Context = TypeVar("Context")
-ContextOfApi = TypeVar("ContextOfApi", contravariant=True)
+Services = TypeVar("Services")
+ServicesUsed = TypeVar("ServicesUsed", contravariant=True)
 
 _read_start = struct.Struct(">hhi").unpack_from
 
 
-class Api(Protocol[ContextOfApi]):
+class Api(Protocol[ServicesUsed]):
     """A module that serves one API."""
 
     @property
@@ -47,7 +47,7 @@ class Api(Protocol[ContextOfApi]):
     @property
     def VERSIONS(self) -> tuple[int, int]: ...  # noqa: N802
 
-    def handle(self, context: ContextOfApi, request: Request, message: Any, /) -> Any: ...
+    def handle(self, services: ServicesUsed, request: Request, message: Never, /) -> object: ...
 
 
 class Route(NamedTuple):
@@ -57,7 +57,7 @@ class Route(NamedTuple):
     advertised_min: int
     request: type[Message]
     handle: Callable[[Any, Request, Any], Any]
-    context: object
+    services: object
 
 
 class Router:
@@ -79,13 +79,13 @@ class Router:
         self._long_answers = LongAnswers(loop)
         self.routes: dict[int, Route] = {}
 
-    def serve(self, apis: Iterable[Api[Context]], context: Context) -> None:
+    def serve(self, apis: Iterable[Api[Services]], services: Services) -> None:
         for api in apis:
             key = api.API_KEY
             low, high = api.VERSIONS
             spec = API[key]
             advertised_min = min(low, spec.advertised_min_version)
-            self.routes[int(key)] = Route(key, low, high, advertised_min, spec.request, api.handle, context)
+            self.routes[int(key)] = Route(key, low, high, advertised_min, spec.request, api.handle, services)
             is_of_consumers = self._forwards and key is ApiKey.FETCH
             self._latencies[int(key)] = self._latency_of("FetchConsumer" if is_of_consumers else spec.name)
 
@@ -97,7 +97,7 @@ class Router:
         """This node asks itself; `done` gets the response, perhaps at once."""
         route = self.routes[message.__schema__.key or 0]
         request = LocalRequest(done, route.api_key, route.max_version, 0, "local", ANONYMOUS, self._authorizer)
-        response = route.handle(route.context, request, message)
+        response = route.handle(route.services, request, message)
         if response is not None:
             request.answer(response)
 
@@ -132,7 +132,7 @@ class Router:
             self._forwards,
         )
         try:
-            response = route.handle(route.context, request, message)
+            response = route.handle(route.services, request, message)
             if isinstance(response, Generator):
                 response = self._long_answers.begin(request, response)
                 if response is None:
@@ -154,7 +154,7 @@ class Router:
         if api_key == ApiKey.API_VERSIONS:
             route = self.routes[api_key]
             request = Request(connection, api_key, 0, correlation_id, None, ANONYMOUS, self._authorizer)
-            response = route.handle(route.context, request, ApiVersionsRequest())
+            response = route.handle(route.services, request, ApiVersionsRequest())
             response.error_code = ErrorCode.UNSUPPORTED_VERSION
             connection.send(request.parts(response))
             return
