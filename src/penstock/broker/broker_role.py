@@ -32,6 +32,7 @@ from penstock.broker.metrics.of_coordinators import CoordinatorSources
 from penstock.broker.net.endpoints import Endpoints
 from penstock.broker.net.listeners import Listeners
 from penstock.broker.net.peers import Peers
+from penstock.broker.net.server import ConnectionLimits
 from penstock.broker.partitions.fetch_sessions import FetchSessions
 from penstock.broker.partitions.flusher import Flusher
 from penstock.broker.partitions.follower_fetch import FollowerFetches
@@ -84,7 +85,10 @@ class BrokerRole:
         self._environment = environment
         self._registration = registration
         self._quorum = quorum
+        self._controller = controller
+        self._wakeups = wakeups
         self._counters = counters
+        self._fail = fail
         self._brokers = Brokers(quorum, peers, settings.static.inter_broker_listener)
         self._endpoints = Endpoints(settings.static)
         self._departed = DepartedBrokers(loop.time, settings.static.broker_session_timeout_ms / 1000)
@@ -94,70 +98,18 @@ class BrokerRole:
         self.directory_assignments = DirectoryAssignments(loop, registration, controller, quorum)
         self.replicas = Replicas()
         flusher = Flusher(loop, wakeups.run, lambda replica, why: self.storage.flush_failed(replica, why))
-        self.replication = Replication(
-            settings=settings,
-            loop=loop,
-            registration=registration,
-            controller=controller,
-            brokers=self._brokers,
-            replicas=self.replicas,
-            flusher=flusher,
-            wakeups=wakeups,
-            new_session_id=self._new_session_id,
-            store_log_starts=lambda: self.storage.write_checkpoints(),
-            hang_up=listeners.hang_up,
+        cleaner = Cleaner(
+            environment.files, clock, environment.processes, lambda: list(self.replicas), lambda: settings.now
         )
-        self._build_storage(identity, flusher, wakeups, fail)
-        self.lifecycle = BrokerLifecycle(
-            settings=settings,
-            cluster_id=identity.cluster_id,
-            incarnation_id=incarnation_id,
-            registration=registration,
-            loop=loop,
-            clock=clock,
-            metadata=quorum,
-            channel=heartbeats,
-            directories=self.storage.log_directories,
-            reports=self.directory_assignments,
-            on_registered_again=lambda: self._assignment.registered(),
-            fail=fail,
-        )
+        self.repairs = self._new_repairs(flusher, cleaner)
+        self.replication = self._new_replication(flusher, listeners.hang_up)
+        self.storage = self._new_storage(identity, flusher, cleaner)
+        self.lifecycle = self._new_lifecycle(identity.cluster_id, incarnation_id, heartbeats)
         hints = LeaderHints(quorum, self._endpoints, self.storage.is_offline)
         producer_ids = ProducerIds(registration, controller)
-        self.coordinators = Coordinators(
-            settings=settings,
-            loop=loop,
-            clock=clock,
-            randomness=environment.randomness,
-            metadata=quorum,
-            brokers=self._brokers,
-            replicas=self.replicas,
-            hints=hints,
-            wakeups=wakeups,
-            producer_ids=producer_ids,
-            is_surely_alive=lambda: self.lifecycle.is_surely_alive,
-        )
-        self._assignment = Assignment(
-            settings=settings,
-            loop=loop,
-            registration=registration,
-            metadata=quorum,
-            replicas=self.replicas,
-            wakeups=wakeups,
-            storage=self.storage,
-            directory_assignments=self.directory_assignments,
-            replication=self.replication,
-            on_changed=self.coordinators.replica_changed,
-        )
-        self.handover = Handover(
-            broker_id=registration.broker_id,
-            loop=loop,
-            metadata=quorum,
-            brokers=self._brokers,
-            replicas=self.replicas,
-            limits=listeners.limits,
-            hints=hints,
-        )
+        self.coordinators = self._new_coordinators(hints, producer_ids)
+        self._assignment = self._new_assignment()
+        self.handover = self._new_handover(hints, listeners.limits)
         plain_produce = PlainProduce(self.replicas, clock, authorizer)
         self.router = BrokerRouter(
             loop,
@@ -167,44 +119,62 @@ class BrokerRole:
             handle_run=ProduceRun(plain_produce, clock).handle,
             plain_fetch=PlainFetch(self.replicas, settings, authorizer),
         )
-        self._serve_records(hints, wakeups)
+        self._serve_records(hints)
         self._serve_coordinators(producer_ids)
-        self._serve_cluster(identity.cluster_id, controller)
+        self._serve_cluster(identity.cluster_id)
 
-    def _build_storage(
-        self, identity: NodeIdentity, flusher: Flusher, wakeups: Wakeups, fail: Callable[[str], None]
-    ) -> None:
-        settings, environment = self._settings, self._environment
-        loop, files, clock = environment.loop, environment.files, environment.clock
-        cleaner = Cleaner(files, clock, environment.processes, lambda: list(self.replicas), lambda: settings.now)
-        self.repairs = Repairs(
-            settings=settings,
-            loop=loop,
-            files=files,
+    # -- the parts --------------------------------------------------------------------------------------------------
+
+    def _new_session_id(self) -> int:
+        return int.from_bytes(self._environment.randomness.bytes(4), "big") & 0x7FFFFFFF
+
+    def _new_repairs(self, flusher: Flusher, cleaner: Cleaner) -> Repairs:
+        return Repairs(
+            settings=self._settings,
+            loop=self._environment.loop,
+            files=self._environment.files,
             brokers=self._brokers,
             flusher=flusher,
             cleaner=cleaner,
-            wakeups=wakeups,
-            fail=fail,
+            wakeups=self._wakeups,
+            fail=self._fail,
         )
+
+    def _new_replication(self, flusher: Flusher, hang_up: Callable[[], None]) -> Replication:
+        return Replication(
+            settings=self._settings,
+            loop=self._environment.loop,
+            registration=self._registration,
+            controller=self._controller,
+            brokers=self._brokers,
+            replicas=self.replicas,
+            flusher=flusher,
+            wakeups=self._wakeups,
+            new_session_id=self._new_session_id,
+            store_log_starts=lambda: self.storage.write_checkpoints(),
+            hang_up=hang_up,
+        )
+
+    def _new_storage(self, identity: NodeIdentity, flusher: Flusher, cleaner: Cleaner) -> Storage:
+        environment = self._environment
         surroundings = Surroundings(
             broker_id=self._registration.broker_id,
-            clock=clock,
-            elapsed_ms=lambda: int(loop.time() * 1000),
-            wakeups=wakeups,
+            clock=environment.clock,
+            elapsed_ms=lambda: int(environment.loop.time() * 1000),
+            wakeups=self._wakeups,
             flusher=flusher,
-            lag_max_ms=settings.now.replica_lag_time_max_ms,
+            lag_max_ms=self._settings.now.replica_lag_time_max_ms,
             registered=self._brokers.active_epoch,
             propose=self.replication.proposals.propose,
             repair=self.repairs.want,
             counts=self._counters.replication,
         )
-        self.storage = Storage(
-            settings=settings,
+        return Storage(
+            settings=self._settings,
             identity=identity,
-            loop=loop,
-            files=files,
-            clock=clock,
+            loop=environment.loop,
+            files=environment.files,
+            clock=environment.clock,
             randomness=environment.randomness,
             metadata=self._quorum,
             surroundings=surroundings,
@@ -214,21 +184,74 @@ class BrokerRole:
             directory_assignments=self.directory_assignments,
             on_replica_failed=lambda replica: self._assignment.failed(replica),
             on_directory_failed=lambda directory_id, path: self.lifecycle.directory_failed(directory_id, path),
-            fail=fail,
+            fail=self._fail,
         )
 
-    def _new_session_id(self) -> int:
-        return int.from_bytes(self._environment.randomness.bytes(4), "big") & 0x7FFFFFFF
+    def _new_lifecycle(self, cluster_id: str, incarnation_id: Uuid, heartbeats: ControllerChannel) -> BrokerLifecycle:
+        return BrokerLifecycle(
+            settings=self._settings,
+            cluster_id=cluster_id,
+            incarnation_id=incarnation_id,
+            registration=self._registration,
+            loop=self._environment.loop,
+            clock=self._environment.clock,
+            metadata=self._quorum,
+            channel=heartbeats,
+            directories=self.storage.log_directories,
+            reports=self.directory_assignments,
+            on_registered_again=lambda: self._assignment.registered(),
+            fail=self._fail,
+        )
+
+    def _new_coordinators(self, hints: LeaderHints, producer_ids: ProducerIds) -> Coordinators:
+        return Coordinators(
+            settings=self._settings,
+            loop=self._environment.loop,
+            clock=self._environment.clock,
+            randomness=self._environment.randomness,
+            metadata=self._quorum,
+            brokers=self._brokers,
+            replicas=self.replicas,
+            hints=hints,
+            wakeups=self._wakeups,
+            producer_ids=producer_ids,
+            is_surely_alive=lambda: self.lifecycle.is_surely_alive,
+        )
+
+    def _new_assignment(self) -> Assignment:
+        return Assignment(
+            settings=self._settings,
+            loop=self._environment.loop,
+            registration=self._registration,
+            metadata=self._quorum,
+            replicas=self.replicas,
+            wakeups=self._wakeups,
+            storage=self.storage,
+            directory_assignments=self.directory_assignments,
+            replication=self.replication,
+            on_changed=self.coordinators.replica_changed,
+        )
+
+    def _new_handover(self, hints: LeaderHints, limits: ConnectionLimits) -> Handover:
+        return Handover(
+            broker_id=self._registration.broker_id,
+            loop=self._environment.loop,
+            metadata=self._quorum,
+            brokers=self._brokers,
+            replicas=self.replicas,
+            limits=limits,
+            hints=hints,
+        )
 
     # -- the APIs ---------------------------------------------------------------------------------------------------
 
-    def _serve_records(self, hints: LeaderHints, wakeups: Wakeups) -> None:
+    def _serve_records(self, hints: LeaderHints) -> None:
         environment = self._environment
         followers = FollowerFetches(
             loop=environment.loop,
             replicas=self.replicas,
             hints=hints,
-            wakeups=wakeups,
+            wakeups=self._wakeups,
             sessions=self.replication.followers,
             throttle=self.replication.throttles.leading,
             counts=self._counters.replication,
@@ -239,7 +262,7 @@ class BrokerRole:
             clock=environment.clock,
             replicas=self.replicas,
             hints=hints,
-            wakeups=wakeups,
+            wakeups=self._wakeups,
             handover=self.handover,
             verification=self.coordinators.verification,
             lifecycle=self.lifecycle,
@@ -284,7 +307,7 @@ class BrokerRole:
             # Transactions of other systems are for those who allow them: for others there are none.
             self.router.serve_below(ApiKey.INIT_PRODUCER_ID, init_producer_id.TWO_PHASE_COMMIT_SINCE)
 
-    def _serve_cluster(self, cluster_id: str, controller: ControllerChannel) -> None:
+    def _serve_cluster(self, cluster_id: str) -> None:
         for_clients = services.ClusterServices(
             cluster_id=cluster_id,
             settings=self._settings,
@@ -292,12 +315,12 @@ class BrokerRole:
             endpoints=self._endpoints,
             departed=self._departed,
             coordinators=self.coordinators,
-            topic_creation=TopicCreation(controller, self._quorum),
+            topic_creation=TopicCreation(self._controller, self._quorum),
         )
         for_admin = services.AdminServices(
             settings=self._settings,
             quorum=self._quorum,
-            forwarding=Forwarding(self._quorum, controller, self._settings),
+            forwarding=Forwarding(self._quorum, self._controller, self._settings),
             routes=self.router.routes,
         )
         self.router.serve(apis.CLUSTER_APIS, for_clients)
