@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from log_harness import open_log, topic
 from penstock.broker.coordinators.coordinator import Coordinator
 from penstock.broker.coordinators.partition import CoordinatorPartition, Producer
 from penstock.broker.coordinators.serde import GROUP_RECORDS
 from penstock.broker.coordinators.shard import Waiting
+from penstock.broker.partitions.flusher import Flusher
 from penstock.broker.partitions.replica import Replica, Surroundings, Wakeups
-from penstock.broker.storage.flusher import Flusher
 from penstock.coordinator.decision import CoordinatorRecord, Decision, Reply
 from penstock.metadata.image import EMPTY_IMAGE
 from penstock.metadata.partition import Partition
@@ -105,14 +105,15 @@ class World:
         self.epoch = 0
         self.shards: list[Ledger] = []
         self.answers: list[tuple[str, Any]] = []
-        node = SimpleNamespace(loop=loop, clock=self.clock, image=EMPTY_IMAGE, wakeups=wakeups)
         self.coordinator: Coordinator[Ledger] = Coordinator(
-            cast(Any, node),
-            self.clock,
             "events",
             GROUP_RECORDS,
             self._new_shard,
             Ledger.replay,
+            loop=loop,
+            clock=self.clock,
+            metadata=SimpleNamespace(image=EMPTY_IMAGE),
+            wakeups=wakeups,
             partitions_default=1,
             commit_timeout_ms=COMMIT_TIMEOUT_MS,
             load_buffer_size=1 << 20,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from penstock.broker.metadata.formatting import NodeIdentity, format_or_load
 from penstock.broker.metadata.quorum import MetadataQuorum, Operation
 from penstock.broker.net.peers import Peers
-from penstock.broker.storage.formatting import NodeIdentity, format_or_load
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import MetadataImage
 from penstock.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse

@@ -101,8 +101,7 @@ class ReplicatedTopic:
         return self.world.machines[f"broker-{broker_id}"]
 
     def replica(self, machine: Machine) -> Replica:
-        assert machine.node is not None
-        found = machine.node.replicas.get(TOPIC, 0)
+        found = machine.replicas.get(TOPIC, 0)
         assert found is not None
         return found
 

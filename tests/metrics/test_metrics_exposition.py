@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.broker.metrics.exposition import Sample, lines_of
 from penstock.broker.metrics.families import FAMILIES, GROUP_LAG, LATENCY, Family
-from penstock.broker.metrics.latency import Latencies, Latency
+from penstock.broker.net.latency import Latencies, Latency
 from penstock.model.errors import KafkaError
 from penstock.settings.observability import parse_metrics_listener
 

@@ -17,7 +17,9 @@ import pytest
 from joined_connection import Peer
 
 import wire as w
-from penstock.broker.apis import fetch_plain, produce_plain, produce_run
+from penstock.broker.apis.fetch_plain import PlainFetch
+from penstock.broker.apis.produce_plain import PlainProduce
+from penstock.broker.apis.produce_run import ProduceRun
 from penstock.model.ids import ZERO_UUID
 from penstock.protocol.declaration import Message
 from penstock.protocol.frames import encode_request
@@ -235,9 +237,9 @@ class Stream:
 
 
 def close_short_cuts(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(produce_plain, "handle", lambda *_: False)
-    patch.setattr(fetch_plain, "handle", lambda *_: False)
-    patch.setattr(produce_run, "handle", lambda node, connection, view, position, received: position)
+    patch.setattr(PlainProduce, "handle", lambda *_: False)
+    patch.setattr(PlainFetch, "handle", lambda *_: False)
+    patch.setattr(ProduceRun, "handle", lambda self, connection, view, position, received: position)
 
 
 class Outcome:
@@ -370,8 +372,8 @@ def test_the_short_cuts_are_taken() -> None:
 
     quietly()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(produce_plain, "handle", counting("plain", produce_plain.handle, lambda r, _: r))
-        patch.setattr(fetch_plain, "handle", counting("fetch", fetch_plain.handle, lambda r, _: r))
-        patch.setattr(produce_run, "handle", counting("run", produce_run.handle, lambda r, a: r > a[3]))
+        patch.setattr(PlainProduce, "handle", counting("plain", PlainProduce.handle, lambda r, _: r))
+        patch.setattr(PlainFetch, "handle", counting("fetch", PlainFetch.handle, lambda r, _: r))
+        patch.setattr(ProduceRun, "handle", counting("run", ProduceRun.handle, lambda r, a: r > a[3]))
         simulate(lambda loop: play(loop, 3, 60), 3)
     assert all(count > 5 for count in taken.values()), taken

@@ -61,7 +61,10 @@ ID = transactional_id_resource("x")
 class Strict:
     """Forbids some things, and has everything else."""
 
-    def __init__(self, *forbidden: tuple[Operation, Resource]) -> None:
+    def __init__(self) -> None:
+        self.forbidden: tuple[tuple[Operation, Resource], ...] = ()
+
+    def forbid(self, *forbidden: tuple[Operation, Resource]) -> None:
         self.forbidden = forbidden
 
     def authorize(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
@@ -244,7 +247,7 @@ for make, operation in (
     ]
 
 
-async def prepared(loop: SimulatedLoop) -> BrokerWorld:
+async def prepared(loop: SimulatedLoop, authorizer: Strict) -> BrokerWorld:
     """A topic, a group of each kind, and a transactional id."""
     world = BrokerWorld(
         loop,
@@ -254,6 +257,7 @@ async def prepared(loop: SimulatedLoop) -> BrokerWorld:
             "offsets.topic.num.partitions": "1",
             "transaction.state.log.num.partitions": "1",
         },
+        authorizer=authorizer,
     )
     await world.start()
     async with world.client() as client:
@@ -280,16 +284,16 @@ def test_what_is_forbidden_is_refused_and_nothing_else_is() -> None:
     quietly()
 
     async def program(loop: SimulatedLoop) -> None:
-        world = await prepared(loop)
-        assert world.node is not None
+        authorizer = Strict()
+        world = await prepared(loop, authorizer)
         async with world.client() as client:
             for each in CASES:
-                world.node.authorizer = Strict(*each.forbidden)
+                authorizer.forbid(*each.forbidden)
                 answer = await client.ask(each.request, each.version)
                 assert each.error in codes(answer), (each, answer)
                 assert codes(answer) == {each.error}, (each, answer)
             for each in CASES:
-                world.node.authorizer = Strict()
+                authorizer.forbid()
                 answer = await client.ask(each.request, each.version)
                 assert each.error not in codes(answer), (each, answer)
 
@@ -301,9 +305,9 @@ def test_either_way_makes_an_idempotent_producer(alone: Operation) -> None:
     quietly()
 
     async def program(loop: SimulatedLoop) -> None:
-        world = await prepared(loop)
-        assert world.node is not None
-        world.node.authorizer = Strict((alone, CLUSTER if alone is not WRITE else TOPIC))
+        authorizer = Strict()
+        world = await prepared(loop, authorizer)
+        authorizer.forbid((alone, CLUSTER if alone is not WRITE else TOPIC))
         async with world.client() as client:
             assert not codes(await client.ask(init_producer_id.InitProducerIdRequest(transactional_id=None)))
 
@@ -314,19 +318,19 @@ def test_who_may_not_see_a_thing_does_not_hear_of_it() -> None:
     quietly()
 
     async def program(loop: SimulatedLoop) -> None:
-        world = await prepared(loop)
-        assert world.node is not None
+        authorizer = Strict()
+        world = await prepared(loop, authorizer)
         async with world.client() as client:
             groups, transactions = list_groups.ListGroupsRequest(), list_transactions.ListTransactionsRequest()
-            world.node.authorizer = Strict((DESCRIBE, GROUP))
+            authorizer.forbid((DESCRIBE, GROUP))
             assert {group.group_id for group in (await client.ask(groups)).groups} == {"g", "new"}
-            world.node.authorizer = Strict((DESCRIBE, CLUSTER), (DESCRIBE, GROUP), (DESCRIBE, ID))
+            authorizer.forbid((DESCRIBE, CLUSTER), (DESCRIBE, GROUP), (DESCRIBE, ID))
             assert {group.group_id for group in (await client.ask(groups)).groups} == {"new"}
             assert (await client.ask(transactions)).transaction_states == []
             everything = offset_fetch.OffsetFetchRequest(
                 groups=[offset_fetch.OffsetFetchRequestGroup(group_id="g", topics=None)]
             )
-            world.node.authorizer = Strict((DESCRIBE, TOPIC))
+            authorizer.forbid((DESCRIBE, TOPIC))
             (group,) = (await client.ask(everything, 9)).groups
             assert (group.error_code, group.topics) == (0, [])
 
@@ -337,9 +341,9 @@ def test_what_is_forbidden_of_several_resources_leaves_the_others() -> None:
     quietly()
 
     async def program(loop: SimulatedLoop) -> None:
-        world = await prepared(loop)
-        assert world.node is not None
-        world.node.authorizer = Strict((Operation.ALTER_CONFIGS, GROUP))
+        authorizer = Strict()
+        world = await prepared(loop, authorizer)
+        authorizer.forbid((Operation.ALTER_CONFIGS, GROUP))
         request = incremental_alter_configs.IncrementalAlterConfigsRequest(
             resources=[
                 incremental_alter_configs.AlterConfigsResource(

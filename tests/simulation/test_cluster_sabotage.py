@@ -325,11 +325,10 @@ class LateProposal(ClusterStory):
     def is_active(self, machine: Machine, image: MetadataImage) -> bool:
         """In the registration that it has now."""
         broker = image.brokers[int(machine.properties["node.id"])]
-        return machine.node is not None and broker.active and broker.epoch == machine.node.broker_epoch
+        return machine.broker is not None and broker.active and broker.epoch == machine.broker.epoch
 
     def is_proposed(self, machine: Machine) -> bool:
-        assert machine.node is not None
-        replica = machine.node.replicas.get(TOPIC, 0)
+        replica = machine.replicas.get(TOPIC, 0)
         return replica is not None and replica.leader is not None and replica.leader.pending is not None
 
 

@@ -70,8 +70,8 @@ def lead_with_what_is_committed(patch: Patch) -> None:
 def tell_no_truncation(patch: Patch) -> None:
     """Whatever a reader has read, and in whichever epoch: it may go on."""
 
-    def look_up(node: Any, topic: str, partition: OffsetForLeaderPartition) -> EpochEndOffset:
-        replica = node.replicas.get(topic, partition.partition)
+    def look_up(services: Any, topic: str, partition: OffsetForLeaderPartition) -> EpochEndOffset:
+        replica = services.replicas.get(topic, partition.partition)
         return EpochEndOffset(leader_epoch=partition.leader_epoch, end_offset=replica.log.log_end_offset)
 
     patch.setattr(fetch, "_divergence", lambda asked, log: None)

@@ -408,8 +408,8 @@ class ParkedJoins(CoordinatorStory):
 
     def with_joins(self) -> Machine | None:
         for machine in self.world.brokers:
-            assert machine.node is not None
-            for partition in machine.node.coordinators.groups.partitions.values():
+            assert machine.broker is not None
+            for partition in machine.broker.coordinators.groups.partitions.values():
                 groups = () if partition.shard is None else partition.shard.state.classic.values()
                 if any(group.awaiting_joins for group in groups):
                     return machine
@@ -510,7 +510,7 @@ class FullByBlocks(CoordinatorStory):
             and replica.log.active_segment.size > 0
             and not len(replica.log.active_segment.transactions)
             for machine in self.world.brokers
-            for replica in (() if machine.node is None else machine.node.replicas)
+            for replica in machine.replicas
         )
 
 
@@ -520,7 +520,7 @@ class AbortsRefusedByFollowers(CoordinatorStory):
     async def misfortune(self) -> None:
         await asyncio.sleep(3.0)
         for machine in self.world.brokers:
-            for replica in () if machine.node is None else machine.node.replicas:
+            for replica in machine.replicas:
                 if replica.leader is None:
                     machine.disk.fail("write", f"{replica.log.directory}/*.txnindex", error=errno.ENOSPC)
         await asyncio.sleep(8.0)

@@ -143,7 +143,7 @@ def test_followers_of_other_partitions_stay_connected() -> None:
         node = world.machines["broker-1"].node
         assert node is not None
         async with world.client("broker-1", patience=60) as client:
-            new = batch("new", timestamp=node.clock.now_ms())
+            new = batch("new", timestamp=world.machines["broker-1"].clock.now_ms())
             assert (await client.produce(TOPIC, new, acks=-1)).error_code == ErrorCode.NONE
             assert (await client.produce("other", new, acks=-1)).error_code == ErrorCode.NONE
             world.machines["controller-1"].crash()

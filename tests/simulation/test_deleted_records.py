@@ -27,8 +27,7 @@ async def delete(topic: ReplicatedTopic, offset: int) -> None:
 
 
 def log_starts(machines: list[Machine]) -> list[int]:
-    nodes = [machine.node for machine in machines if machine.node is not None and hasattr(machine.node, "replicas")]
-    replicas = [node.replicas.get(TOPIC, 0) for node in nodes]
+    replicas = [machine.replicas.get(TOPIC, 0) for machine in machines]
     return [replica.log.log_start_offset for replica in replicas if replica is not None]
 
 

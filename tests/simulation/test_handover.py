@@ -114,8 +114,7 @@ def test_producers_see_no_error_and_hear_of_the_successor(seed: int, acks: int) 
             (partition.leader, partition.leader_epoch)
         }
         successor = world.machines[f"broker-{partition.leader}"]
-        assert successor.node is not None
-        replica = successor.node.replicas.get(TOPIC, 0)
+        replica = successor.replicas.get(TOPIC, 0)
         assert replica is not None
         await world.until(lambda: replica.high_watermark == replica.log.log_end_offset, "all is committed")
         async with world.client(successor.name) as client:
@@ -189,8 +188,8 @@ def test_what_is_acknowledged_of_a_producer_without_idempotence_is_in_order(seed
         acknowledged: list[bytes] = []
         async with world.client(leaving.name) as client:
             stopping = asyncio.ensure_future(leaving.stop())
-            assert leaving.node is not None
-            handover = leaving.node.handover
+            assert leaving.broker is not None
+            handover = leaving.broker.handover
             while not handover.is_on:  # noqa: ASYNC110 - nothing else says so
                 await asyncio.sleep(0)  # the leaderships move some milliseconds later
             both = requests.produce_request(TOPIC, batch("second"), acks=1)

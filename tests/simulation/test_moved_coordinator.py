@@ -135,7 +135,7 @@ def test_a_coordinator_that_may_be_replaced_tells_no_offsets() -> None:
             assert await ask_offset(client) == (ErrorCode.NONE, 7)
             world.loop.network.partition([now.name], controllers)
             assert now.node is not None
-            session_s = now.node.settings.broker_session_timeout_ms / 1000
+            session_s = now.node.settings.now.broker_session_timeout_ms / 1000
             await asyncio.sleep(session_s + 0.1)
             assert await ask_offset(client) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, None)
             await asyncio.sleep(session_s)

@@ -414,8 +414,7 @@ def test_a_copy_is_what_its_replica_knows() -> None:
 
 
 def _epochs(world: BrokerWorld) -> list[tuple[int, int]]:
-    assert world.node is not None
-    replica = world.node.replicas.get(*TopicPartition("t", 0))
+    replica = world.replicas.get(*TopicPartition("t", 0))
     assert replica is not None
     return list(replica.log.epochs.entries)
 
@@ -463,7 +462,6 @@ def test_compaction_waits_for_a_move_and_goes_on_after_it() -> None:
 
 
 def _size(world: BrokerWorld) -> int:
-    assert world.node is not None
-    replica = world.node.replicas.get(*TopicPartition("t", 0))
+    replica = world.replicas.get(*TopicPartition("t", 0))
     assert replica is not None
     return replica.log.size

@@ -173,7 +173,7 @@ def test_an_unregistered_broker_that_lives_registers_again() -> None:
 
         await world.until(is_back, "it is registered again", 10.0)
         await world.until(lambda: in_sync(first, "orders") == [2, 2], "both are in sync again", 10.0)
-        assert second.node is not None and second.node.broker_epoch == first.image.brokers[2].epoch
+        assert second.broker is not None and second.broker.epoch == first.image.brokers[2].epoch
 
     in_world(story)
 
@@ -402,7 +402,7 @@ def test_the_quorum_is_described_by_its_leader_whoever_is_asked() -> None:
             assert answer.error_code == ErrorCode.NONE
             ((told,),) = (topic.partitions for topic in answer.topics)
             assert told.error_code == ErrorCode.NONE
-            assert (told.leader_id, told.leader_epoch) == (active.node.settings.node_id, active.node.quorum.epoch)
+            assert (told.leader_id, told.leader_epoch) == (active.node_id, active.node.quorum.epoch)
             assert told.high_watermark == active.node.quorum.high_watermark
             assert sorted(each.replica_id for each in told.current_voters) == [101, 102, 103]
             assert sorted(each.replica_id for each in told.observers) == [1, 2]

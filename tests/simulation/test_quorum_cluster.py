@@ -193,7 +193,7 @@ def test_voters_in_the_log_can_be_changed_while_the_cluster_runs() -> None:
             assert voters() == {101, 102, 103, 104}
             leaving = world.active_controller()
             assert leaving is not None and leaving.node is not None
-            node_id, directory = leaving.node.settings.node_id, leaving.node.identity.directories[DATA]
+            node_id, directory = leaving.node_id, leaving.node.identity.directories[DATA]
             answer = await client.ask(
                 RemoveRaftVoterRequest(cluster_id=CLUSTER_ID, voter_id=node_id, voter_directory_id=directory)
             )
@@ -239,6 +239,6 @@ def test_a_new_broker_learns_from_the_quorum_which_cluster_it_is_in() -> None:
     async def story(world: ClusterWorld) -> None:
         await world.start_all()
         for machine in world.machines.values():
-            assert machine.node is not None and machine.node.cluster_id == CLUSTER_ID
+            assert machine.node is not None and machine.node.identity.cluster_id == CLUSTER_ID
 
     in_world(story, dynamic=True)

@@ -67,8 +67,8 @@ def flip(topic: ReplicatedTopic, machine: Machine, offset: int, position: int) -
 
 
 def repairs(machine: Machine) -> int:
-    assert machine.node is not None
-    return machine.node.repairs.repaired
+    assert machine.broker is not None
+    return machine.broker.repairs.repaired
 
 
 async def is_repaired(topic: ReplicatedTopic, machine: Machine, before: int) -> None:
@@ -114,8 +114,8 @@ def test_a_leader_checks_what_a_follower_did_not_like() -> None:
         # The leader looks at what is asked for again from the same offset: once if the batch begins a segment, where an
         # answer begins, too; else the first answer with it began before it.
         begins_segment = BATCHES - 2 in [segment.base_offset for segment in topic.replica(leader).log.segments]
-        assert follower.node is not None
-        assert follower.node.assignment.fetchers.damaged_answers == (1 if begins_segment else 2)
+        assert follower.broker is not None
+        assert follower.broker.replication.fetchers.damaged_answers == (1 if begins_segment else 2)
         assert await topic.values() == VALUES
 
     simulate(story)
@@ -125,8 +125,8 @@ def test_what_was_damaged_on_the_way_is_fetched_again(monkeypatch: pytest.Monkey
     async def story(loop: SimulatedLoop) -> None:
         topic = await filled(loop)
         follower = topic.followers[0]
-        node = follower.node
-        assert node is not None
+        broker = follower.broker
+        assert broker is not None
         damaged = 0
 
         def append_replicated(self: Replica, records: Buffer, leader_epoch: int) -> None:
@@ -141,7 +141,7 @@ def test_what_was_damaged_on_the_way_is_fetched_again(monkeypatch: pytest.Monkey
         monkeypatch.setattr(Replica, "append_replicated", append_replicated)
         assert await topic.produce("more") == ErrorCode.NONE
         await topic.world.until(lambda: topic.replica(follower).high_watermark == BATCHES + 1, "it is committed")
-        assert damaged == node.assignment.fetchers.damaged_answers == 2
+        assert damaged == broker.replication.fetchers.damaged_answers == 2
         assert files_of(topic, follower) == files_of(topic, topic.leader)
         assert all(repairs(machine) == 0 for machine in topic.world.brokers)
 

@@ -85,9 +85,9 @@ async def create(topic: ReplicatedTopic, name: str, *brokers: int) -> CreateTopi
 
 def home_of(machine: Machine, name: str) -> str | None:
     """The directory that has a replica of this topic's only partition."""
-    assert machine.node is not None
-    replica = machine.node.replicas.get(name, 0)
-    return None if replica is None else machine.node.storage.directory_of(replica.log).path
+    assert machine.broker is not None
+    replica = machine.replicas.get(name, 0)
+    return None if replica is None else machine.broker.storage.directory_of(replica.log).path
 
 
 # -- a directory fails -------------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ def test_a_directory_that_fails_goes_offline_alone(operation: str) -> None:
         assert topic.leader is not failing
         assert await topic.produce("c") == ErrorCode.NONE
         assert await topic.values() == (["a", "b", "c"] if answered == ErrorCode.NONE else ["a", "c"])
-        other = failing.node.replicas.get("other", 0)
+        other = failing.replicas.get("other", 0)
         assert home_of(failing, "other") == B and other is not None and other.leader is not None
         described = await describe(topic, failing)
         assert described[A].error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -320,23 +320,23 @@ def test_a_replaced_directory_is_filled_again() -> None:
 def test_a_report_is_repeated_until_it_is_acknowledged_or_superseded() -> None:
     async def story(topic: ReplicatedTopic) -> None:
         machine = topic.followers[0]
-        node = machine.node
+        broker = machine.broker
         topic_id = topic.leader.image.topics.id_of(TOPIC)
-        assert node is not None and topic_id is not None
+        assert broker is not None and topic_id is not None
         here, there = directory_id(machine, A), directory_id(machine, B)
         topic.world.loop.network.partition([machine.name], ["controller-1"])
-        first = node.directory_assignments.assign(topic_id, 0, there)
-        second = node.directory_assignments.assign(topic_id, 0, here)
+        first = broker.directory_assignments.assign(topic_id, 0, there)
+        second = broker.directory_assignments.assign(topic_id, 0, here)
         assert not await first and not second.done()
-        assert node.directory_assignments.is_pending(here) and not node.directory_assignments.is_pending(there)
+        assert broker.directory_assignments.is_pending(here) and not broker.directory_assignments.is_pending(there)
         topic.world.loop.network.heal()
         assert await second
-        assert not node.directory_assignments.has_pending
+        assert not broker.directory_assignments.has_pending
         assert topic.partition.directory_of(machine.node_id) == here
-        assert await node.directory_assignments.assign(topic_id, 0, there)
+        assert await broker.directory_assignments.assign(topic_id, 0, there)
         assert topic.partition.directory_of(machine.node_id) == there
-        assert not await node.directory_assignments.assign(b"no such topic at", 0, here)
-        assert not await node.directory_assignments.assign(topic_id, 77, here)
+        assert not await broker.directory_assignments.assign(b"no such topic at", 0, here)
+        assert not await broker.directory_assignments.assign(topic_id, 77, here)
 
     play(story)
 

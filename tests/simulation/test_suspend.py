@@ -108,8 +108,8 @@ def test_a_broker_that_was_asleep_is_not_sure_to_be_alive() -> None:
         world = ClusterWorld(loop, 1, controllers=1, brokers=1)
         await world.start_all()
         broker = world.machines["broker-1"]
-        assert broker.node is not None
-        lifecycle = broker.node.lifecycle
+        assert broker.broker is not None
+        lifecycle = broker.broker.lifecycle
         await world.until(lambda: lifecycle.is_surely_alive, "it was heard of")
         broker.clock.suspend(3_600_000)
         assert not lifecycle.is_surely_alive

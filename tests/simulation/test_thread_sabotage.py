@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.broker.apis.fetch import Fetch
-from penstock.broker.storage.flusher import Flusher
+from penstock.broker.partitions.flusher import Flusher
 from penstock.broker.storage.storage import Storage
 from penstock.simulator.program import play_on_loop
 from penstock.simulator.stories.node_story import NodeStory
@@ -31,7 +31,7 @@ def fetch_on_a_thread(patch: Patch) -> None:
                 each.read()
             return found
 
-        future = self._node.loop.run_in_executor(None, read)
+        future = self._services.loop.run_in_executor(None, read)
         future.add_done_callback(lambda done: self._finish(done.result()))
 
     patch.setattr(Fetch, "_read_cold", read_cold)

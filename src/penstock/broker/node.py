@@ -15,53 +15,35 @@ import contextlib
 import logging
 from collections.abc import Mapping
 
-from penstock.broker import apis, controller_apis
-from penstock.broker.coordinators.coordinators import Coordinators
+from penstock.broker.broker_role import BrokerRole
+from penstock.broker.controller_role import ControllerRole
+from penstock.broker.metadata import lifecycle
 from penstock.broker.metadata.controller_channel import ControllerChannel
-from penstock.broker.metadata.controller_presence import ControllerPresence
-from penstock.broker.metadata.controller_upkeep import ControllerUpkeep
-from penstock.broker.metadata.departed import DepartedBrokers
-from penstock.broker.metadata.lifecycle import BrokerLifecycle
+from penstock.broker.metadata.formatting import NodeIdentity, format_or_load, needs_cluster_id
 from penstock.broker.metadata.neighbourhood import Neighbourhood
-from penstock.broker.metadata.producer_ids import ProducerIds
 from penstock.broker.metadata.quorum import MetadataQuorum
+from penstock.broker.metadata.registration import Registration
+from penstock.broker.metrics.collecting import collect
 from penstock.broker.metrics.counters import Counters
 from penstock.broker.metrics.endpoint import MetricsEndpoint
+from penstock.broker.metrics.of_nodes import NodeSources
 from penstock.broker.net.listeners import Listeners
 from penstock.broker.net.peers import PeerFailed, Peers
 from penstock.broker.net.router import Router
-from penstock.broker.net.server import ConnectionLimits
-from penstock.broker.partitions.assignment import Assignment
-from penstock.broker.partitions.fetch_sessions import FetchSessions
-from penstock.broker.partitions.handover import Handover
-from penstock.broker.partitions.repair import Repairs
 from penstock.broker.partitions.replica import Wakeups
-from penstock.broker.partitions.replicas import Replicas
-from penstock.broker.partitions.searches import Searches
-from penstock.broker.storage.directory_assignments import DirectoryAssignments
-from penstock.broker.storage.flusher import Flusher
-from penstock.broker.storage.formatting import NodeIdentity, format_or_load, needs_cluster_id
-from penstock.broker.storage.storage import Storage
-from penstock.io.clock import Clock, Randomness
-from penstock.io.files import FileSystem
-from penstock.io.neighbours import Neighbours, NoNeighbours
-from penstock.io.processes import Processes
+from penstock.io.environment import Environment
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import MetadataImage, ResourceType
-from penstock.metadata.partition import Partition
-from penstock.model.errors import ErrorCode
 from penstock.model.ids import Uuid, uuid_text
 from penstock.model.ownership import owned_by_loop
-from penstock.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from penstock.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from penstock.security.authorizer import AllowAll, Authorizer
-from penstock.settings.explain import BrokerLayers
+from penstock.settings.live import LiveSettings
 from penstock.settings.node import NodeSettings
 
 logger = logging.getLogger("penstock.node")
 
 IDLE_CHECKS_PER_PERIOD = 4
-AUTO_CREATE_TIMEOUT_S = 15.0
 RESIGN_S = 2.0
 ASK_CLUSTER_ID_S = 1.0
 CONTROLLERS = 2  # the endpoint type of DescribeCluster
@@ -72,141 +54,46 @@ class Node:
     def __init__(
         self,
         settings: NodeSettings,
+        environment: Environment,
         *,
-        loop: asyncio.AbstractEventLoop,
-        files: FileSystem,
-        clock: Clock,
-        randomness: Randomness,
-        processes: Processes,
-        neighbours: Neighbours | None = None,
         authorizer: Authorizer | None = None,
         unusable_directories: Mapping[str, str] | None = None,
     ) -> None:
         """`unusable_directories`: log directories that are known to be of no use, and why."""
-        self._unusable_directories = unusable_directories or {}
-        self.static_settings = settings
-        self.settings = settings
-        self.loop = loop
-        self.files = files
-        self.clock = clock
-        self.randomness = randomness
-        self.processes = processes
-        self.authorizer: Authorizer = authorizer or AllowAll()
-        self.neighbourhood = Neighbourhood(
-            neighbours or NoNeighbours(), is_watched=settings.penstock_local_death_detection
-        )
+        loop = environment.loop
+        self.settings = LiveSettings(settings)
         self.failure: asyncio.Future[str] = loop.create_future()
-        self.peers = Peers(loop, f"penstock-{settings.node_id}")
-        self.limits = ConnectionLimits(
-            settings.max_connections,
-            settings.max_connections_per_ip,
-            settings.connection_overrides,
-            settings.penstock_max_parked_requests,
+        self._environment = environment
+        self._authorizer: Authorizer = authorizer or AllowAll()
+        self._unusable_directories = unusable_directories or {}
+        self._neighbourhood = Neighbourhood(environment.neighbours, is_watched=settings.penstock_local_death_detection)
+        self._registration = Registration(settings.node_id)
+        self._peers = Peers(loop, f"penstock-{settings.node_id}")
+        self._counters = Counters()
+        self._wakeups = Wakeups()
+        self.listeners = Listeners(
+            self.settings,
+            loop=loop,
+            after_read=self._wakeups.run,
+            plain_latency=self._counters.requests.produce,
         )
-        self.metrics = Counters()
-        self.wakeups = Wakeups()
-        self.listeners = Listeners(self)
+        self._metrics_endpoint = MetricsEndpoint(
+            settings.metrics_endpoint, loop, self._counters.loop_lag, self._collect
+        )
         self.identity: NodeIdentity
         self.quorum: MetadataQuorum
-        self._upkeep: asyncio.Task[None] | None = None
+        self._to_controller: ControllerChannel
+        self.controller: ControllerRole | None = None
+        self.broker: BrokerRole | None = None
         self._leader_known = asyncio.Event()
-        # Of the controller's role.
-        self.controller = ControllerChannel(self, "controller")
-        self.controller_router = Router(self, controller_apis.CONTROLLER_APIS, forwards=False)
-        self.controller_upkeep = ControllerUpkeep(self)
-        self._presence = ControllerPresence(self)
-        # Of the broker's role.
-        self.broker_epoch = -1
-        self.registered_host = ""
-        self.router = Router(self, apis.BROKER_APIS)
-        self.replicas = Replicas()
-        self.assignment = Assignment(self)
-        self.directory_assignments = DirectoryAssignments(self)
-        self.repairs = Repairs(self)
-        self.flusher = Flusher(loop, self.wakeups.run, lambda replica, why: self.storage.flush_failed(replica, why))
-        self.searches = Searches(loop)
-        self.fetch_sessions = FetchSessions(
-            settings.max_incremental_fetch_session_cache_slots, self._new_fetch_session_id
-        )
-        self.producer_ids = ProducerIds(self)
-        self.coordinators = Coordinators(self)
-        self.lifecycle = BrokerLifecycle(self)
-        self.handover = Handover(self)
-        self.topics_being_created: set[str] = set()
-        self.departed = DepartedBrokers(loop.time, settings.broker_session_timeout_ms / 1000)
-        self.metrics_endpoint = MetricsEndpoint(self)
-        self.unadvertised_listeners = frozenset(
-            endpoint.name
-            for endpoint in settings.broker_endpoints
-            if endpoint.wildcard and not settings.advertised_listeners
-        )
-        self.storage: Storage
-        self._is_serving = False
-
-    # -- what handlers ask ------------------------------------------------------------------------------------------
-
-    @property
-    def is_serving(self) -> bool:
-        """Whether clients of this broker can work with it."""
-        return self._is_serving
-
-    @property
-    def is_alone(self) -> bool:
-        """Whether this node is the whole cluster: there is no way for others to reach its quorum."""
-        return self.static_settings.is_controller and not self.static_settings.controller_listener_names
-
-    def elapsed_ms(self) -> int:
-        """For what is measured: nobody sets this clock."""
-        return int(self.loop.time() * 1000)
+        self._upkeep: asyncio.Task[None] | None = None
 
     @property
     def image(self) -> MetadataImage:
         """The metadata as committed."""
         return self.quorum.image
 
-    @property
-    def cluster_id(self) -> str:
-        return self.identity.cluster_id
-
-    @property
-    def setting_layers(self) -> BrokerLayers:
-        image = self.image
-        return BrokerLayers(
-            self.static_settings.properties,
-            image.config(ResourceType.BROKER, ""),
-            image.config(ResourceType.BROKER, str(self.settings.node_id)),
-        )
-
-    def controller_id_for_clients(self) -> int:
-        """Clients are sent to a broker, which passes on what is the controller's: to this one, as good as any."""
-        return self.settings.node_id
-
-    def offline_replicas(self, partition: Partition) -> list[int]:
-        """Those of brokers that are not there, and those in directories that are not."""
-        brokers = self.image.brokers
-        return [
-            replica
-            for replica, directory in zip(partition.replicas, partition.directories, strict=True)
-            if replica not in brokers or brokers[replica].fenced or not brokers[replica].has_online(directory)
-        ]
-
-    def auto_create_topics(self, request: CreateTopicsRequest) -> None:
-        """Ask for topics that somebody wants to use; nobody waits for the answer."""
-        names = {topic.name for topic in request.topics}
-        self.topics_being_created |= names
-
-        def done(outcome: CreateTopicsResponse | PeerFailed) -> None:
-            self.topics_being_created -= names
-            if isinstance(outcome, PeerFailed):
-                logger.warning("cannot create %s: %s", ", ".join(sorted(names)), outcome.message)
-                return
-            for topic in outcome.topics:
-                if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                    logger.warning("cannot create %s: %s", topic.name, topic.error_message)
-
-        self.controller.send(request, done, timeout=AUTO_CREATE_TIMEOUT_S)
-
-    def fail(self, reason: str) -> None:
+    def _fail(self, reason: str) -> None:
         """The disk or the metadata cannot be trusted any more: end, and let the next start sort it out."""
         logger.critical("stopping: %s", reason)
         if not self.failure.done():
@@ -215,151 +102,174 @@ class Node:
     def _new_id(self) -> Uuid:
         """An id for a topic or a directory; Kafka reserves those that begin with zeros, and leads text with no dash."""
         while True:
-            uuid = self.randomness.bytes(16)
+            uuid = self._environment.randomness.bytes(16)
             if any(uuid[:8]) and not uuid_text(uuid).startswith("-"):
                 return uuid
-
-    def _new_fetch_session_id(self) -> int:
-        return int.from_bytes(self.randomness.bytes(4), "big") & 0x7FFFFFFF
 
     # -- start ------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        for notice in self.settings.notices:
+        settings = self.settings.static
+        for notice in settings.notices:
             logger.warning("%s", notice)
-        cluster_id = self.settings.penstock_cluster_id or None
-        if cluster_id is None and needs_cluster_id(self.files, self.settings):
-            cluster_id = await self._ask_cluster_id()
-        self.identity = format_or_load(
-            self.files, self.settings, self._new_id, self.clock.now_ms(), cluster_id, self._unusable_directories
-        )
-        self._announce()
-        await self.listeners.open_controllers()
-        self.quorum = MetadataQuorum(
-            files=self.files,
-            clock=self.clock,
-            randomness=self.randomness,
-            loop=self.loop,
-            settings=self.settings,
-            identity=self.identity,
-            peers=self.peers,
-            new_id=self._new_id,
-            on_commit=lambda _, delta: self._committed(delta),
-            on_fatal=lambda error: self.fail(f"the metadata log failed: {error}"),
-            on_leader=self._controller_changed,
-            controller_endpoints=self.listeners.quorum_endpoints(),
-            is_dead=self._is_dead_controller,
-        )
+        randomness = self._environment.randomness
+        controller_incarnation, broker_incarnation = randomness.bytes(16), randomness.bytes(16)
+        await self._identify()
+        if settings.is_broker:
+            self._neighbourhood.announce(broker_incarnation)
+        if settings.is_controller:
+            self._neighbourhood.announce(controller_incarnation)
+        router = Router(self._environment.loop, self._authorizer, self._counters.requests, forwards=False)
+        await self.listeners.open_controllers(router.handle_message)
+        self.quorum = self._new_quorum()
+        self._to_controller = self._channel(router, "controller")
+        if settings.is_controller:
+            self.controller = self._new_controller(router, controller_incarnation)
         self.quorum.open()
-        self.neighbourhood.look_around(self.image)
+        self._neighbourhood.look_around(self.image)
         self._controller_changed()
         self._apply_dynamic_settings()
         await self.listeners.serve(self.listeners.of_controllers)
-        await self.metrics_endpoint.open()
-        if self.settings.is_broker:
-            await self._start_broker()
-        self._upkeep = self.loop.create_task(self._keep_up())
+        await self._metrics_endpoint.open()
+        if settings.is_broker:
+            self.broker = self._new_broker(router, broker_incarnation)
+            await self._start_broker(self.broker)
+        self._upkeep = self._environment.loop.create_task(self._keep_up())
 
-    def _announce(self) -> None:
-        """To the other nodes of this machine, before the cluster hears of it."""
-        if self.settings.is_broker:
-            self.neighbourhood.announce(self.lifecycle.incarnation_id)
-        if self.settings.is_controller:
-            self.neighbourhood.announce(self._presence.incarnation_id)
-
-    def _is_dead_controller(self, node_id: int, host: str, refused: bool) -> bool:
-        known = self.image.controllers.get(node_id)
-        return self.neighbourhood.is_dead(None if known is None else known.incarnation_id, host, refused=refused)
+    async def _identify(self) -> None:
+        settings, files = self.settings.static, self._environment.files
+        cluster_id = settings.penstock_cluster_id or None
+        if cluster_id is None and needs_cluster_id(files, settings):
+            cluster_id = await self._ask_cluster_id()
+        now_ms = self._environment.clock.now_ms()
+        self.identity = format_or_load(files, settings, self._new_id, now_ms, cluster_id, self._unusable_directories)
 
     async def _ask_cluster_id(self) -> str:
         """A new node belongs to the cluster whose quorum its settings name."""
-        settings = self.settings
+        settings = self.settings.static
         servers = settings.quorum_bootstrap_servers or tuple(
             (voter.host, voter.port) for voter in settings.quorum_voters
         )
         logger.info("asking the quorum which cluster this is")
         while True:
             for host, port in servers:
-                future: asyncio.Future[DescribeClusterResponse | PeerFailed] = self.loop.create_future()
+                future: asyncio.Future[DescribeClusterResponse | PeerFailed] = self._environment.loop.create_future()
                 request = DescribeClusterRequest(endpoint_type=CONTROLLERS)
-                self.peers.at(host, port).send(request, future.set_result, timeout=ASK_CLUSTER_ID_S)
+                self._peers.at(host, port).send(request, future.set_result, timeout=ASK_CLUSTER_ID_S)
                 answer = await future
                 if not isinstance(answer, PeerFailed) and answer.cluster_id:
                     return answer.cluster_id
 
-    async def _start_broker(self) -> None:
-        self.storage = Storage(self)
-        await self.listeners.open_brokers()
-        if not self.is_alone:
-            await self._leader_known.wait()
-        local_host = None if self.is_alone else self.peers.local_host()
-        registered = self.listeners.registered_by_broker(local_host)
-        self.registered_host = next((each.host for each in registered if each.name in self.unadvertised_listeners), "")
-        await self.lifecycle.register(registered, self._previous_broker_epoch())
-        self._apply_dynamic_settings()
-        self.assignment.load()
-        self.assignment.registered()
-        await self.lifecycle.unfence()
-        await self.storage.settle()
-        self._is_serving = True
-        await self.listeners.serve(self.listeners.of_brokers)
+    def _is_dead_controller(self, node_id: int, host: str, refused: bool) -> bool:
+        known = self.image.controllers.get(node_id)
+        return self._neighbourhood.is_dead(None if known is None else known.incarnation_id, host, refused=refused)
 
-    def _previous_broker_epoch(self) -> int:
-        """That of a clean stop of all directories, if there was one; otherwise data may be lost."""
-        epochs = {
-            directory.previous_broker_epoch if directory.clean_shutdown else -1
-            for directory in self.storage.directories
-        }
-        return epochs.pop() if len(epochs) == 1 else -1
+    def _new_quorum(self) -> MetadataQuorum:
+        return MetadataQuorum(
+            files=self._environment.files,
+            clock=self._environment.clock,
+            randomness=self._environment.randomness,
+            loop=self._environment.loop,
+            settings=self.settings.static,
+            identity=self.identity,
+            peers=self._peers,
+            new_id=self._new_id,
+            on_commit=lambda _, delta: self._committed(delta),
+            on_fatal=lambda error: self._fail(f"the metadata log failed: {error}"),
+            on_leader=self._controller_changed,
+            controller_endpoints=self.listeners.quorum_endpoints(),
+            is_dead=self._is_dead_controller,
+        )
+
+    def _channel(self, router: Router, name: str) -> ControllerChannel:
+        return ControllerChannel(self._environment.loop, self.quorum, self._peers, router.ask, name)
+
+    def _new_controller(self, router: Router, incarnation_id: Uuid) -> ControllerRole:
+        return ControllerRole(
+            settings=self.settings,
+            cluster_id=self.identity.cluster_id,
+            incarnation_id=incarnation_id,
+            registration=self._registration,
+            loop=self._environment.loop,
+            authorizer=self._authorizer,
+            quorum=self.quorum,
+            controller=self._to_controller,
+            peers=self._peers,
+            neighbourhood=self._neighbourhood,
+            router=router,
+            listeners=self.listeners,
+        )
+
+    def _new_broker(self, controller_router: Router, incarnation_id: Uuid) -> BrokerRole:
+        return BrokerRole(
+            settings=self.settings,
+            environment=self._environment,
+            identity=self.identity,
+            incarnation_id=incarnation_id,
+            registration=self._registration,
+            quorum=self.quorum,
+            controller=self._to_controller,
+            heartbeats=self._channel(controller_router, lifecycle.CHANNEL),
+            peers=self._peers,
+            listeners=self.listeners,
+            wakeups=self._wakeups,
+            counters=self._counters,
+            authorizer=self._authorizer,
+            fail=self._fail,
+        )
+
+    async def _start_broker(self, broker: BrokerRole) -> None:
+        await self.listeners.open_brokers(broker.router.handle, broker.router.handle_run)
+        local_host = None
+        if not self.settings.static.is_alone:
+            await self._leader_known.wait()
+            local_host = self._peers.local_host()
+        await broker.register(self.listeners.registered_by_broker(local_host))
+        self._apply_dynamic_settings()
+        await broker.take_part()
+        await self.listeners.serve(self.listeners.of_brokers)
 
     # -- the metadata changed ---------------------------------------------------------------------------------------
 
     def _committed(self, delta: MetadataDelta) -> None:
-        self.neighbourhood.look_around(self.image)
+        self._neighbourhood.look_around(self.image)
         if any(resource.type == ResourceType.BROKER for resource in delta.changed_configs):
             self._apply_dynamic_settings()
-            self.lifecycle.settings_changed()
-        if self.settings.is_broker:
-            self.departed.committed(delta, self.image)
-            self.assignment.committed(delta)
-            self.coordinators.committed(delta)
-            self.lifecycle.committed()
-            self.handover.committed()
-        self._make_known()
+        if self.broker is not None:
+            self.broker.committed(delta)
+        if self.controller is not None:
+            self.controller.make_known()
 
     def _controller_changed(self) -> None:
         """Another node leads the quorum, or this one began or ceased to be the active controller."""
         if self.quorum.controller_id >= 0:
             self._leader_known.set()
-        self.controller_upkeep.controller_changed()
-        self.controller.controller_changed()
-        if self.settings.is_broker:
-            self.lifecycle.controller_changed()
-        self._make_known()
-
-    def _make_known(self) -> None:
-        if self.settings.is_controller and not self.is_alone:
-            self._presence.check()
+        if self.controller is not None:
+            self.controller.controller_changed()
+        self._to_controller.controller_changed()
+        if self.broker is not None:
+            self.broker.controller_changed()
+        if self.controller is not None:
+            self.controller.make_known()
 
     def _apply_dynamic_settings(self) -> None:
-        layers = self.setting_layers
-        self.settings = self.static_settings.with_dynamic(layers.cluster, layers.broker)
-        self.limits.total_max = self.settings.max_connections
-        self.limits.per_address_max = self.settings.max_connections_per_ip
-        self.limits.per_address_overrides = self.settings.connection_overrides
+        cluster = self.image.config(ResourceType.BROKER, "")
+        self.settings.set_dynamic(cluster, self.image.config(ResourceType.BROKER, str(self.settings.static.node_id)))
+        self.listeners.settings_changed()
 
     # -- upkeep -----------------------------------------------------------------------------------------------------
 
     async def _keep_up(self) -> None:
+        idle_max_ms = self.settings.now.connections_max_idle_ms
         try:
             async with asyncio.TaskGroup() as tasks:
-                if self.settings.is_broker:
-                    self.storage.start_upkeep(tasks)
-                if self.settings.connections_max_idle_ms >= 0:
-                    tasks.create_task(self._close_idle_connections(self.settings.connections_max_idle_ms / 1000))
+                if self.broker is not None:
+                    self.broker.start_upkeep(tasks)
+                if idle_max_ms >= 0:
+                    tasks.create_task(self._close_idle_connections(idle_max_ms / 1000))
         except* Exception as errors:
             logger.exception("upkeep failed")
-            self.fail(f"upkeep failed: {errors.exceptions[0]}")
+            self._fail(f"upkeep failed: {errors.exceptions[0]}")
 
     async def _close_idle_connections(self, idle_max: float) -> None:
         while True:
@@ -367,40 +277,47 @@ class Node:
             for listener in self.listeners.all:
                 listener.close_idle(idle_max)
 
+    async def _collect(self) -> bytes:
+        node = NodeSources(
+            clock=self._environment.clock,
+            settings=self.settings,
+            counters=self._counters,
+            listeners=self.listeners,
+            quorum=self.quorum,
+        )
+        if self.broker is None or not self.broker.is_serving:
+            return await collect(node)
+        return await collect(node, *self.broker.metrics())
+
     # -- stop -------------------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
         """A clean stop: leaderships handed over, no new requests, everything on disk, marked as such."""
-        if self._is_serving and not self.is_alone and self.settings.controlled_shutdown_enable:
-            await self.handover.prepare()
-            await self.lifecycle.take_leave()
-            await self.handover.finish()
+        settings, broker = self.settings.now, self.broker
+        if broker is not None and broker.is_serving and settings.controlled_shutdown_enable and not settings.is_alone:
+            await broker.take_leave()
         for listener in self.listeners.of_brokers:
             await listener.close()
         if self._upkeep is not None:
             self._upkeep.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._upkeep
-        self.lifecycle.close()
-        self._presence.close()
-        if self.settings.is_broker:
-            self.coordinators.close()
-            self.assignment.close()
-            self.directory_assignments.close()
-            await self.storage.close(self.broker_epoch)
+        if broker is not None:
+            await broker.close()
         await self._leave_quorum()
-        self.controller_upkeep.close()
-        self.controller.close()
+        self._to_controller.close()
+        if self.controller is not None:
+            self.controller.close()
         for listener in self.listeners.of_controllers:
             await listener.close()
-        await self.metrics_endpoint.close()
+        await self._metrics_endpoint.close()
         await self.quorum.close()
-        self.peers.close()
-        self.neighbourhood.close()
+        self._peers.close()
+        self._neighbourhood.close()
 
     async def _leave_quorum(self) -> None:
         """An active controller lets another take over before it goes, so that nobody has to find out."""
-        if self.is_alone or not self.settings.is_controller:
+        if self.settings.static.is_alone or self.controller is None:
             return
         self.quorum.resign()
         with contextlib.suppress(TimeoutError):
@@ -411,13 +328,14 @@ class Node:
 
     async def abandon(self) -> None:
         """End without touching the disk again."""
-        await self.metrics_endpoint.close()
+        await self._metrics_endpoint.close()
         for listener in self.listeners.all:
             await listener.close()
         if self._upkeep is not None:
             self._upkeep.cancel()
-        self.coordinators.close()
-        self.lifecycle.close()
-        self.controller_upkeep.close()
-        self.peers.close()
-        self.neighbourhood.close()
+        if self.broker is not None:
+            self.broker.abandon()
+        if self.controller is not None:
+            self.controller.close()
+        self._peers.close()
+        self._neighbourhood.close()

@@ -20,6 +20,7 @@ from penstock.broker import node_log
 from penstock.broker.node import Node
 from penstock.io import threads
 from penstock.io.clock import RealClock, RealRandomness
+from penstock.io.environment import Environment
 from penstock.io.files import FileSystem, RealFileSystem
 from penstock.io.locks import DirectoryLock
 from penstock.io.neighbours import RealNeighbours
@@ -69,16 +70,15 @@ async def _serve(settings: NodeSettings, files: FileSystem, unusable_directories
     """None after a clean stop, else why the node gave up."""
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(WORKER_THREADS, "penstock-worker", threads.begin_worker))
-    node = Node(
-        settings,
+    environment = Environment(
         loop=loop,
         files=files,
         clock=RealClock(),
         randomness=RealRandomness(),
         processes=RealProcesses(),
         neighbours=RealNeighbours(),
-        unusable_directories=unusable_directories,
     )
+    node = Node(settings, environment, unusable_directories=unusable_directories)
     asked_to_stop: asyncio.Future[None] = loop.create_future()
 
     def stop() -> None:
@@ -100,7 +100,7 @@ async def _serve(settings: NodeSettings, files: FileSystem, unusable_directories
     await starting
     gc.collect()
     gc.freeze()  # what lives this long lives on: the collector need not look at it again
-    logger.info("penstock %s, node %d of cluster %s, is ready", __version__, settings.node_id, node.cluster_id)
+    logger.info("penstock %s, node %d of cluster %s, is ready", __version__, settings.node_id, node.identity.cluster_id)
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     if node.failure.done():
         await node.abandon()

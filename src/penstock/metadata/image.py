@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from penstock.metadata.cluster import BrokerRegistration, ControllerRegistration
 from penstock.metadata.features import METADATA_VERSION
+from penstock.metadata.partition import Partition
 from penstock.metadata.topics import TopicsImage
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.metadata_records import (
@@ -66,6 +67,14 @@ class MetadataImage:
     def topic_config(self, name: str) -> Mapping[str, str]:
         return self.config(ResourceType.TOPIC, name)
 
+    def offline_replicas(self, partition: Partition) -> list[int]:
+        """Those of brokers that are not there, and those in directories that are not."""
+        return [
+            replica
+            for replica, directory in zip(partition.replicas, partition.directories, strict=True)
+            if (broker := self.brokers.get(replica)) is None or broker.fenced or not broker.has_online(directory)
+        ]
+
     def to_records(self) -> Iterator[Message]:
         """Records that make this image (but for its offset) out of nothing, as a snapshot has them."""
         for name in sorted(self.features, key=lambda feature: (feature != METADATA_VERSION, feature)):
@@ -93,3 +102,10 @@ class MetadataImage:
 
 
 EMPTY_IMAGE = MetadataImage()
+
+
+class Metadata(Protocol):
+    """For those who look at the metadata as committed, and have no part in making it."""
+
+    @property
+    def image(self) -> MetadataImage: ...

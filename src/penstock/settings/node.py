@@ -70,6 +70,11 @@ class NodeSettings(
         return _build({**self.properties, **dynamic}, self.properties, self.notices)
 
     @property
+    def is_alone(self) -> bool:
+        """Whether this node is the whole cluster: there is no way for others to reach its quorum."""
+        return self.is_controller and not self.controller_listener_names
+
+    @property
     def metadata_directory(self) -> str:
         """Where `__cluster_metadata-0` lives."""
         return self.metadata_log_dir or self.log_directories[0]

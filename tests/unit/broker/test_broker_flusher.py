@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
+from penstock.broker.partitions.flusher import NO_ROOM_RETRY_SECONDS, Flusher
 from penstock.broker.partitions.replica import Replica
-from penstock.broker.storage.flusher import NO_ROOM_RETRY_SECONDS, Flusher
 from penstock.log.log import NoRoom
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
 

@@ -14,7 +14,7 @@ from coordinator_harness import record as numbered
 from penstock.broker.coordinators.loading import DECOMPRESSED_HERE_BYTES_MAX
 from penstock.broker.coordinators.offset_replay import OffsetReplay
 from penstock.broker.coordinators.serde import GROUP_RECORDS
-from penstock.broker.coordinators.slices import Slices, Work
+from penstock.broker.slices import Slices, Work
 from penstock.coordinator.decision import CoordinatorRecord
 from penstock.groups.offset_store import OffsetStore
 from penstock.groups.records import offset_record, offset_tombstone

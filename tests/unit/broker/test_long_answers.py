@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.coordinators.slices import SLICE_SECONDS
 from penstock.broker.net.long_answers import LongAnswers
+from penstock.broker.slices import SLICE_SECONDS
 
 STEPS = 100
 

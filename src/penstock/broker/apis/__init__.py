@@ -1,4 +1,8 @@
-"""The APIs a broker listener serves: one module each, opening with the versions it serves."""
+"""The APIs a broker listener serves: one module each, opening with the versions it serves.
+
+Each family of them has the services that it works with (`services`)."""
+
+from typing import Never
 
 from penstock.broker.apis import (
     add_offsets_to_txn,
@@ -53,16 +57,44 @@ from penstock.broker.apis import (
     update_features,
     write_txn_markers,
 )
+from penstock.broker.apis.services import (
+    AdminServices,
+    ClusterServices,
+    FetchServices,
+    GroupServices,
+    LogServices,
+    ProduceServices,
+    TransactionServices,
+)
+from penstock.broker.net.router import Api
 
-BROKER_APIS = (
-    produce, fetch, list_offsets, metadata, find_coordinator, api_versions, create_topics, delete_topics,
-    delete_records, init_producer_id, offset_for_leader_epoch, describe_configs, alter_configs,
-    alter_replica_log_dirs, describe_log_dirs,
-    create_partitions, incremental_alter_configs, describe_quorum, update_features, describe_cluster,
-    describe_producers, list_config_resources, describe_topic_partitions, elect_leaders,
-    alter_partition_reassignments, list_partition_reassignments, unregister_broker, add_raft_voter, remove_raft_voter,
+PRODUCE_APIS: tuple[Api[ProduceServices], ...] = (produce,)
+FETCH_APIS: tuple[Api[FetchServices], ...] = (fetch,)
+LOG_APIS: tuple[Api[LogServices], ...] = (
+    list_offsets, delete_records, offset_for_leader_epoch, alter_replica_log_dirs, describe_log_dirs,
+    describe_producers,
+)  # fmt: skip
+CLUSTER_APIS: tuple[Api[ClusterServices], ...] = (
+    metadata, find_coordinator, describe_cluster, describe_topic_partitions,
+)  # fmt: skip
+GROUP_APIS: tuple[Api[GroupServices], ...] = (
     join_group, sync_group, heartbeat, leave_group, offset_commit, offset_fetch, offset_delete, list_groups,
-    describe_groups, delete_groups, consumer_group_heartbeat, consumer_group_describe, add_partitions_to_txn,
-    add_offsets_to_txn, end_txn, write_txn_markers, txn_offset_commit, describe_transactions, list_transactions,
-    describe_acls, create_acls, delete_acls,
+    describe_groups, delete_groups, consumer_group_heartbeat, consumer_group_describe,
+)  # fmt: skip
+TRANSACTION_APIS: tuple[Api[TransactionServices], ...] = (
+    init_producer_id, add_partitions_to_txn, add_offsets_to_txn, end_txn, write_txn_markers, txn_offset_commit,
+    describe_transactions, list_transactions,
+)  # fmt: skip
+# Those that clients may ask of any node.
+ADMIN_APIS: tuple[Api[AdminServices], ...] = (
+    api_versions, create_topics, delete_topics, describe_configs, alter_configs, create_partitions,
+    incremental_alter_configs, describe_quorum, update_features, elect_leaders, alter_partition_reassignments,
+    list_partition_reassignments, unregister_broker, add_raft_voter, remove_raft_voter,
+)  # fmt: skip
+# Those that a broker alone answers, though it needs no more for it.
+BROKER_ADMIN_APIS: tuple[Api[AdminServices], ...] = (list_config_resources, describe_acls, create_acls, delete_acls)
+
+BROKER_APIS: tuple[Api[Never], ...] = (
+    *PRODUCE_APIS, *FETCH_APIS, *LOG_APIS, *CLUSTER_APIS, *GROUP_APIS, *TRANSACTION_APIS, *ADMIN_APIS,
+    *BROKER_ADMIN_APIS,
 )  # fmt: skip

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from penstock.broker.apis.services import TransactionServices
 from penstock.broker.coordinators.asking import caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
@@ -12,14 +11,13 @@ from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from penstock.security.authorizer import Operation, group_resource, transactional_id_resource
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.ADD_OFFSETS_TO_TXN
 VERSIONS = (0, 4)
 
 
-def handle(node: Node, request: Request, message: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse | None:
+def handle(
+    services: TransactionServices, request: Request, message: AddOffsetsToTxnRequest
+) -> AddOffsetsToTxnResponse | None:
     def refusal(code: ErrorCode) -> AddOffsetsToTxnResponse:
         return AddOffsetsToTxnResponse(error_code=code)
 
@@ -28,7 +26,7 @@ def handle(node: Node, request: Request, message: AddOffsetsToTxnRequest) -> Add
     if not request.may(Operation.READ, group_resource(message.group_id)):
         return refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     caller = caller_of(request)
-    node.coordinators.completion.submit(
+    services.coordinators.completion.submit(
         message.transactional_id,
         lambda shard, token, now_ms: shard.add_offsets_to_txn(message, token, caller, now_ms),
         Waiting(request.park(), refusal),

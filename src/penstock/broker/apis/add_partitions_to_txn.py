@@ -6,8 +6,7 @@ only ask whether partitions are in them (`verify_only`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from penstock.broker.apis.services import TransactionServices
 from penstock.broker.coordinators.asking import Gathering, caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
@@ -23,16 +22,15 @@ from penstock.protocol.messages.add_partitions_to_txn import (
 from penstock.security.authorizer import CLUSTER, Operation, topic_resource, transactional_id_resource
 from penstock.transactions.routing import refused_add_partitions, refused_topics, transactions_of
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.ADD_PARTITIONS_TO_TXN
 VERSIONS = (0, 5)
 
 OF_BROKERS_SINCE = 4
 
 
-def handle(node: Node, request: Request, message: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse | None:
+def handle(
+    services: TransactionServices, request: Request, message: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse | None:
     version = request.version
     is_of_broker = version >= OF_BROKERS_SINCE
     if is_of_broker and not request.may(Operation.CLUSTER_ACTION, CLUSTER):
@@ -49,12 +47,12 @@ def handle(node: Node, request: Request, message: AddPartitionsToTxnRequest) -> 
 
     gathering = Gathering(len(transactions), done)
     for transaction in transactions:
-        _add(node, request, transaction, results, gathering)
+        _add(services, request, transaction, results, gathering)
     return None
 
 
 def _add(
-    node: Node,
+    services: TransactionServices,
     request: Request,
     transaction: AddPartitionsToTxnTransaction,
     results: list[AddPartitionsToTxnResult],
@@ -89,7 +87,7 @@ def _add(
             topic in INTERNAL_TOPICS or not request.may(Operation.WRITE, topic_resource(topic))
         ):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        if node.image.topics.partition(topic, index) is None:
+        if services.metadata.image.topics.partition(topic, index) is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NONE
 
@@ -102,7 +100,11 @@ def _add(
         gathering.one_more()
         return
     caller = caller_of(request)
-    submit = node.coordinators.transactions.submit if transaction.verify_only else node.coordinators.completion.submit
+    submit = (
+        services.coordinators.transactions.submit
+        if transaction.verify_only
+        else services.coordinators.completion.submit
+    )
     submit(
         transactional_id,
         lambda shard, token, now_ms: shard.add_partitions_to_txn(asked, token, caller, now_ms),

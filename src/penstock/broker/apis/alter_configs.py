@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from penstock.broker.apis.config_resources import cordoning_refusal, refusal_of
-from penstock.broker.metadata.forwarding import forward
+from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
 from penstock.controller.controller import Controller
 from penstock.controller.result import Result
@@ -19,14 +17,11 @@ from penstock.protocol.messages.alter_configs import (
 )
 from penstock.security.authorizer import Operation
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.ALTER_CONFIGS
 VERSIONS = (0, 2)
 
 
-def handle(node: Node, request: Request, message: AlterConfigsRequest) -> AlterConfigsResponse | None:
+def handle(services: AdminServices, request: Request, message: AlterConfigsRequest) -> AlterConfigsResponse | None:
     def refused(resource: AlterConfigsResource, error: KafkaError) -> AlterConfigsResourceResponse:
         return AlterConfigsResourceResponse(
             error_code=error.code,
@@ -50,8 +45,8 @@ def handle(node: Node, request: Request, message: AlterConfigsRequest) -> AlterC
     def refusal(error: KafkaError) -> AlterConfigsResponse:
         return AlterConfigsResponse(responses=[refused(resource, error) for resource in message.resources])
 
-    error = cordoning_refusal(node, message.resources)
+    error = cordoning_refusal(services, message.resources)
     if error is not None:
         return refusal(error)
-    forward(node, request, alter, refusal)
+    services.forwarding.forward(request, alter, refusal)
     return None

@@ -5,9 +5,7 @@ Versions 0-1: 1 can insist on the number of replicas.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from penstock.broker.metadata.forwarding import forward
+from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.apis import ApiKey
@@ -17,20 +15,17 @@ from penstock.protocol.messages.alter_partition_reassignments import (
 )
 from penstock.security.authorizer import CLUSTER, Operation
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.ALTER_PARTITION_REASSIGNMENTS
 VERSIONS = (0, 1)
 
 
 def handle(
-    node: Node, request: Request, message: AlterPartitionReassignmentsRequest
+    services: AdminServices, request: Request, message: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse | None:
     def refusal(error: KafkaError) -> AlterPartitionReassignmentsResponse:
         return AlterPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)
 
     if not request.may(Operation.ALTER, CLUSTER):
         return refusal(KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
-    forward(node, request, lambda controller: controller.alter_partition_reassignments(message), refusal)
+    services.forwarding.forward(request, lambda controller: controller.alter_partition_reassignments(message), refusal)
     return None

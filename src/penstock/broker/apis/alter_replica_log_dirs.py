@@ -7,8 +7,7 @@ not here yet is put into the directory that was asked for when it comes, and the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from penstock.broker.apis.services import LogServices
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
@@ -21,14 +20,11 @@ from penstock.protocol.messages.alter_replica_log_dirs import (
 )
 from penstock.security.authorizer import CLUSTER, Operation
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.ALTER_REPLICA_LOG_DIRS
 VERSIONS = (1, 2)
 
 
-def handle(node: Node, request: Request, message: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+def handle(services: LogServices, request: Request, message: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
     may_alter = request.may(Operation.ALTER, CLUSTER)
     results: dict[str, AlterReplicaLogDirTopicResult] = {}
     for directory in message.dirs:
@@ -37,14 +33,14 @@ def handle(node: Node, request: Request, message: AlterReplicaLogDirsRequest) ->
             for index in topic.partitions:
                 code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
                 if may_alter:
-                    code = _ask(node, TopicPartition(topic.name, index), directory.path)
+                    code = _ask(services, TopicPartition(topic.name, index), directory.path)
                 result.partitions.append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))
     return AlterReplicaLogDirsResponse(results=list(results.values()))
 
 
-def _ask(node: Node, partition: TopicPartition, path: str) -> ErrorCode:
+def _ask(services: LogServices, partition: TopicPartition, path: str) -> ErrorCode:
     try:
-        node.storage.mover.ask(partition, path)
+        services.storage.mover.ask(partition, path)
     except KafkaError as error:
         return error.code
     return ErrorCode.NONE

@@ -6,8 +6,8 @@ Versions 0-4: 3 adds features and the client's name, 4 features whose lowest ver
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
+from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
 from penstock.metadata.features import SUPPORTED_FEATURES
 from penstock.model.errors import ErrorCode
@@ -20,27 +20,18 @@ from penstock.protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 
-if TYPE_CHECKING:
-    from penstock.broker.net.router import Router
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.API_VERSIONS
 VERSIONS = (0, 4)
 
 _software = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?").fullmatch
 
 
-def handle(node: Node, request: Request, message: ApiVersionsRequest) -> ApiVersionsResponse:
+def handle(services: AdminServices, request: Request, message: ApiVersionsRequest) -> ApiVersionsResponse:
     if request.version >= 3 and not (
         _software(message.client_software_name) and _software(message.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     request.connection.client_software = f"{message.client_software_name} {message.client_software_version}"
-    return respond(node, request.router, request.version)
-
-
-def respond(node: Node, router: Router, version: int) -> ApiVersionsResponse:
-    image = node.image
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(
@@ -48,17 +39,17 @@ def respond(node: Node, router: Router, version: int) -> ApiVersionsResponse:
                 min_version=route.advertised_min,
                 max_version=route.max_version,
             )
-            for route in router.routes.values()
+            for route in sorted(services.routes.values())
         ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=low, max_version=high)
             for name, (low, high) in SUPPORTED_FEATURES.items()
-            if low > 0 or version >= 4
+            if low > 0 or request.version >= 4
         ],
-        finalized_features_epoch=max(0, image.offset),
+        finalized_features_epoch=max(0, services.quorum.image.offset),
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, level in sorted(node.quorum.features.items())
+            for name, level in sorted(services.quorum.features.items())
             if level > 0
         ],
     )

@@ -7,8 +7,8 @@ clients send what concerns one broker to that broker, one entry that is wrong is
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
 from penstock.metadata.image import ResourceType
 from penstock.model.errors import ErrorCode, KafkaError
@@ -17,9 +17,6 @@ from penstock.protocol.messages import incremental_alter_configs as incremental
 from penstock.security.authorizer import CLUSTER, Operation, group_resource, topic_resource
 from penstock.settings.logs import CORDONED_LOG_DIRS, check_cordoned
 from penstock.settings.node import BROKER_SETTINGS
-
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
 
 _SUBTRACT = 3
 
@@ -35,18 +32,20 @@ def refusal_of(request: Request, operation: Operation, kind: int, name: str) -> 
 
 
 def cordoning_refusal(
-    node: Node, resources: Iterable[incremental.AlterConfigsResource | legacy.AlterConfigsResource]
+    services: AdminServices, resources: Iterable[incremental.AlterConfigsResource | legacy.AlterConfigsResource]
 ) -> KafkaError | None:
     """Why this broker cannot cordon what it is asked to."""
     for resource in resources:
-        if resource.resource_type != ResourceType.BROKER or resource.resource_name != str(node.settings.node_id):
+        if resource.resource_type != ResourceType.BROKER or resource.resource_name != str(
+            services.settings.static.node_id
+        ):
             continue
         for config in resource.configs:
             removes = isinstance(config, incremental.AlterableConfig) and config.config_operation == _SUBTRACT
             if config.name == CORDONED_LOG_DIRS and config.value is not None and not removes:
                 try:
                     check_cordoned(
-                        BROKER_SETTINGS[CORDONED_LOG_DIRS].parse(config.value), node.settings.log_directories
+                        BROKER_SETTINGS[CORDONED_LOG_DIRS].parse(config.value), services.settings.now.log_directories
                     )
                 except KafkaError as error:
                     return KafkaError(ErrorCode.INVALID_REQUEST, error.message)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from penstock.broker.apis.services import GroupServices
 from penstock.broker.coordinators.asking import Gathering, ask_each, caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
@@ -16,14 +15,11 @@ from penstock.protocol.messages.consumer_group_describe import (
 )
 from penstock.security.authorizer import GROUP_OPERATIONS, Operation, group_resource, topic_resource
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.CONSUMER_GROUP_DESCRIBE
 VERSIONS = (0, 1)
 
 
-def handle(node: Node, request: Request, message: ConsumerGroupDescribeRequest) -> None:
+def handle(services: GroupServices, request: Request, message: ConsumerGroupDescribeRequest) -> None:
     response = ConsumerGroupDescribeResponse()
     answer = request.park()
     caller = caller_of(request)
@@ -45,14 +41,14 @@ def handle(node: Node, request: Request, message: ConsumerGroupDescribeRequest) 
         def refusal(code: ErrorCode) -> ConsumerGroupDescribeResponse:
             return ConsumerGroupDescribeResponse(groups=[DescribedGroup(group_id=group_id, error_code=code)])
 
-        if not node.coordinators.serves_consumer_groups:
+        if not services.coordinators.serves_consumer_groups:
             described(refusal(ErrorCode.UNSUPPORTED_VERSION))
             return
         if not request.may(Operation.DESCRIBE, group_resource(group_id)):
             described(refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED))
             return
         asked = ConsumerGroupDescribeRequest(group_ids=[group_id])
-        node.coordinators.groups.submit(
+        services.coordinators.groups.submit(
             group_id,
             lambda shard, token, now_ms: shard.consumer_group_describe(asked, token, caller, now_ms),
             Waiting(described, refusal),
@@ -60,7 +56,7 @@ def handle(node: Node, request: Request, message: ConsumerGroupDescribeRequest) 
 
     names = dict.fromkeys(message.group_ids)
     gathering = Gathering(len(names), lambda: answer(response))
-    ask_each(node.coordinators.groups.upkeep, names, ask_for)
+    ask_each(services.coordinators.groups.upkeep, names, ask_for)
 
 
 def _topics_of(group: DescribedGroup) -> set[str]:

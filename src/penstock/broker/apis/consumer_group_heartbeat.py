@@ -5,8 +5,7 @@ Versions 0-1: 1 adds subscriptions by regular expression.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from penstock.broker.apis.services import GroupServices
 from penstock.broker.coordinators.asking import ask, caller_of
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
@@ -17,20 +16,17 @@ from penstock.protocol.messages.consumer_group_heartbeat import (
 )
 from penstock.security.authorizer import Operation, group_resource, topic_resource
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.CONSUMER_GROUP_HEARTBEAT
 VERSIONS = (0, 1)
 
 
 def handle(
-    node: Node, request: Request, message: ConsumerGroupHeartbeatRequest
+    services: GroupServices, request: Request, message: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | None:
     def refusal(code: ErrorCode) -> ConsumerGroupHeartbeatResponse:
         return ConsumerGroupHeartbeatResponse(error_code=code)
 
-    if not node.coordinators.serves_consumer_groups:
+    if not services.coordinators.serves_consumer_groups:
         return refusal(ErrorCode.UNSUPPORTED_VERSION)
     if not request.may(Operation.READ, group_resource(message.group_id)):
         return refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
@@ -38,7 +34,7 @@ def handle(
         return refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     caller = caller_of(request)
     ask(
-        node.coordinators.groups,
+        services.coordinators.groups,
         request,
         message.group_id,
         lambda shard, token, now_ms: shard.consumer_group_heartbeat(message, token, caller, now_ms),

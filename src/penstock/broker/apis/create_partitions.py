@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from penstock.broker.metadata.forwarding import forward
+from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.apis import ApiKey
@@ -15,14 +13,13 @@ from penstock.protocol.messages.create_partitions import (
 )
 from penstock.security.authorizer import Operation, topic_resource
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.CREATE_PARTITIONS
 VERSIONS = (0, 3)
 
 
-def handle(node: Node, request: Request, message: CreatePartitionsRequest) -> CreatePartitionsResponse | None:
+def handle(
+    services: AdminServices, request: Request, message: CreatePartitionsRequest
+) -> CreatePartitionsResponse | None:
     def refusal(error: KafkaError) -> CreatePartitionsResponse:
         return CreatePartitionsResponse(
             results=[
@@ -33,5 +30,5 @@ def handle(node: Node, request: Request, message: CreatePartitionsRequest) -> Cr
 
     if not all(request.may(Operation.ALTER, topic_resource(topic.name)) for topic in message.topics):
         return refusal(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-    forward(node, request, lambda controller: controller.create_partitions(message), refusal)
+    services.forwarding.forward(request, lambda controller: controller.create_partitions(message), refusal)
     return None

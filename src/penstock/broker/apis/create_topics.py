@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from penstock.broker.metadata.forwarding import forward
+from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from penstock.security.authorizer import CLUSTER, Operation
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.CREATE_TOPICS
 VERSIONS = (2, 7)
 
 
-def handle(node: Node, request: Request, message: CreateTopicsRequest) -> CreateTopicsResponse | None:
+def handle(services: AdminServices, request: Request, message: CreateTopicsRequest) -> CreateTopicsResponse | None:
     def refusal(error: KafkaError) -> CreateTopicsResponse:
         return CreateTopicsResponse(
             topics=[
@@ -29,5 +24,5 @@ def handle(node: Node, request: Request, message: CreateTopicsRequest) -> Create
 
     if not request.may(Operation.CREATE, CLUSTER):
         return refusal(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-    forward(node, request, lambda controller: controller.create_topics(message), refusal)
+    services.forwarding.forward(request, lambda controller: controller.create_topics(message), refusal)
     return None

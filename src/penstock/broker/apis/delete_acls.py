@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from penstock.broker.apis.acl_refusals import refusal_of
+from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
 from penstock.security.authorizer import Operation
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.DELETE_ACLS
 VERSIONS = (1, 3)
 
 
-def handle(node: Node, request: Request, message: DeleteAclsRequest) -> DeleteAclsResponse:
+def handle(services: AdminServices, request: Request, message: DeleteAclsRequest) -> DeleteAclsResponse:
     refusal = refusal_of(request, Operation.ALTER)
     return DeleteAclsResponse(
         filter_results=[

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from penstock.broker.apis.services import GroupServices
 from penstock.broker.coordinators.asking import Gathering, caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
@@ -12,14 +11,11 @@ from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from penstock.security.authorizer import Operation, group_resource
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.DELETE_GROUPS
 VERSIONS = (0, 2)
 
 
-def handle(node: Node, request: Request, message: DeleteGroupsRequest) -> None:
+def handle(services: GroupServices, request: Request, message: DeleteGroupsRequest) -> None:
     response = DeleteGroupsResponse()
     answer = request.park()
     caller = caller_of(request)
@@ -37,7 +33,7 @@ def handle(node: Node, request: Request, message: DeleteGroupsRequest) -> None:
             deleted(refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED))
             return
         asked = DeleteGroupsRequest(groups_names=[group_id])
-        node.coordinators.groups.submit(
+        services.coordinators.groups.submit(
             group_id,
             lambda shard, token, now_ms: shard.delete_groups(asked, token, caller, now_ms),
             Waiting(deleted, refusal),

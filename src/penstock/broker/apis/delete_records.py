@@ -8,10 +8,9 @@ over.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from penstock.broker.apis.services import LogServices
 from penstock.broker.net.request import Request
-from penstock.broker.partitions.leader_hints import not_here
 from penstock.broker.partitions.replica import Replica
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.apis import ApiKey
@@ -23,9 +22,6 @@ from penstock.protocol.messages.delete_records import (
 )
 from penstock.security.authorizer import Operation, topic_resource
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.DELETE_RECORDS
 VERSIONS = (0, 2)
 
@@ -33,7 +29,7 @@ HIGH_WATERMARK = -1
 ANY_EPOCH = -1
 
 
-def handle(node: Node, request: Request, message: DeleteRecordsRequest) -> DeleteRecordsResponse | None:
+def handle(services: LogServices, request: Request, message: DeleteRecordsRequest) -> DeleteRecordsResponse | None:
     response = DeleteRecordsResponse()
     pending: dict[int, tuple[Replica, DeleteRecordsPartitionResult, int]] = {}
     for topic in message.topics:
@@ -45,7 +41,7 @@ def handle(node: Node, request: Request, message: DeleteRecordsRequest) -> Delet
             try:
                 if not allowed:
                     raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                replica, offset = _delete(node, topic.name, index, partition.offset)
+                replica, offset = _delete(services, topic.name, index, partition.offset)
                 answer.low_watermark = replica.low_watermark
                 if answer.low_watermark < offset:
                     pending[id(answer)] = (replica, answer, offset)
@@ -55,15 +51,15 @@ def handle(node: Node, request: Request, message: DeleteRecordsRequest) -> Delet
         response.topics.append(result)
     if not pending:
         return response
-    _wait(node, pending, message.timeout_ms / 1000, request.park(), response)
+    _wait(services, pending, message.timeout_ms / 1000, request.park(), response)
     return None
 
 
-def _delete(node: Node, topic: str, index: int, offset: int) -> tuple[Replica, int]:
+def _delete(services: LogServices, topic: str, index: int, offset: int) -> tuple[Replica, int]:
     """Delete here; which replica that was, and up to where."""
-    replica = node.replicas.get(topic, index)
+    replica = services.replicas.get(topic, index)
     if replica is None:
-        raise not_here(node, topic, index)
+        raise services.hints.not_here(topic, index)
     leader = replica.leader_of(ANY_EPOCH)
     log = replica.log
     if "delete" not in log.settings.cleanup_policy:
@@ -77,12 +73,12 @@ def _delete(node: Node, topic: str, index: int, offset: int) -> tuple[Replica, i
     if offset > log.log_start_offset:
         log.advance_log_start(offset)
         replica.log_start_moved()
-        node.storage.log_start_moved(replica)
+        services.storage.log_start_moved(replica)
     return replica, offset
 
 
 def _wait(
-    node: Node,
+    services: LogServices,
     pending: dict[int, tuple[Replica, DeleteRecordsPartitionResult, int]],
     seconds: float,
     answer: Callable[[DeleteRecordsResponse], None],
@@ -96,7 +92,7 @@ def _wait(
         pending.clear()
         answer(response)
 
-    deadline = node.loop.call_later(max(0, seconds), expire)
+    deadline = services.loop.call_later(max(0, seconds), expire)
 
     def done(key: int) -> None:
         found = pending.pop(key, None)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from penstock.broker.metadata.forwarding import forward
+from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.apis import ApiKey
@@ -15,14 +13,11 @@ from penstock.protocol.messages.delete_topics import (
 )
 from penstock.security.authorizer import Operation, topic_resource
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.DELETE_TOPICS
 VERSIONS = (1, 6)
 
 
-def handle(node: Node, request: Request, message: DeleteTopicsRequest) -> DeleteTopicsResponse | None:
+def handle(services: AdminServices, request: Request, message: DeleteTopicsRequest) -> DeleteTopicsResponse | None:
     def refusal(error: KafkaError) -> DeleteTopicsResponse:
         return DeleteTopicsResponse(
             responses=[
@@ -37,8 +32,8 @@ def handle(node: Node, request: Request, message: DeleteTopicsRequest) -> Delete
             ]
         )
 
-    names = [topic.name or node.image.topics.name_of(topic.topic_id) or "" for topic in message.topics]
+    names = [topic.name or services.quorum.image.topics.name_of(topic.topic_id) or "" for topic in message.topics]
     if not all(request.may(Operation.DELETE, topic_resource(name)) for name in names or message.topic_names):
         return refusal(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-    forward(node, request, lambda controller: controller.delete_topics(message), refusal)
+    services.forwarding.forward(request, lambda controller: controller.delete_topics(message), refusal)
     return None

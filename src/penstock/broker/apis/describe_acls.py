@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from penstock.broker.apis.acl_refusals import refusal_of
+from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from penstock.security.authorizer import Operation
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.DESCRIBE_ACLS
 VERSIONS = (1, 3)
 
 
-def handle(node: Node, request: Request, message: DescribeAclsRequest) -> DescribeAclsResponse:
+def handle(services: AdminServices, request: Request, message: DescribeAclsRequest) -> DescribeAclsResponse:
     refusal = refusal_of(request, Operation.DESCRIBE)
     return DescribeAclsResponse(error_code=refusal.code, error_message=refusal.message)

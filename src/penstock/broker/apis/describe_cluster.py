@@ -5,9 +5,7 @@ Versions 0-2: 1 asks for brokers or controllers, 2 for fenced brokers too.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from penstock.broker.net.endpoints import reachable_at
+from penstock.broker.apis.services import ClusterServices
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import ApiKey
@@ -18,29 +16,26 @@ from penstock.protocol.messages.describe_cluster import (
 )
 from penstock.security.authorizer import CLUSTER, CLUSTER_OPERATIONS, Operation
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.DESCRIBE_CLUSTER
 VERSIONS = (0, 2)
 
 BROKERS = 1
 
 
-def handle(node: Node, request: Request, message: DescribeClusterRequest) -> DescribeClusterResponse:
+def handle(services: ClusterServices, request: Request, message: DescribeClusterRequest) -> DescribeClusterResponse:
     if message.endpoint_type != BROKERS:
         return DescribeClusterResponse(
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE
             if message.endpoint_type == 2
             else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
             error_message="this listener answers for brokers only",
-            cluster_id=node.cluster_id,
+            cluster_id=services.cluster_id,
         )
-    response = DescribeClusterResponse(cluster_id=node.cluster_id, controller_id=node.controller_id_for_clients())
-    for broker in node.image.brokers.values():
+    response = DescribeClusterResponse(cluster_id=services.cluster_id, controller_id=services.settings.static.node_id)
+    for broker in services.metadata.image.brokers.values():
         if broker.fenced and not message.include_fenced_brokers:
             continue
-        endpoint = reachable_at(node, request.connection, broker)
+        endpoint = services.endpoints.reachable_at(request.connection, broker)
         if endpoint is not None:
             response.brokers.append(
                 DescribeClusterBroker(

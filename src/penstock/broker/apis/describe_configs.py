@@ -7,10 +7,10 @@ Versions 1-4: 3 adds types and documentation.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING
 
 from penstock.broker import loggers
 from penstock.broker.apis.config_resources import refusal_of
+from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
 from penstock.metadata.image import ResourceType
 from penstock.model.errors import ErrorCode, KafkaError
@@ -34,9 +34,6 @@ from penstock.settings.explain import (
     explain_topic,
 )
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.DESCRIBE_CONFIGS
 VERSIONS = (1, 4)
 
@@ -44,7 +41,7 @@ RESOURCES_MAX = 10_000  # a resource takes a few bytes to name, and kilobytes to
 
 
 def handle(
-    node: Node, request: Request, message: DescribeConfigsRequest
+    services: AdminServices, request: Request, message: DescribeConfigsRequest
 ) -> Generator[None, None, DescribeConfigsResponse]:
     response = DescribeConfigsResponse()
     for number, resource in enumerate(message.resources):
@@ -52,7 +49,7 @@ def handle(
         try:
             if number >= RESOURCES_MAX:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"more than {RESOURCES_MAX} resources in one request")
-            for explained in _explain(node, request, resource):
+            for explained in _explain(services, request, resource):
                 result.configs.append(_entry(explained, message.include_synonyms, message.include_documentation))
         except KafkaError as error:
             result.error_code = error.code
@@ -62,7 +59,7 @@ def handle(
     return response
 
 
-def _explain(node: Node, request: Request, resource: DescribeConfigsResource) -> list[Explained]:
+def _explain(services: AdminServices, request: Request, resource: DescribeConfigsResource) -> list[Explained]:
     kind = resource.resource_type
     name = resource.resource_name
     keys = resource.configuration_keys or None  # naming none asks for all, as null does
@@ -71,29 +68,29 @@ def _explain(node: Node, request: Request, resource: DescribeConfigsResource) ->
         raise refusal
     if kind == ResourceType.TOPIC:
         check_topic_name(name)
-        if node.image.topics.by_name(name) is None:
+        if services.quorum.image.topics.by_name(name) is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return explain_topic(node.image.topic_config(name), node.setting_layers, keys)
+        return explain_topic(services.quorum.image.topic_config(name), services.settings.layers, keys)
     if kind == ResourceType.GROUP:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
-        return explain_group(node.image.config(kind, name), node.setting_layers, keys)
+        return explain_group(services.quorum.image.config(kind, name), services.settings.layers, keys)
     if kind == ResourceType.CLIENT_METRICS:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
-        return explain_client_metrics(node.image.config(kind, name), keys)
+        return explain_client_metrics(services.quorum.image.config(kind, name), keys)
     if kind == ResourceType.BROKER_LOGGER:
-        loggers.check_node(node.settings.node_id, name)
+        loggers.check_node(services.settings.static.node_id, name)
         return loggers.explain(keys)
     if kind == ResourceType.BROKER:
         if not name:
-            return explain_broker_defaults(node.setting_layers.cluster, keys)
-        if name != str(node.settings.node_id):
+            return explain_broker_defaults(services.settings.layers.cluster, keys)
+        if name != str(services.settings.static.node_id):
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"this is broker {node.settings.node_id}, which cannot tell the settings of {name!r}",
+                f"this is broker {services.settings.static.node_id}, which cannot tell the settings of {name!r}",
             )
-        return explain_broker(node.setting_layers, keys)
+        return explain_broker(services.settings.layers, keys)
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {kind} have no settings here")
 
 

@@ -5,8 +5,7 @@ Versions 0-6: 3 tells what the client may do, 4 static members, 6 says GROUP_ID_
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from penstock.broker.apis.services import GroupServices
 from penstock.broker.coordinators.asking import Gathering, ask_each, caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
@@ -15,14 +14,11 @@ from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from penstock.security.authorizer import GROUP_OPERATIONS, Operation, group_resource
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.DESCRIBE_GROUPS
 VERSIONS = (0, 6)
 
 
-def handle(node: Node, request: Request, message: DescribeGroupsRequest) -> None:
+def handle(services: GroupServices, request: Request, message: DescribeGroupsRequest) -> None:
     response = DescribeGroupsResponse()
     answer = request.park()
     caller = caller_of(request)
@@ -42,7 +38,7 @@ def handle(node: Node, request: Request, message: DescribeGroupsRequest) -> None
             described(refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED))
             return
         asked = DescribeGroupsRequest(groups=[group_id])
-        node.coordinators.groups.submit(
+        services.coordinators.groups.submit(
             group_id,
             lambda shard, token, now_ms: shard.describe_groups(asked, token, caller, now_ms),
             Waiting(described, refusal),
@@ -50,4 +46,4 @@ def handle(node: Node, request: Request, message: DescribeGroupsRequest) -> None
 
     names = dict.fromkeys(message.groups)
     gathering = Gathering(len(names), lambda: answer(response))
-    ask_each(node.coordinators.groups.upkeep, names, ask_for)
+    ask_each(services.coordinators.groups.upkeep, names, ask_for)

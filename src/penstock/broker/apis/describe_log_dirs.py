@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container
-from typing import TYPE_CHECKING
 
+from penstock.broker.apis.services import LogServices
 from penstock.broker.net.request import Request
 from penstock.log.directory import LogDirectory
 from penstock.log.log import Log
@@ -25,22 +25,19 @@ from penstock.protocol.messages.describe_log_dirs import (
 )
 from penstock.security.authorizer import CLUSTER, Operation
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.DESCRIBE_LOG_DIRS
 VERSIONS = (1, 5)
 
 
-def handle(node: Node, request: Request, message: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+def handle(services: LogServices, request: Request, message: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     if not request.may(Operation.DESCRIBE, CLUSTER):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     wanted: set[tuple[str, int]] | None = None
     if message.topics is not None:
         wanted = {(topic.topic, index) for topic in message.topics for index in topic.partitions}
-    cordoned = node.storage.cordoned
-    results = [_describe(node, directory, wanted, cordoned) for directory in node.storage.directories]
-    results += [_offline(path) for path in node.storage.log_directories.offline]
+    cordoned = services.storage.cordoned
+    results = [_describe(services, directory, wanted, cordoned) for directory in services.storage.directories]
+    results += [_offline(path) for path in services.storage.log_directories.offline]
     return DescribeLogDirsResponse(results=results)
 
 
@@ -49,10 +46,13 @@ def _offline(path: str) -> DescribeLogDirsResult:
 
 
 def _describe(
-    node: Node, directory: LogDirectory, wanted: set[tuple[str, int]] | None, cordoned: Container[str]
+    services: LogServices, directory: LogDirectory, wanted: set[tuple[str, int]] | None, cordoned: Container[str]
 ) -> DescribeLogDirsResult:
     try:
-        total_bytes, usable_bytes = node.files.total_bytes(directory.path), node.files.free_bytes(directory.path)
+        total_bytes, usable_bytes = (
+            services.files.total_bytes(directory.path),
+            services.files.free_bytes(directory.path),
+        )
     except OSError:  # the disk is gone, and nobody has written to it since
         return _offline(directory.path)
     topics: dict[str, DescribeLogDirsTopic] = {}
@@ -64,7 +64,7 @@ def _describe(
                     DescribeLogDirsPartition(
                         partition_index=index,
                         partition_size=log.size,
-                        offset_lag=_lag(node, log) if is_future else 0,
+                        offset_lag=_lag(services, log) if is_future else 0,
                         is_future_key=is_future,
                     )
                 )
@@ -77,7 +77,7 @@ def _describe(
     )
 
 
-def _lag(node: Node, future: Log) -> int:
+def _lag(services: LogServices, future: Log) -> int:
     """How far a future log is behind the current one; -1 if that is not open."""
-    replica = node.replicas.get(*future.topic_partition)
+    replica = services.replicas.get(*future.topic_partition)
     return -1 if replica is None else max(0, replica.log.log_end_offset - future.log_end_offset)

@@ -6,8 +6,7 @@ Every replica answers for itself, the leader's as well as a follower's: who look
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from penstock.broker.apis.services import LogServices
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.apis import ApiKey
@@ -20,14 +19,11 @@ from penstock.protocol.messages.describe_producers import (
 )
 from penstock.security.authorizer import Operation, topic_resource
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.DESCRIBE_PRODUCERS
 VERSIONS = (0, 0)
 
 
-def handle(node: Node, request: Request, message: DescribeProducersRequest) -> DescribeProducersResponse:
+def handle(services: LogServices, request: Request, message: DescribeProducersRequest) -> DescribeProducersResponse:
     response = DescribeProducersResponse()
     for topic in message.topics:
         allowed = request.may(Operation.READ, topic_resource(topic.name))
@@ -36,7 +32,7 @@ def handle(node: Node, request: Request, message: DescribeProducersRequest) -> D
             try:
                 if not allowed:
                     raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                answer = PartitionResponse(active_producers=_producers(node, topic.name, index))
+                answer = PartitionResponse(active_producers=_producers(services, topic.name, index))
             except KafkaError as error:
                 answer = PartitionResponse(error_code=error.code, error_message=error.message)
             answer.partition_index = index
@@ -45,10 +41,10 @@ def handle(node: Node, request: Request, message: DescribeProducersRequest) -> D
     return response
 
 
-def _producers(node: Node, topic: str, index: int) -> list[ProducerState]:
-    replica = node.replicas.get(topic, index)
+def _producers(services: LogServices, topic: str, index: int) -> list[ProducerState]:
+    replica = services.replicas.get(topic, index)
     if replica is None:
-        is_elsewhere = node.image.topics.partition(topic, index) is not None
+        is_elsewhere = services.metadata.image.topics.partition(topic, index) is not None
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER if is_elsewhere else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return [
         ProducerState(

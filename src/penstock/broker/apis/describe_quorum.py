@@ -5,9 +5,7 @@ Versions 0-2: 2 adds directories and the voters' addresses.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from penstock.broker.metadata.forwarding import pass_on
+from penstock.broker.apis.services import AdminServices
 from penstock.broker.metadata.quorum import QuorumDescription, ReplicaStatus, not_controller
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
@@ -25,21 +23,20 @@ from penstock.protocol.messages.describe_quorum import (
 from penstock.protocol.messages.describe_quorum import Node as QuorumNode
 from penstock.security.authorizer import CLUSTER, Operation
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.DESCRIBE_QUORUM
 VERSIONS = (0, 2)
 
 DIRECTORIES_SINCE = 2
 
 
-def handle(node: Node, request: Request, message: DescribeQuorumRequest) -> DescribeQuorumResponse | None:
+def handle(services: AdminServices, request: Request, message: DescribeQuorumRequest) -> DescribeQuorumResponse | None:
     if not request.may(Operation.DESCRIBE, CLUSTER):
         return DescribeQuorumResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    if pass_on(node, request, lambda error: DescribeQuorumResponse(error_code=error.code, error_message=error.message)):
+    if services.forwarding.pass_on(
+        request, lambda error: DescribeQuorumResponse(error_code=error.code, error_message=error.message)
+    ):
         return None
-    quorum = node.quorum.describe()
+    quorum = services.quorum.describe()
     response = DescribeQuorumResponse()
     with_directories = request.version >= DIRECTORIES_SINCE
     if with_directories:
@@ -55,13 +52,13 @@ def handle(node: Node, request: Request, message: DescribeQuorumRequest) -> Desc
         for partition in topic.partitions:
             if topic.topic_name != METADATA_TOPIC or partition.partition_index != 0:
                 described = _refused(partition.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            elif not node.quorum.is_active:
+            elif not services.quorum.is_active:
                 described = _refused(0, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             else:
                 described = _describe(quorum, with_directories)
             result.partitions.append(described)
         response.topics.append(result)
-    if not node.quorum.is_active:
+    if not services.quorum.is_active:
         # To a broker that passes the request on: it is another node that knows.
         request.refuse(request.park(), not_controller(), response)
         return None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from penstock.broker.apis.services import ClusterServices
 from penstock.broker.net.request import Request
 from penstock.metadata.partition import NO_LEADER
 from penstock.model.errors import ErrorCode, KafkaError
@@ -18,15 +17,14 @@ from penstock.protocol.messages.describe_topic_partitions import (
 )
 from penstock.security.authorizer import TOPIC_OPERATIONS, Operation, topic_resource
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.DESCRIBE_TOPIC_PARTITIONS
 VERSIONS = (0, 0)
 
 
-def handle(node: Node, request: Request, message: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
-    topics = node.image.topics
+def handle(
+    services: ClusterServices, request: Request, message: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    topics = services.metadata.image.topics
     names = sorted({topic.name for topic in message.topics} or set(topics.names))
     first_partition = 0
     if message.cursor is not None:
@@ -39,7 +37,7 @@ def handle(node: Node, request: Request, message: DescribeTopicPartitionsRequest
         if names and names[0] == start:
             first_partition = message.cursor.partition_index
     asked_for_all = not message.topics
-    left = max(1, min(message.response_partition_limit, node.settings.max_request_partition_size_limit))
+    left = max(1, min(message.response_partition_limit, services.settings.now.max_request_partition_size_limit))
     response = DescribeTopicPartitionsResponse()
     for name in names:
         if not request.may(Operation.DESCRIBE, topic_resource(name)):
@@ -48,7 +46,7 @@ def handle(node: Node, request: Request, message: DescribeTopicPartitionsRequest
             continue
         topic = topics.by_name(name)
         if topic is None:
-            response.topics.append(_refused(name, _why_unknown(node, name)))
+            response.topics.append(_refused(name, _why_unknown(services, name)))
             continue
         result = DescribeTopicPartitionsResponseTopic(
             name=name,
@@ -61,13 +59,13 @@ def handle(node: Node, request: Request, message: DescribeTopicPartitionsRequest
             if left == 0:
                 response.next_cursor = Cursor(topic_name=name, partition_index=index)
                 return response
-            result.partitions.append(_partition(node, name, index))
+            result.partitions.append(_partition(services, name, index))
             left -= 1
         first_partition = 0
     return response
 
 
-def _why_unknown(node: Node, name: str) -> ErrorCode:
+def _why_unknown(services: ClusterServices, name: str) -> ErrorCode:
     try:
         check_topic_name(name)
     except KafkaError as error:
@@ -79,10 +77,10 @@ def _refused(name: str, error: ErrorCode) -> DescribeTopicPartitionsResponseTopi
     return DescribeTopicPartitionsResponseTopic(error_code=error, name=name, is_internal=name in INTERNAL_TOPICS)
 
 
-def _partition(node: Node, topic: str, index: int) -> DescribeTopicPartitionsResponsePartition:
-    partition = node.image.topics.partition(topic, index)
+def _partition(services: ClusterServices, topic: str, index: int) -> DescribeTopicPartitionsResponsePartition:
+    partition = services.metadata.image.topics.partition(topic, index)
     assert partition is not None
-    leader = node.image.brokers.get(partition.leader)
+    leader = services.metadata.image.brokers.get(partition.leader)
     has_leader = leader is not None and not leader.fenced
     return DescribeTopicPartitionsResponsePartition(
         error_code=ErrorCode.NONE if has_leader else ErrorCode.LEADER_NOT_AVAILABLE,
@@ -94,5 +92,5 @@ def _partition(node: Node, topic: str, index: int) -> DescribeTopicPartitionsRes
         # Java's Admin cannot read a null in these two, whatever the schema says.
         eligible_leader_replicas=list(partition.elr),
         last_known_elr=list(partition.last_known_elr),
-        offline_replicas=node.offline_replicas(partition),
+        offline_replicas=services.metadata.image.offline_replicas(partition),
     )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from penstock.broker.apis.services import TransactionServices
 from penstock.broker.coordinators.asking import Gathering, ask_each, caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
@@ -16,14 +15,11 @@ from penstock.protocol.messages.describe_transactions import (
 )
 from penstock.security.authorizer import Operation, topic_resource, transactional_id_resource
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.DESCRIBE_TRANSACTIONS
 VERSIONS = (0, 0)
 
 
-def handle(node: Node, request: Request, message: DescribeTransactionsRequest) -> None:
+def handle(services: TransactionServices, request: Request, message: DescribeTransactionsRequest) -> None:
     response = DescribeTransactionsResponse()
     answer = request.park()
     caller = caller_of(request)
@@ -45,7 +41,7 @@ def handle(node: Node, request: Request, message: DescribeTransactionsRequest) -
             described(refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
             return
         asked = DescribeTransactionsRequest(transactional_ids=[name])
-        node.coordinators.transactions.submit(
+        services.coordinators.transactions.submit(
             name,
             lambda shard, token, now_ms: shard.describe_transactions(asked, token, caller, now_ms),
             Waiting(described, refusal),
@@ -53,4 +49,4 @@ def handle(node: Node, request: Request, message: DescribeTransactionsRequest) -
 
     names = dict.fromkeys(message.transactional_ids)
     gathering = Gathering(len(names), lambda: answer(response))
-    ask_each(node.coordinators.transactions.upkeep, names, ask_for)
+    ask_each(services.coordinators.transactions.upkeep, names, ask_for)

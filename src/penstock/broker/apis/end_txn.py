@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from penstock.broker.apis.services import TransactionServices
 from penstock.broker.coordinators.asking import caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
@@ -12,14 +11,11 @@ from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from penstock.security.authorizer import Operation, transactional_id_resource
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.END_TXN
 VERSIONS = (0, 5)
 
 
-def handle(node: Node, request: Request, message: EndTxnRequest) -> EndTxnResponse | None:
+def handle(services: TransactionServices, request: Request, message: EndTxnRequest) -> EndTxnResponse | None:
     def refusal(code: ErrorCode) -> EndTxnResponse:
         return EndTxnResponse(error_code=code)
 
@@ -28,7 +24,7 @@ def handle(node: Node, request: Request, message: EndTxnRequest) -> EndTxnRespon
     caller = caller_of(request)
     # A producer whose epochs are used up goes on with another id, and tries again if none is at hand. Nobody else needs
     # one: while no controller answers, transactions can be ended all the same.
-    node.coordinators.transactions.submit(
+    services.coordinators.transactions.submit(
         message.transactional_id,
         lambda shard, token, now_ms: shard.end_txn(message, token, caller, now_ms),
         Waiting(request.park(), refusal),

@@ -19,13 +19,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from penstock.broker.apis.services import FetchServices
 from penstock.broker.net.request import Request
 from penstock.broker.partitions import follower_fetch
 from penstock.broker.partitions.divergence import divergence
 from penstock.broker.partitions.fetch_sessions import FetchContext, PartitionKey, SessionPartition
-from penstock.broker.partitions.leader_hints import hint, not_here
 from penstock.broker.partitions.replica import Replica
 from penstock.broker.partitions.replica_selector import closest_replica
 from penstock.log.log import Log, Slice
@@ -43,9 +43,6 @@ from penstock.protocol.messages.fetch import (
 )
 from penstock.security.authorizer import Operation
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.FETCH
 VERSIONS = (4, 18)
 
@@ -58,17 +55,17 @@ RACK_AWARE = ("org.apache.kafka.common.replica.RackAwareReplicaSelector", "RackA
 logger = logging.getLogger("penstock.fetch")
 
 
-def handle(node: Node, request: Request, message: FetchRequest) -> FetchResponse | None:
+def handle(services: FetchServices, request: Request, message: FetchRequest) -> FetchResponse | None:
     broker_id, broker_epoch = follower_fetch.follower_of(request, message)
     if broker_id >= 0:
-        request.connection.latency = node.metrics.requests.follower_fetch
+        request.connection.latency = services.followers.latency
         request.connection.is_of_follower = True
-        return follower_fetch.handle(node, request, message, broker_id, broker_epoch)
+        return services.followers.handle(request, message, broker_id, broker_epoch)
     try:
-        context = node.fetch_sessions.open(message, request.version, node.elapsed_ms())
+        context = services.sessions.open(message, request.version, int(services.loop.time() * 1000))
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
-    return Fetch(node, request, message, context).start()
+    return Fetch(services, request, message, context).start()
 
 
 class Cold(NamedTuple):
@@ -98,11 +95,11 @@ class Fetch:
 
     __slots__ = (
         "_answer", "_bytes_missing", "_committed", "_context", "_deadline", "_is_debugging", "_is_done", "_is_reading",
-        "_may_read_followers", "_message", "_node", "_request", "_sent", "_waits_with",
+        "_may_read_followers", "_message", "_request", "_sent", "_services", "_waits_with",
     )  # fmt: skip
 
-    def __init__(self, node: Node, request: Request, message: FetchRequest, context: FetchContext) -> None:
-        self._node = node
+    def __init__(self, services: FetchServices, request: Request, message: FetchRequest, context: FetchContext) -> None:
+        self._services = services
         self._request = request
         self._message = message
         self._context = context
@@ -122,7 +119,7 @@ class Fetch:
             self._park()
             self._read_cold(results, cold)
             return None
-        if self._is_enough(results) or not self._node.limits.may_park:
+        if self._is_enough(results) or not self._request.connection.listener.limits.may_park:
             return self._response(results)
         self._park()
         self._wait()
@@ -132,7 +129,7 @@ class Fetch:
 
     def _read(self) -> tuple[list[PartitionData], list[Cold]]:
         """Every partition once, within the limits; what must be read by a thread has its place in it."""
-        left = min(self._message.max_bytes, self._node.settings.fetch_max_bytes)
+        left = min(self._message.max_bytes, self._services.settings.now.fetch_max_bytes)
         results: list[PartitionData] = []
         all_cold: list[Cold] = []
         found_data = False
@@ -203,20 +200,20 @@ class Fetch:
         partition, code = wanted.request.partition, error.code
         if code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR):
             logger.error("fetch from %r partition %d: %s", wanted.topic, partition, error)
-        if code == ErrorCode.OFFSET_OUT_OF_RANGE and not self._node.lifecycle.is_surely_alive:
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE and not self._services.lifecycle.is_surely_alive:
             # Another may lead by now, and have that offset. A client that is told it is out of range may begin anew, at
             # the other end of the log.
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return follower_fetch.refusal(partition, code)
 
     def _replica(self, wanted: SessionPartition) -> Replica:
-        replicas = self._node.replicas
+        replicas = self._services.replicas
         topic = wanted.topic
         asked = wanted.request
         if isinstance(topic, str):
             replica = replicas.get(topic, asked.partition)
             if replica is None:
-                raise not_here(self._node, topic, asked.partition)
+                raise self._services.hints.not_here(topic, asked.partition)
         else:
             replica = replicas.get_by_id(topic, asked.partition)
             if replica is None:
@@ -235,11 +232,11 @@ class Fetch:
     def _lost_topic_error(self, wanted: SessionPartition) -> KafkaError:
         """A topic id that is not here: never was, is elsewhere, was recreated under its name, or is gone."""
         assert isinstance(wanted.topic, bytes)
-        topics = self._node.image.topics
+        topics = self._services.metadata.image.topics
         name = topics.name_of(wanted.topic)
         if name is not None:
             wanted.name = name
-            return not_here(self._node, name, wanted.request.partition)
+            return self._services.hints.not_here(name, wanted.request.partition)
         if wanted.name is not None and topics.by_name(wanted.name) is not None:
             return KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
@@ -247,9 +244,9 @@ class Fetch:
     def _preferred_replica(self, replica: Replica, offset: int) -> int | None:
         """A replica in the consumer's own rack that can serve it, unless that is this one."""
         rack = self._message.rack_id
-        if not rack or replica.leader is None or self._node.settings.replica_selector_class not in RACK_AWARE:
+        if not rack or replica.leader is None or self._services.settings.now.replica_selector_class not in RACK_AWARE:
             return None
-        return closest_replica(replica.leader, offset, rack, self._node.image.brokers)
+        return closest_replica(replica.leader, offset, rack, self._services.metadata.image.brokers)
 
     def _is_enough(self, results: list[PartitionData]) -> bool:
         message = self._message
@@ -271,13 +268,13 @@ class Fetch:
     def _wait(self) -> None:
         for wanted in self._context.partitions:
             topic = wanted.topic
-            replicas = self._node.replicas
+            replicas = self._services.replicas
             index = wanted.request.partition
             replica = replicas.get(topic, index) if isinstance(topic, str) else replicas.get_by_id(topic, index)
             if replica is not None:
                 replica.waiting_fetches[self] = None
                 self._waits_with.append(replica)
-        self._deadline = self._node.loop.call_later(self._message.max_wait_ms / 1000, self._expire)
+        self._deadline = self._services.loop.call_later(self._message.max_wait_ms / 1000, self._expire)
 
     def data_arrived(self, size: int) -> bool:
         self._bytes_missing -= size
@@ -301,7 +298,7 @@ class Fetch:
     def _read_cold(self, results: list[PartitionData], cold: list[Cold]) -> None:
         """Data left the page cache: a thread reads it, and the answer is whatever there is then."""
         self._is_reading = True
-        future = self._node.loop.run_in_executor(None, lambda: [each.read() for each in cold])
+        future = self._services.loop.run_in_executor(None, lambda: [each.read() for each in cold])
         future.add_done_callback(lambda done: self._was_read(results, cold, done))
 
     def _was_read(
@@ -378,7 +375,7 @@ class Fetch:
         name = wanted.topic if isinstance(wanted.topic, str) else wanted.name
         if name is None:
             return
-        found = hint(self._node, self._request.connection, name, data.partition_index, data.error_code)
+        found = self._services.hints.hint(self._request.connection, name, data.partition_index, data.error_code)
         if found is None:
             return
         data.current_leader = LeaderIdAndEpoch(leader_id=found.leader_id, leader_epoch=found.leader_epoch)

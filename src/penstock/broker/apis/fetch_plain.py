@@ -10,17 +10,15 @@ compares the bytes.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
 
 from penstock.broker.net.connection import Connection
 from penstock.broker.partitions.replica import Replica
+from penstock.broker.partitions.replicas import Replicas
 from penstock.io.files import Buffer
 from penstock.model.errors import KafkaError
-from penstock.security.authorizer import Operation, topic_resource
+from penstock.security.authorizer import Authorizer, Operation, topic_resource
 from penstock.security.principal import ANONYMOUS
-
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
+from penstock.settings.live import LiveSettings
 
 VERSIONS = (12, 18)  # the flexible ones
 
@@ -46,94 +44,100 @@ _reply_start = struct.Struct(">iiBihiB").pack
 _reply_partition = struct.Struct(">ihqqqBi").pack
 
 
-def handle(node: Node, connection: Connection, frame: memoryview, version: int, correlation_id: int) -> bool:
-    """True if the request was plain and is answered."""
-    try:
-        size = frame[8] << 8 | frame[9]
-        position = 10 if size == NULL_CLIENT_ID else 10 + size
-        if version >= REPLICA_STATE_SINCE:
-            tags, max_wait, min_bytes, left, isolation, session, epoch, topics = _start(frame, position)
-            position += 23
-        else:
-            tags, replica_id, max_wait, min_bytes, left, isolation, session, epoch, topics = _start_with_replica_id(
-                frame, position
-            )
-            if replica_id != CONSUMER:
-                return False
-            position += 27
-        if tags or session != NO_SESSION or epoch != SESSIONLESS_EPOCH or not 1 < topics < 128:
-            return False
-        left = min(left, node.settings.fetch_max_bytes)
-        parts: list[Buffer] = []
-        pending = b""  # what precedes the next records
-        found = 0
-        sent: list[tuple[Replica, int, int]] = []
-        names = set()
-        for _ in range(topics - 1):
-            if version >= TOPIC_IDS_SINCE:
-                name_end = position + 16
-                name = node.replicas.name_of(bytes(frame[position:name_end]))
-                if name is None:
-                    return False
+class PlainFetch:
+    def __init__(self, replicas: Replicas, settings: LiveSettings, authorizer: Authorizer) -> None:
+        self._replicas = replicas
+        self._settings = settings
+        self._authorize = authorizer.authorize
+
+    def handle(self, connection: Connection, frame: memoryview, version: int, correlation_id: int) -> bool:
+        """True if the request was plain and is answered."""
+        try:
+            size = frame[8] << 8 | frame[9]
+            position = 10 if size == NULL_CLIENT_ID else 10 + size
+            if version >= REPLICA_STATE_SINCE:
+                tags, max_wait, min_bytes, left, isolation, session, epoch, topics = _start(frame, position)
+                position += 23
             else:
-                size = frame[position]
-                if not 1 < size < 128:
-                    return False
-                name_end = position + size
-                name = str(frame[position + 1 : name_end], "utf-8")
-            if name in names or not node.authorizer.authorize(ANONYMOUS, Operation.READ, topic_resource(name)):
-                return False
-            names.add(name)
-            partitions = frame[name_end]
-            if not 1 < partitions < 128:
-                return False
-            pending += bytes(frame[position : name_end + 1])
-            position = name_end + 1
-            for _ in range(partitions - 1):
-                index, leader_epoch, offset, fetched_epoch, _, max_bytes, tags = _partition(frame, position)
-                position += PARTITION_SIZE
-                replica = node.replicas.get(name, index)
-                if replica is None or tags or fetched_epoch != NO_EPOCH:
-                    return False
-                leader = replica.leader
-                if leader is None or (leader_epoch != NO_EPOCH and leader_epoch != leader.leader_epoch):
-                    return False
-                read = replica.read(
-                    offset, min(max_bytes, left), committed=isolation == 1, at_least_one=not found, cached_only=True
+                tags, replica_id, max_wait, min_bytes, left, isolation, session, epoch, topics = _start_with_replica_id(
+                    frame, position
                 )
-                if read is None:
+                if replica_id != CONSUMER:
                     return False
-                stable = replica.last_stable_offset
-                if isolation == 1 and replica.log.aborted_transactions(offset, stable):
-                    return False
-                data = read.data
-                size = len(data)
-                pending += _reply_partition(
-                    index, 0, leader.high_watermark, stable, replica.log.log_start_offset, isolation == 1, -1
-                ) + _uvarint(size + 1)
-                if size:
-                    found += size
-                    left -= size
-                    sent.append((replica, size, read.next_offset - max(offset, read.first_offset)))
-                    parts.append(pending)
-                    parts.append(data)
-                    pending = b""
-                pending += b"\x00"
-            if frame[position]:
+                position += 27
+            if tags or session != NO_SESSION or epoch != SESSIONLESS_EPOCH or not 1 < topics < 128:
                 return False
-            position += 1
-            pending += b"\x00"
-        if frame[position:] != _END or (found < min_bytes and max_wait > 0):
-            return False
-    except (struct.error, IndexError, UnicodeDecodeError, KafkaError):
-        return False  # the general way knows what to say
-    parts.append(pending + b"\x00")
-    length = sum(map(len, parts)) + 16
-    parts[0] = _reply_start(length, correlation_id, 0, 0, 0, 0, topics) + parts[0]
-    connection.send(parts)
-    for replica, size, messages in sent:
-        replica.sent(size, messages)
-    return True
+            left = min(left, self._settings.now.fetch_max_bytes)
+            parts: list[Buffer] = []
+            pending = b""  # what precedes the next records
+            found = 0
+            sent: list[tuple[Replica, int, int]] = []
+            names = set()
+            for _ in range(topics - 1):
+                if version >= TOPIC_IDS_SINCE:
+                    name_end = position + 16
+                    name = self._replicas.name_of(bytes(frame[position:name_end]))
+                    if name is None:
+                        return False
+                else:
+                    size = frame[position]
+                    if not 1 < size < 128:
+                        return False
+                    name_end = position + size
+                    name = str(frame[position + 1 : name_end], "utf-8")
+                if name in names or not self._authorize(ANONYMOUS, Operation.READ, topic_resource(name)):
+                    return False
+                names.add(name)
+                partitions = frame[name_end]
+                if not 1 < partitions < 128:
+                    return False
+                pending += bytes(frame[position : name_end + 1])
+                position = name_end + 1
+                for _ in range(partitions - 1):
+                    index, leader_epoch, offset, fetched_epoch, _, max_bytes, tags = _partition(frame, position)
+                    position += PARTITION_SIZE
+                    replica = self._replicas.get(name, index)
+                    if replica is None or tags or fetched_epoch != NO_EPOCH:
+                        return False
+                    leader = replica.leader
+                    if leader is None or (leader_epoch != NO_EPOCH and leader_epoch != leader.leader_epoch):
+                        return False
+                    read = replica.read(
+                        offset, min(max_bytes, left), committed=isolation == 1, at_least_one=not found, cached_only=True
+                    )
+                    if read is None:
+                        return False
+                    stable = replica.last_stable_offset
+                    if isolation == 1 and replica.log.aborted_transactions(offset, stable):
+                        return False
+                    data = read.data
+                    size = len(data)
+                    pending += _reply_partition(
+                        index, 0, leader.high_watermark, stable, replica.log.log_start_offset, isolation == 1, -1
+                    ) + _uvarint(size + 1)
+                    if size:
+                        found += size
+                        left -= size
+                        sent.append((replica, size, read.next_offset - max(offset, read.first_offset)))
+                        parts.append(pending)
+                        parts.append(data)
+                        pending = b""
+                    pending += b"\x00"
+                if frame[position]:
+                    return False
+                position += 1
+                pending += b"\x00"
+            if frame[position:] != _END or (found < min_bytes and max_wait > 0):
+                return False
+        except (struct.error, IndexError, UnicodeDecodeError, KafkaError):
+            return False  # the general way knows what to say
+        parts.append(pending + b"\x00")
+        length = sum(map(len, parts)) + 16
+        parts[0] = _reply_start(length, correlation_id, 0, 0, 0, 0, topics) + parts[0]
+        connection.send(parts)
+        for replica, size, messages in sent:
+            replica.sent(size, messages)
+        return True
 
 
 def _uvarint(value: int) -> bytes:

@@ -6,19 +6,16 @@ question makes the topic that the coordinators write to; until it has a leader, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from penstock.broker.coordinators.internal_topics import create_internal_topic
-from penstock.broker.net.endpoints import reachable_at
+from penstock.broker.apis.services import ClusterServices
+from penstock.broker.coordinators.internal_topics import internal_topic
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.security.authorizer import Operation, group_resource, transactional_id_resource
-
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
 
 API_KEY = ApiKey.FIND_COORDINATOR
 VERSIONS = (0, 6)
@@ -28,12 +25,12 @@ GROUP: Final = 0
 TRANSACTION: Final = 1
 
 
-def handle(node: Node, request: Request, message: FindCoordinatorRequest) -> FindCoordinatorResponse:
+def handle(services: ClusterServices, request: Request, message: FindCoordinatorRequest) -> FindCoordinatorResponse:
     if request.version >= BATCHED_SINCE:
         return FindCoordinatorResponse(
-            coordinators=[_find(node, request, message.key_type, key) for key in message.coordinator_keys]
+            coordinators=[_find(services, request, message.key_type, key) for key in message.coordinator_keys]
         )
-    found = _find(node, request, message.key_type, message.key)
+    found = _find(services, request, message.key_type, message.key)
     return FindCoordinatorResponse(
         error_code=found.error_code,
         # Here, other than from version 4 on, Kafka has a message for success, too.
@@ -44,30 +41,30 @@ def handle(node: Node, request: Request, message: FindCoordinatorRequest) -> Fin
     )
 
 
-def _find(node: Node, request: Request, key_type: int, key: str) -> Coordinator:
+def _find(services: ClusterServices, request: Request, key_type: int, key: str) -> Coordinator:
     try:
-        return _coordinator(node, request, key_type, key)
+        return _coordinator(services, request, key_type, key)
     except KafkaError as error:
         return Coordinator(key=key, node_id=-1, port=-1, error_code=error.code, error_message=error.message)
 
 
-def _coordinator(node: Node, request: Request, key_type: int, key: str) -> Coordinator:
+def _coordinator(services: ClusterServices, request: Request, key_type: int, key: str) -> Coordinator:
     if key_type == GROUP:
         if not request.may(Operation.DESCRIBE, group_resource(key)):
             raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        topic, index = CONSUMER_OFFSETS, node.coordinators.groups.partition_of(key)
+        topic, index = CONSUMER_OFFSETS, services.coordinators.groups.partition_of(key)
     elif key_type == TRANSACTION:
         if not request.may(Operation.DESCRIBE, transactional_id_resource(key)):
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        topic, index = TRANSACTION_STATE, node.coordinators.transactions.partition_of(key)
+        topic, index = TRANSACTION_STATE, services.coordinators.transactions.partition_of(key)
     else:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there are no coordinators of type {key_type}")
-    partition = node.image.topics.partition(topic, index)
+    partition = services.metadata.image.topics.partition(topic, index)
     if partition is None:
-        create_internal_topic(node, topic)
+        services.topic_creation.ask([internal_topic(topic, services.settings.now)])
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    leader = node.image.brokers.get(partition.leader)
-    endpoint = None if leader is None or leader.fenced else reachable_at(node, request.connection, leader)
+    leader = services.metadata.image.brokers.get(partition.leader)
+    endpoint = None if leader is None or leader.fenced else services.endpoints.reachable_at(request.connection, leader)
     if endpoint is None:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return Coordinator(key=key, node_id=partition.leader, host=endpoint.host, port=endpoint.port)

@@ -5,8 +5,7 @@ While the group is being loaded the answer is that all is well, as in Kafka: whe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from penstock.broker.apis.services import GroupServices
 from penstock.broker.coordinators.asking import ask, caller_of
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
@@ -14,14 +13,11 @@ from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.security.authorizer import Operation, group_resource
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.HEARTBEAT
 VERSIONS = (0, 4)
 
 
-def handle(node: Node, request: Request, message: HeartbeatRequest) -> HeartbeatResponse | None:
+def handle(services: GroupServices, request: Request, message: HeartbeatRequest) -> HeartbeatResponse | None:
     def refusal(code: ErrorCode) -> HeartbeatResponse:
         told = ErrorCode.NONE if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else code
         return HeartbeatResponse(error_code=told)
@@ -30,7 +26,7 @@ def handle(node: Node, request: Request, message: HeartbeatRequest) -> Heartbeat
         return refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     caller = caller_of(request)
     ask(
-        node.coordinators.groups,
+        services.coordinators.groups,
         request,
         message.group_id,
         lambda shard, token, now_ms: shard.heartbeat(message, token, caller, now_ms),

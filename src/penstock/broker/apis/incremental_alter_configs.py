@@ -6,11 +6,9 @@ for both in one request.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from penstock.broker import loggers
 from penstock.broker.apis.config_resources import cordoning_refusal, refusal_of
-from penstock.broker.metadata.forwarding import forward
+from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
 from penstock.controller.controller import Controller
 from penstock.controller.result import Result
@@ -25,15 +23,12 @@ from penstock.protocol.messages.incremental_alter_configs import (
 )
 from penstock.security.authorizer import Operation
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.INCREMENTAL_ALTER_CONFIGS
 VERSIONS = (0, 1)
 
 
 def handle(
-    node: Node, request: Request, message: IncrementalAlterConfigsRequest
+    services: AdminServices, request: Request, message: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse | None:
     def refused(resource: AlterConfigsResource, error: KafkaError) -> AlterConfigsResourceResponse:
         return AlterConfigsResourceResponse(
@@ -47,7 +42,7 @@ def handle(
         response = IncrementalAlterConfigsResponse()
         for resource in message.resources:
             try:
-                _alter_loggers(node, request, resource, validate_only=message.validate_only)
+                _alter_loggers(services, request, resource, validate_only=message.validate_only)
                 answer = AlterConfigsResourceResponse(
                     error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
                 )
@@ -73,16 +68,18 @@ def handle(
     def refusal(error: KafkaError) -> IncrementalAlterConfigsResponse:
         return IncrementalAlterConfigsResponse(responses=[refused(resource, error) for resource in message.resources])
 
-    cordoning = cordoning_refusal(node, message.resources)
+    cordoning = cordoning_refusal(services, message.resources)
     if cordoning is not None:
         return refusal(cordoning)
-    forward(node, request, alter, refusal)
+    services.forwarding.forward(request, alter, refusal)
     return None
 
 
-def _alter_loggers(node: Node, request: Request, resource: AlterConfigsResource, *, validate_only: bool) -> None:
+def _alter_loggers(
+    services: AdminServices, request: Request, resource: AlterConfigsResource, *, validate_only: bool
+) -> None:
     error = refusal_of(request, Operation.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
     if error is not None:
         raise error
-    loggers.check_node(node.settings.node_id, resource.resource_name)
+    loggers.check_node(services.settings.static.node_id, resource.resource_name)
     loggers.alter(resource.configs, validate_only=validate_only)

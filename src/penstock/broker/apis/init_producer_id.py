@@ -7,8 +7,7 @@ id with epoch 0, which is what such a producer wants also when it asks for a new
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from penstock.broker.apis.services import TransactionServices
 from penstock.broker.coordinators.asking import caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
@@ -17,9 +16,6 @@ from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from penstock.security.authorizer import CLUSTER, Operation, ResourceKind, transactional_id_resource
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.INIT_PRODUCER_ID
 VERSIONS = (0, 6)
 
@@ -27,10 +23,12 @@ TWO_PHASE_COMMIT_SINCE = 6
 NO_EPOCH = -1
 
 
-def handle(node: Node, request: Request, message: InitProducerIdRequest) -> InitProducerIdResponse | None:
+def handle(
+    services: TransactionServices, request: Request, message: InitProducerIdRequest
+) -> InitProducerIdResponse | None:
     transactional_id = message.transactional_id
     if transactional_id is None:
-        return _idempotent(node, request, message)
+        return _idempotent(services, request, message)
     resource = transactional_id_resource(transactional_id)
     if not request.may(Operation.WRITE, resource):
         return _refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -43,18 +41,20 @@ def handle(node: Node, request: Request, message: InitProducerIdRequest) -> Init
         if error is not None:
             waiting.refuse(error.code)
             return
-        node.coordinators.transactions.submit(
+        services.coordinators.transactions.submit(
             transactional_id,
             lambda shard, token, now_ms: shard.init_producer_id(message, token, caller, now_ms),
             waiting,
             writes=True,
         )
 
-    node.producer_ids.when_any(ids_at_hand)
+    services.producer_ids.when_any(ids_at_hand)
     return None
 
 
-def _idempotent(node: Node, request: Request, message: InitProducerIdRequest) -> InitProducerIdResponse | None:
+def _idempotent(
+    services: TransactionServices, request: Request, message: InitProducerIdRequest
+) -> InitProducerIdResponse | None:
     if not request.may(Operation.IDEMPOTENT_WRITE, CLUSTER) and not request.may_any(
         Operation.WRITE, ResourceKind.TOPIC
     ):
@@ -69,7 +69,7 @@ def _idempotent(node: Node, request: Request, message: InitProducerIdRequest) ->
         else:
             answer(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
 
-    node.producer_ids.take(taken)
+    services.producer_ids.take(taken)
     return None
 
 

@@ -6,8 +6,7 @@ Versions 0-9: 1 adds the rebalance time-out, 4 has a new member come back with t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from penstock.broker.apis.services import GroupServices
 from penstock.broker.coordinators.asking import caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
@@ -16,16 +15,13 @@ from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from penstock.security.authorizer import Operation, group_resource
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.JOIN_GROUP
 VERSIONS = (0, 9)
 
 NULL_PROTOCOL_SINCE = 7
 
 
-def handle(node: Node, request: Request, message: JoinGroupRequest) -> JoinGroupResponse | None:
+def handle(services: GroupServices, request: Request, message: JoinGroupRequest) -> JoinGroupResponse | None:
     def refusal(code: ErrorCode) -> JoinGroupResponse:
         return JoinGroupResponse(error_code=code, member_id=message.member_id)
 
@@ -38,7 +34,7 @@ def handle(node: Node, request: Request, message: JoinGroupRequest) -> JoinGroup
         return of_its_version(refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED))
     caller = caller_of(request)
     answer = request.park()
-    node.coordinators.groups.submit(
+    services.coordinators.groups.submit(
         message.group_id,
         lambda shard, token, now_ms: shard.join_group(message, token, caller, now_ms),
         Waiting(lambda response: answer(of_its_version(response)), refusal),

@@ -5,8 +5,7 @@ Versions 0-5: 3 names many, and static members, 5 adds a reason.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from penstock.broker.apis.services import GroupServices
 from penstock.broker.coordinators.asking import ask, caller_of
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
@@ -14,14 +13,11 @@ from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from penstock.security.authorizer import Operation, group_resource
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.LEAVE_GROUP
 VERSIONS = (0, 5)
 
 
-def handle(node: Node, request: Request, message: LeaveGroupRequest) -> LeaveGroupResponse | None:
+def handle(services: GroupServices, request: Request, message: LeaveGroupRequest) -> LeaveGroupResponse | None:
     def refusal(code: ErrorCode) -> LeaveGroupResponse:
         return LeaveGroupResponse(error_code=code)
 
@@ -29,7 +25,7 @@ def handle(node: Node, request: Request, message: LeaveGroupRequest) -> LeaveGro
         return refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     caller = caller_of(request)
     ask(
-        node.coordinators.groups,
+        services.coordinators.groups,
         request,
         message.group_id,
         lambda shard, token, now_ms: shard.leave_group(message, token, caller, now_ms),

@@ -6,8 +6,8 @@ Versions 0-1: 0 knows client metrics only, 1 any type of resource.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
 from penstock.metadata.image import ResourceType
 from penstock.model.errors import ErrorCode
@@ -19,16 +19,15 @@ from penstock.protocol.messages.list_config_resources import (
 )
 from penstock.security.authorizer import CLUSTER, Operation
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.LIST_CONFIG_RESOURCES
 VERSIONS = (0, 1)
 
 ALL_TYPES = [kind for kind in ResourceType if kind is not ResourceType.UNKNOWN]
 
 
-def handle(node: Node, request: Request, message: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+def handle(
+    services: AdminServices, request: Request, message: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
     if not request.may(Operation.DESCRIBE_CONFIGS, CLUSTER):
         return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if request.version == 0:
@@ -41,13 +40,13 @@ def handle(node: Node, request: Request, message: ListConfigResourcesRequest) ->
         config_resources=[
             ConfigResource(resource_name=name, resource_type=kind)
             for kind in sorted(types)
-            for name in _names(node, kind)
+            for name in _names(services, kind)
         ]
     )
 
 
-def _names(node: Node, kind: int) -> Iterator[str]:
-    image = node.image
+def _names(services: AdminServices, kind: int) -> Iterator[str]:
+    image = services.quorum.image
     if kind == ResourceType.TOPIC:
         yield from image.topics.names
     elif kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):

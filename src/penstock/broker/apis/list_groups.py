@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from penstock.broker.apis.services import GroupServices
 from penstock.broker.coordinators.asking import Gathering, ask_each, caller_of
 from penstock.broker.coordinators.partition import CoordinatorPartition
 from penstock.broker.coordinators.shard import Waiting
@@ -14,16 +13,13 @@ from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from penstock.security.authorizer import CLUSTER, Operation, group_resource
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.LIST_GROUPS
 VERSIONS = (0, 5)
 
 
-def handle(node: Node, request: Request, message: ListGroupsRequest) -> None:
+def handle(services: GroupServices, request: Request, message: ListGroupsRequest) -> None:
     response = ListGroupsResponse()
-    partitions = list(node.coordinators.groups.partitions.values())
+    partitions = list(services.coordinators.groups.partitions.values())
     may_see_all = request.may(Operation.DESCRIBE, CLUSTER)
     answer = request.park()
     caller = caller_of(request)
@@ -48,4 +44,4 @@ def handle(node: Node, request: Request, message: ListGroupsRequest) -> None:
         )
 
     gathering = Gathering(len(partitions), done)
-    ask_each(node.coordinators.groups.upkeep, partitions, ask)
+    ask_each(services.coordinators.groups.upkeep, partitions, ask)

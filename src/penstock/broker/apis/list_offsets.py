@@ -14,10 +14,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from penstock.broker.apis.services import LogServices
 from penstock.broker.net.request import Request
-from penstock.broker.partitions.leader_hints import not_here
 from penstock.broker.partitions.replica import Replica
 from penstock.broker.partitions.searches import Search
 from penstock.log.log import Log, TimestampedOffset
@@ -31,9 +31,6 @@ from penstock.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from penstock.security.authorizer import Operation, topic_resource
-
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
 
 API_KEY = ApiKey.LIST_OFFSETS
 VERSIONS = (1, 11)
@@ -66,7 +63,7 @@ logger = logging.getLogger("penstock.list_offsets")
 Found = TimestampedOffset | None
 
 
-def handle(node: Node, request: Request, message: ListOffsetsRequest) -> ListOffsetsResponse | None:
+def handle(services: LogServices, request: Request, message: ListOffsetsRequest) -> ListOffsetsResponse | None:
     response = ListOffsetsResponse()
     searches: list[Search[Found]] = []
     seen: set[tuple[str, int]] = set()
@@ -85,13 +82,13 @@ def handle(node: Node, request: Request, message: ListOffsetsRequest) -> ListOff
                     raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 if (topic.name, index) in duplicated:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
-                replica = node.replicas.get(topic.name, index)
+                replica = services.replicas.get(topic.name, index)
                 if replica is None:
-                    raise not_here(node, topic.name, index)
+                    raise services.hints.not_here(topic.name, index)
                 answer = _look_up(replica, partition, message, request.version)
                 if isinstance(answer, ByTime):
                     place = ListOffsetsPartitionResponse()
-                    work = _search(replica.log, partition.timestamp, node.settings.socket_request_max_bytes)
+                    work = _search(replica.log, partition.timestamp, request.connection.listener.request_bytes_max)
                     searches.append(Search(work, partial(_found, place, answer, request.version)))
                     answer = place
             except KafkaError as error:
@@ -103,11 +100,13 @@ def handle(node: Node, request: Request, message: ListOffsetsRequest) -> ListOff
         response.topics.append(result)
     if not searches:
         return response
-    _search_all(node, request, response, searches)
+    _search_all(services, request, response, searches)
     return None
 
 
-def _search_all(node: Node, request: Request, response: ListOffsetsResponse, searches: list[Search[Found]]) -> None:
+def _search_all(
+    services: LogServices, request: Request, response: ListOffsetsResponse, searches: list[Search[Found]]
+) -> None:
     give_up: list[Callable[[], None]] = []
     answer = request.park(on_lost=lambda: give_up[0]())
 
@@ -115,7 +114,7 @@ def _search_all(node: Node, request: Request, response: ListOffsetsResponse, sea
         logger.error("a search by time failed", exc_info=error)
         request.connection.abort()
 
-    give_up.append(node.searches.run(searches, lambda: answer(response), failed))
+    give_up.append(services.searches.run(searches, lambda: answer(response), failed))
 
 
 class ByTime(NamedTuple):

@@ -5,8 +5,7 @@ Versions 0-2: 1 asks for those open for long, 2 by a pattern of their names.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from penstock.broker.apis.services import TransactionServices
 from penstock.broker.coordinators.asking import Gathering, ask_each, caller_of
 from penstock.broker.coordinators.partition import CoordinatorPartition
 from penstock.broker.coordinators.shard import Waiting
@@ -18,19 +17,18 @@ from penstock.transactions.listing import list_transactions
 from penstock.transactions.routing import merge_list
 from penstock.transactions.shard import TransactionShard
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.LIST_TRANSACTIONS
 VERSIONS = (0, 2)
 
 
-def handle(node: Node, request: Request, message: ListTransactionsRequest) -> ListTransactionsResponse | None:
+def handle(
+    services: TransactionServices, request: Request, message: ListTransactionsRequest
+) -> ListTransactionsResponse | None:
     # What is wrong with the filters is so also where there are no transactions.
     parts = [list_transactions((), message, 0)]
     if parts[0].error_code:
         return parts[0]
-    partitions = list(node.coordinators.transactions.partitions.values())
+    partitions = list(services.coordinators.transactions.partitions.values())
     answer = request.park()
     caller = caller_of(request)
 
@@ -54,5 +52,5 @@ def handle(node: Node, request: Request, message: ListTransactionsRequest) -> Li
         )
 
     gathering = Gathering(len(partitions), done)
-    ask_each(node.coordinators.transactions.upkeep, partitions, ask)
+    ask_each(services.coordinators.transactions.upkeep, partitions, ask)
     return None

@@ -6,10 +6,9 @@ Versions 0-13: 4 lets the client forbid creation, 7 adds leader epochs, 10 topic
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING
 
-from penstock.broker.coordinators.internal_topics import create_internal_topic
-from penstock.broker.net.endpoints import reachable_at
+from penstock.broker.apis.services import ClusterServices
+from penstock.broker.coordinators.internal_topics import internal_topic
 from penstock.broker.net.request import Request
 from penstock.metadata.partition import NO_LEADER, Partition
 from penstock.metadata.topics import Topic
@@ -17,7 +16,7 @@ from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import ZERO_UUID
 from penstock.model.topics import CONSUMER_OFFSETS, INTERNAL_TOPICS, TRANSACTION_STATE, check_topic_name
 from penstock.protocol.apis import ApiKey
-from penstock.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from penstock.protocol.messages.create_topics import CreatableTopic
 from penstock.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -28,22 +27,21 @@ from penstock.protocol.messages.metadata import (
 )
 from penstock.security.authorizer import CLUSTER, CLUSTER_OPERATIONS, TOPIC_OPERATIONS, Operation, topic_resource
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.METADATA
 VERSIONS = (0, 13)
 
 IDS_ASKED_FOR_SINCE = 12
 
 
-def handle(node: Node, request: Request, message: MetadataRequest) -> Generator[None, None, MetadataResponse]:
-    image = node.image
-    response = MetadataResponse(cluster_id=node.cluster_id, controller_id=node.controller_id_for_clients())
+def handle(
+    services: ClusterServices, request: Request, message: MetadataRequest
+) -> Generator[None, None, MetadataResponse]:
+    image = services.metadata.image
+    response = MetadataResponse(cluster_id=services.cluster_id, controller_id=services.settings.static.node_id)
     for broker in image.brokers.values():
-        if broker.fenced and not node.departed.lately(broker.broker_id):
+        if broker.fenced and not services.departed.lately(broker.broker_id):
             continue
-        endpoint = reachable_at(node, request.connection, broker)
+        endpoint = services.endpoints.reachable_at(request.connection, broker)
         if endpoint is not None:
             response.brokers.append(
                 MetadataResponseBroker(
@@ -54,7 +52,7 @@ def handle(node: Node, request: Request, message: MetadataRequest) -> Generator[
     if wants_all:
         for topic in image.topics:
             if request.may(Operation.DESCRIBE, topic_resource(topic.name)):
-                response.topics.append(_describe(node, request, message, topic))
+                response.topics.append(_describe(services, request, message, topic))
                 yield
     elif _asks_by_id_too_early(request, message):
         # As in Kafka: the request as a whole is wrong, and every topic of it says so.
@@ -64,10 +62,10 @@ def handle(node: Node, request: Request, message: MetadataRequest) -> Generator[
         missing: list[str] = []
         each_once = {(wanted.topic_id, wanted.name): wanted for wanted in message.topics or ()}
         for wanted in each_once.values():
-            response.topics.append(_wanted(node, request, message, wanted, missing))
+            response.topics.append(_wanted(services, request, message, wanted, missing))
             yield
-        if missing and message.allow_auto_topic_creation and node.settings.auto_create_topics_enable:
-            _create(node, missing)
+        if missing and message.allow_auto_topic_creation and services.settings.now.auto_create_topics_enable:
+            _create(services, missing)
     if message.include_cluster_authorized_operations and request.may(Operation.DESCRIBE, CLUSTER):
         response.cluster_authorized_operations = request.allowed_of(CLUSTER_OPERATIONS, CLUSTER)
     return response
@@ -81,20 +79,24 @@ def _asks_by_id_too_early(request: Request, message: MetadataRequest) -> bool:
 
 
 def _wanted(
-    node: Node, request: Request, message: MetadataRequest, wanted: MetadataRequestTopic, missing: list[str]
+    services: ClusterServices,
+    request: Request,
+    message: MetadataRequest,
+    wanted: MetadataRequestTopic,
+    missing: list[str],
 ) -> MetadataResponseTopic:
-    topics = node.image.topics
+    topics = services.metadata.image.topics
     if wanted.name is None or wanted.topic_id != ZERO_UUID:
         topic = topics.by_id(wanted.topic_id)
         if topic is None or not request.may(Operation.DESCRIBE, topic_resource(topic.name)):
             return _refused(request, None, ErrorCode.UNKNOWN_TOPIC_ID, wanted.topic_id)
-        return _describe(node, request, message, topic)
+        return _describe(services, request, message, topic)
     name = wanted.name
     if not request.may(Operation.DESCRIBE, topic_resource(name)):
         return _refused(request, name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     topic = topics.by_name(name)
     if topic is not None:
-        return _describe(node, request, message, topic)
+        return _describe(services, request, message, topic)
     try:
         check_topic_name(name)
     except KafkaError as error:
@@ -111,22 +113,28 @@ def _refused(
     return MetadataResponseTopic(error_code=error, name=name, topic_id=topic_id, is_internal=name in INTERNAL_TOPICS)
 
 
-def _describe(node: Node, request: Request, message: MetadataRequest, topic: Topic) -> MetadataResponseTopic:
+def _describe(
+    services: ClusterServices, request: Request, message: MetadataRequest, topic: Topic
+) -> MetadataResponseTopic:
     result = MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[_partition(node, request, index, topic.partitions[index]) for index in sorted(topic.partitions)],
+        partitions=[
+            _partition(services, request, index, topic.partitions[index]) for index in sorted(topic.partitions)
+        ],
     )
     if message.include_topic_authorized_operations:
         result.topic_authorized_operations = request.allowed_of(TOPIC_OPERATIONS, topic_resource(topic.name))
     return result
 
 
-def _partition(node: Node, request: Request, index: int, partition: Partition) -> MetadataResponsePartition:
+def _partition(
+    services: ClusterServices, request: Request, index: int, partition: Partition
+) -> MetadataResponsePartition:
     error = ErrorCode.NONE
     leader_id = partition.leader
-    leader = node.image.brokers.get(leader_id)
+    leader = services.metadata.image.brokers.get(leader_id)
     if leader is None or leader.fenced:
         error = ErrorCode.LEADER_NOT_AVAILABLE
         leader_id = NO_LEADER
@@ -140,21 +148,15 @@ def _partition(node: Node, request: Request, index: int, partition: Partition) -
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
         isr_nodes=list(partition.isr),
-        offline_replicas=node.offline_replicas(partition),
+        offline_replicas=services.metadata.image.offline_replicas(partition),
     )
 
 
-def _create(node: Node, names: list[str]) -> None:
+def _create(services: ClusterServices, names: list[str]) -> None:
     """Ask the controller for the topics; clients find them when they ask again."""
-    for name in names:
-        if name in (CONSUMER_OFFSETS, TRANSACTION_STATE):
-            create_internal_topic(node, name)
-    request = CreateTopicsRequest(
-        topics=[
-            CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
-            for name in names
-            if name not in node.topics_being_created and name not in (CONSUMER_OFFSETS, TRANSACTION_STATE)
-        ]
+    services.topic_creation.ask(
+        internal_topic(name, services.settings.now)
+        if name in (CONSUMER_OFFSETS, TRANSACTION_STATE)
+        else CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
+        for name in names
     )
-    if request.topics:
-        node.auto_create_topics(request)

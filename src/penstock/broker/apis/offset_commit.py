@@ -6,8 +6,7 @@ not exist, or may not be read, are refused here, one by one; the others are the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from penstock.broker.apis.services import GroupServices
 from penstock.broker.coordinators.asking import caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
@@ -22,22 +21,19 @@ from penstock.protocol.messages.offset_commit import (
 )
 from penstock.security.authorizer import Operation, group_resource, topic_resource
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.OFFSET_COMMIT
 VERSIONS = (2, 10)
 
 TOPIC_IDS_SINCE = 10
 
 
-def handle(node: Node, request: Request, message: OffsetCommitRequest) -> OffsetCommitResponse | None:
+def handle(services: GroupServices, request: Request, message: OffsetCommitRequest) -> OffsetCommitResponse | None:
     if not request.may(Operation.READ, group_resource(message.group_id)):
         return _refusal(message.topics, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     refused = OffsetCommitResponse()
     known: list[OffsetCommitRequestTopic] = []
     for topic in message.topics:
-        _admit(node, request, topic, known, refused)
+        _admit(services, request, topic, known, refused)
     if not known and message.topics:
         return refused
     message.topics = known
@@ -48,7 +44,7 @@ def handle(node: Node, request: Request, message: OffsetCommitRequest) -> Offset
         park(response)
 
     caller = caller_of(request)
-    node.coordinators.groups.submit(
+    services.coordinators.groups.submit(
         message.group_id,
         lambda shard, token, now_ms: shard.offset_commit(message, token, caller, now_ms),
         Waiting(answer, lambda code: _refusal(known, code)),
@@ -58,14 +54,14 @@ def handle(node: Node, request: Request, message: OffsetCommitRequest) -> Offset
 
 
 def _admit(
-    node: Node,
+    services: GroupServices,
     request: Request,
     topic: OffsetCommitRequestTopic,
     known: list[OffsetCommitRequestTopic],
     refused: OffsetCommitResponse,
 ) -> None:
     """Sort the partitions of a topic, which gets both its name and its id, into those that there are and the others."""
-    topics = node.image.topics
+    topics = services.metadata.image.topics
     if request.version >= TOPIC_IDS_SINCE:
         found = topics.by_id(topic.topic_id)
         if found is None:

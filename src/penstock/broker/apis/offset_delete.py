@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from penstock.broker.apis.services import GroupServices
 from penstock.broker.coordinators.asking import caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
@@ -18,20 +17,17 @@ from penstock.protocol.messages.offset_delete import (
 )
 from penstock.security.authorizer import Operation, group_resource, topic_resource
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.OFFSET_DELETE
 VERSIONS = (0, 0)
 
 
-def handle(node: Node, request: Request, message: OffsetDeleteRequest) -> OffsetDeleteResponse | None:
+def handle(services: GroupServices, request: Request, message: OffsetDeleteRequest) -> OffsetDeleteResponse | None:
     if not request.may(Operation.DELETE, group_resource(message.group_id)):
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     refused: dict[str, list[OffsetDeleteResponsePartition]] = {}
     known: list[OffsetDeleteRequestTopic] = []
     for topic in message.topics:
-        found = node.image.topics.by_name(topic.name)
+        found = services.metadata.image.topics.by_name(topic.name)
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         there = set() if found is None else set(found.partitions)
         if not request.may(Operation.READ, topic_resource(topic.name)):
@@ -58,7 +54,7 @@ def handle(node: Node, request: Request, message: OffsetDeleteRequest) -> Offset
         park(response)
 
     caller = caller_of(request)
-    node.coordinators.groups.submit(
+    services.coordinators.groups.submit(
         message.group_id,
         lambda shard, token, now_ms: shard.offset_delete(message, token, caller, now_ms),
         Waiting(answer, lambda code: OffsetDeleteResponse(error_code=code)),

@@ -12,8 +12,7 @@ coordinator at once when they are told the truth, and would lose time if they we
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from penstock.broker.apis.services import GroupServices
 from penstock.broker.coordinators.asking import Gathering, ask_each, caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
@@ -35,9 +34,6 @@ from penstock.protocol.messages.offset_fetch import (
 )
 from penstock.security.authorizer import Operation, group_resource, topic_resource
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.OFFSET_FETCH
 VERSIONS = (1, 10)
 
@@ -48,7 +44,7 @@ TOPIC_IDS_SINCE = 10
 LIBRDKAFKA = "rdkafka"  # whatever is built upon it says so in its version
 
 
-def handle(node: Node, request: Request, message: OffsetFetchRequest) -> None:
+def handle(services: GroupServices, request: Request, message: OffsetFetchRequest) -> None:
     groups = _each_once(message.groups) if request.version >= GROUPS_SINCE else [_as_group(message)]
     answers: list[OffsetFetchResponseGroup] = []
     answer = request.park()
@@ -60,13 +56,13 @@ def handle(node: Node, request: Request, message: OffsetFetchRequest) -> None:
             answer(_as_before_groups(request.version, groups[0], answers[0]))
 
     def ask(group: OffsetFetchRequestGroup) -> None:
-        _fetch(node, request, group, message.require_stable, answers, gathering)
+        _fetch(services, request, group, message.require_stable, answers, gathering)
 
     gathering = Gathering(len(groups), done)
     if len(groups) == 1:
         ask(groups[0])
     else:
-        ask_each(node.coordinators.groups.upkeep, groups, ask)
+        ask_each(services.coordinators.groups.upkeep, groups, ask)
 
 
 def _each_once(groups: list[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:
@@ -93,7 +89,7 @@ def _as_group(message: OffsetFetchRequest) -> OffsetFetchRequestGroup:
 
 
 def _fetch(
-    node: Node,
+    services: GroupServices,
     request: Request,
     group: OffsetFetchRequestGroup,
     require_stable: bool,
@@ -106,7 +102,7 @@ def _fetch(
         (result,) = response.groups
         if not result.error_code:
             if group.topics is None:
-                result.topics = [topic for topic in result.topics if _may_show(node, request, topic)]
+                result.topics = [topic for topic in result.topics if _may_show(services, request, topic)]
             result.topics += refused
         answers.append(result)
         gathering.one_more()
@@ -114,7 +110,7 @@ def _fetch(
     def refusal(code: ErrorCode) -> OffsetFetchResponse:
         if LIBRDKAFKA in request.connection.client_software and (
             code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-            or (code is ErrorCode.NOT_COORDINATOR and node.coordinators.groups.has_just_resigned(group.group_id))
+            or (code is ErrorCode.NOT_COORDINATOR and services.coordinators.groups.has_just_resigned(group.group_id))
         ):
             code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id=group.group_id, error_code=code)])
@@ -122,17 +118,17 @@ def _fetch(
     if not request.may(Operation.DESCRIBE, group_resource(group.group_id)):
         fetched(refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED))
         return
-    if node.lifecycle.may_be_replaced:
+    if services.lifecycle.may_be_replaced:
         # Another coordinator may have newer offsets; whoever began at old ones would commit them, too.
         fetched(refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
         return
     if group.topics is not None:
-        group.topics = [topic for topic in group.topics if _admit(node, request, topic, refused)]
+        group.topics = [topic for topic in group.topics if _admit(services, request, topic, refused)]
     # The shard is asked in the form of the latest versions, whatever the client speaks.
     version = max(request.version, GROUPS_SINCE)
     caller = Caller(*caller_of(request)[:2], version)
     asked = OffsetFetchRequest(groups=[group], require_stable=require_stable)
-    node.coordinators.groups.submit(
+    services.coordinators.groups.submit(
         group.group_id,
         lambda shard, token, now_ms: shard.offset_fetch(asked, token, caller, now_ms),
         Waiting(fetched, refusal),
@@ -140,13 +136,13 @@ def _fetch(
 
 
 def _admit(
-    node: Node, request: Request, topic: OffsetFetchRequestTopics, refused: list[OffsetFetchResponseTopics]
+    services: GroupServices, request: Request, topic: OffsetFetchRequestTopics, refused: list[OffsetFetchResponseTopics]
 ) -> bool:
     code = ErrorCode.NONE
     if request.version >= TOPIC_IDS_SINCE:
-        topic.name = node.image.topics.name_of(topic.topic_id) or ""
+        topic.name = services.metadata.image.topics.name_of(topic.topic_id) or ""
     else:
-        topic.topic_id = node.image.topics.id_of(topic.name) or ZERO_UUID
+        topic.topic_id = services.metadata.image.topics.id_of(topic.name) or ZERO_UUID
     if not topic.name and request.version >= TOPIC_IDS_SINCE:
         code = ErrorCode.UNKNOWN_TOPIC_ID
     elif not request.may(Operation.DESCRIBE, topic_resource(topic.name)):
@@ -166,12 +162,12 @@ def _admit(
     return False
 
 
-def _may_show(node: Node, request: Request, topic: OffsetFetchResponseTopics) -> bool:
+def _may_show(services: GroupServices, request: Request, topic: OffsetFetchResponseTopics) -> bool:
     """Of all topics of a group: those that the client may know of and, where only ids are told, that have one."""
     if not request.may(Operation.DESCRIBE, topic_resource(topic.name)):
         return False
     if request.version >= TOPIC_IDS_SINCE and topic.topic_id == ZERO_UUID:
-        topic.topic_id = node.image.topics.id_of(topic.name) or ZERO_UUID
+        topic.topic_id = services.metadata.image.topics.id_of(topic.name) or ZERO_UUID
         return topic.topic_id != ZERO_UUID
     return True
 

@@ -5,10 +5,8 @@ Versions 2-4: 3 adds the replica id.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from penstock.broker.apis.services import LogServices
 from penstock.broker.net.request import Request
-from penstock.broker.partitions.leader_hints import not_here
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.offset_for_leader_epoch import (
@@ -20,14 +18,13 @@ from penstock.protocol.messages.offset_for_leader_epoch import (
 )
 from penstock.security.authorizer import Operation, topic_resource
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.OFFSET_FOR_LEADER_EPOCH
 VERSIONS = (2, 4)
 
 
-def handle(node: Node, request: Request, message: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+def handle(
+    services: LogServices, request: Request, message: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
     response = OffsetForLeaderEpochResponse()
     for topic in message.topics:
         allowed = request.may(Operation.DESCRIBE, topic_resource(topic.topic))
@@ -36,7 +33,7 @@ def handle(node: Node, request: Request, message: OffsetForLeaderEpochRequest) -
             try:
                 if not allowed:
                     raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                answer = _look_up(node, topic.topic, partition)
+                answer = _look_up(services, topic.topic, partition)
             except KafkaError as error:
                 answer = EpochEndOffset(error_code=error.code)
             answer.partition = partition.partition
@@ -45,10 +42,10 @@ def handle(node: Node, request: Request, message: OffsetForLeaderEpochRequest) -
     return response
 
 
-def _look_up(node: Node, topic: str, partition: OffsetForLeaderPartition) -> EpochEndOffset:
-    replica = node.replicas.get(topic, partition.partition)
+def _look_up(services: LogServices, topic: str, partition: OffsetForLeaderPartition) -> EpochEndOffset:
+    replica = services.replicas.get(topic, partition.partition)
     if replica is None:
-        raise not_here(node, topic, partition.partition)
+        raise services.hints.not_here(topic, partition.partition)
     replica.leader_of(partition.current_leader_epoch)
     epoch, end_offset = replica.log.epochs.end_offset_for(partition.leader_epoch, replica.log.log_end_offset)
     return EpochEndOffset(leader_epoch=epoch, end_offset=end_offset)

@@ -16,11 +16,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from penstock.broker.apis.services import ProduceServices
 from penstock.broker.net.connection import Reply
 from penstock.broker.net.request import Request
-from penstock.broker.partitions.leader_hints import hint, not_here
 from penstock.broker.partitions.replica import Replica
 from penstock.log.log import Appended
 from penstock.model.errors import ErrorCode, KafkaError
@@ -44,9 +44,6 @@ from penstock.replication.verification import Verification
 from penstock.security.authorizer import Operation, topic_resource, transactional_id_resource
 from penstock.transactions.partition_verification import produce_error, produce_support
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.PRODUCE
 VERSIONS = (3, 13)
 
@@ -60,8 +57,8 @@ ADMIN_CLIENT = "__admin_client"  # which alone may write to internal topics, as 
 logger = logging.getLogger("penstock.produce")
 
 
-def handle(node: Node, request: Request, message: ProduceRequest) -> ProduceResponse | None:
-    return Produce(node, request, message).start()
+def handle(services: ProduceServices, request: Request, message: ProduceRequest) -> ProduceResponse | None:
+    return Produce(services, request, message).start()
 
 
 class Unverified(NamedTuple):
@@ -79,16 +76,16 @@ class Produce:
     """One produce request, from its arrival to its answer."""
 
     __slots__ = (
-        "_acks", "_deadline", "_message", "_node", "_now_ms", "_pending", "_reply", "_request", "_response",
-        "_rewriting", "_unverified",
+        "_acks", "_deadline", "_message", "_now_ms", "_pending", "_reply", "_request", "_response", "_rewriting",
+        "_services", "_unverified",
     )  # fmt: skip
 
-    def __init__(self, node: Node, request: Request, message: ProduceRequest) -> None:
-        self._node = node
+    def __init__(self, services: ProduceServices, request: Request, message: ProduceRequest) -> None:
+        self._services = services
         self._request = request
         self._message = message
         self._acks = message.acks
-        self._now_ms = node.clock.now_ms()
+        self._now_ms = services.clock.now_ms()
         self._response = ProduceResponse()
         # The answers that are not known yet, by identity: their records are being rewritten, or are not safe yet.
         self._pending: dict[int, PartitionProduceResponse] = {}
@@ -98,7 +95,7 @@ class Produce:
         self._deadline: asyncio.TimerHandle | None = None
 
     def start(self) -> ProduceResponse | None:
-        if self._node.handover.is_on and self._is_handed_over():
+        if self._services.handover.is_on and self._is_handed_over():
             return None
         for topic in self._message.topic_data:
             name, refusal = self._admit(topic)
@@ -134,13 +131,13 @@ class Produce:
             return False
         name, refusal = self._admit(topic)
         partition = TopicPartition(name, topic.partition_data[0].index)
-        return refusal is None and self._node.handover.take(self._request, self._message, partition)
+        return refusal is None and self._services.handover.take(self._request, self._message, partition)
 
     def _admit(self, topic: TopicProduceData) -> tuple[str, KafkaError | None]:
         """The topic's name, and why it may not be written to, if so."""
         name: str | None = topic.name
         if self._request.version >= TOPIC_IDS_SINCE:
-            name = self._node.image.topics.name_of(topic.topic_id)
+            name = self._services.hints.topic_name(topic.topic_id)
             if name is None:
                 return "", KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         assert name is not None
@@ -158,10 +155,10 @@ class Produce:
         return name, None
 
     def _append(self, topic: str, partition: PartitionProduceData, answer: PartitionProduceResponse) -> None:
-        replica = self._node.replicas.get(topic, partition.index)
+        replica = self._services.replicas.get(topic, partition.index)
         if replica is None:
-            raise not_here(self._node, topic, partition.index)
-        if self._node.handover.holds(topic, partition.index):
+            raise self._services.hints.not_here(topic, partition.index)
+        if self._services.handover.holds(topic, partition.index):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         batch = partition.records
         if not batch:
@@ -221,16 +218,14 @@ class Produce:
 
     @property
     def _must_ask(self) -> bool:
-        """Whether the coordinator is asked about the first batch of a transaction, or its producer believed. A marker
-        ends what the producer said either way."""
-        support = produce_support(self._request.version)
-        return support.adds or self._node.settings.transaction_partition_verification_enable
+        """A marker ends what the producer said either way."""
+        return self._services.verification.must_ask(adds=produce_support(self._request.version).adds)
 
     def _is_known(self, replica: Replica, header: BatchHeader) -> bool:
         """Whether the coordinator is this broker, and sees the partition in the transaction already."""
         transactional_id = self._message.transactional_id
         assert transactional_id is not None
-        return self._node.coordinators.verification.is_known(
+        return self._services.verification.is_known(
             transactional_id, header.producer_id, header.producer_epoch, replica.topic_partition
         )
 
@@ -246,7 +241,7 @@ class Produce:
             self._verified(unverified, {}, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
             return
         ((producer, entries),) = by_producer.items()
-        self._node.coordinators.verification.ask(
+        self._services.verification.ask(
             transactional_id,
             *producer,
             [entry.replica.topic_partition for entry in entries],
@@ -270,7 +265,7 @@ class Produce:
         if self._pending and not self._rewriting:
             self._set_deadline()
         self._finish_if_complete()
-        self._node.wakeups.run()
+        self._services.wakeups.run()
 
     def _append_verified(self, entry: Unverified, code: ErrorCode) -> None:
         replica, verification = entry.replica, entry.verification
@@ -298,10 +293,10 @@ class Produce:
         """The records must be looked at: in a thread, then append what comes of it."""
         self._pending[id(answer)] = answer
         self._rewriting += 1
-        node = self._node
+        services = self._services
         settings = replica.log.settings
-        limit = node.settings.socket_request_max_bytes
-        future = node.loop.run_in_executor(
+        limit = self._request.connection.listener.request_bytes_max
+        future = services.loop.run_in_executor(
             None, lambda: rewrite_produced(batch, header, settings, self._now_ms, max_size=limit)
         )
 
@@ -322,7 +317,7 @@ class Produce:
                 logger.exception("a batch for %s could not be rewritten", replica.topic_partition)
                 _refuse(answer, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
             self._finish_if_complete()
-            node.wakeups.run()
+            services.wakeups.run()
 
         future.add_done_callback(done)
 
@@ -340,7 +335,7 @@ class Produce:
             self._set_deadline()
 
     def _set_deadline(self) -> None:
-        self._deadline = self._node.loop.call_later(max(0, self._message.timeout_ms) / 1000, self._expire)
+        self._deadline = self._services.loop.call_later(max(0, self._message.timeout_ms) / 1000, self._expire)
 
     def _expire(self) -> None:
         """The records are in the log, but not known to be safe in time: Kafka's answer, too."""
@@ -363,7 +358,7 @@ class Produce:
 
     def _failed(self, topic: str, answer: PartitionProduceResponse, error: KafkaError) -> None:
         _refuse(answer, error)
-        if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not self._node.lifecycle.is_surely_alive:
+        if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not self._services.lifecycle.is_surely_alive:
             # Another may lead by now, and have what comes before. A producer that is told so may give up.
             answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self._request.version >= LEADER_HINTS_SINCE:
@@ -377,7 +372,7 @@ class Produce:
             logger.error("cannot append to %s-%d: %s", topic, answer.index, error.message)
 
     def _add_hint(self, topic: str, answer: PartitionProduceResponse) -> None:
-        found = hint(self._node, self._request.connection, topic, answer.index, answer.error_code)
+        found = self._services.hints.hint(self._request.connection, topic, answer.index, answer.error_code)
         if found is None:
             return
         answer.current_leader = LeaderIdAndEpoch(leader_id=found.leader_id, leader_epoch=found.leader_epoch)

@@ -12,19 +12,18 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from penstock.broker.net.connection import Connection
 from penstock.broker.partitions.replica import Replica
+from penstock.broker.partitions.replicas import Replicas
+from penstock.io.clock import Clock
 from penstock.model.errors import KafkaError
 from penstock.model.topics import INTERNAL_TOPICS
 from penstock.records.batch import TRANSACTIONAL, read_header, set_base_offset
 from penstock.records.validation import validate_produce
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import Authorizer, Operation
 from penstock.security.principal import ANONYMOUS
-
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
 
 FLEXIBLE_SINCE = 9
 RECORD_ERRORS_SINCE = 8
@@ -63,55 +62,104 @@ class Target(NamedTuple):
     reply_end: bytes
 
 
-def handle(node: Node, connection: Connection, frame: memoryview, version: int, correlation_id: int) -> bool:
-    """True if the request was plain and is answered; the frame is as it was otherwise."""
-    target = connection.produce_target
-    try:
-        if (
-            target is None
-            or target.version != version
-            or frame[AFTER_CORRELATION_ID : target.prefix_end] != target.prefix
-        ):
-            target = connection.produce_target = _find_target(node, frame, version)
-            if target is None:
-                return False
-        start, end = records_span(frame, target.prefix_end, len(frame), version >= FLEXIBLE_SINCE)
-    except (struct.error, IndexError, UnicodeDecodeError):
-        return False  # the general way knows what to say
+class PlainProduce:
+    def __init__(self, replicas: Replicas, clock: Clock, authorizer: Authorizer) -> None:
+        self._replicas = replicas
+        self._now_ms = clock.now_ms
+        self._authorize = authorizer.authorize
 
-    replica = target.replica
-    if not may_append(node, replica):
-        connection.produce_target = None  # the topic may be gone, and there may be another of its name
-        return False
-    batch = frame[start:end]
-    now_ms = node.clock.now_ms()
-    settings = replica.log.settings
-    try:
-        header = read_header(batch)
-        if (
-            header.attributes & TRANSACTIONAL
-            or validate_produce(batch, header, settings, now_ms, api_version=version) is None
-        ):
+    def handle(self, connection: Connection, frame: memoryview, version: int, correlation_id: int) -> bool:
+        """True if the request was plain and is answered; the frame is as it was otherwise."""
+        target: Target | None = connection.produce_target  # type: ignore[assignment]  # set here alone
+        try:
+            if (
+                target is None
+                or target.version != version
+                or frame[AFTER_CORRELATION_ID : target.prefix_end] != target.prefix
+            ):
+                target = connection.produce_target = self._find_target(frame, version)
+                if target is None:
+                    return False
+            start, end = records_span(frame, target.prefix_end, len(frame), version >= FLEXIBLE_SINCE)
+        except (struct.error, IndexError, UnicodeDecodeError):
+            return False  # the general way knows what to say
+
+        replica = target.replica
+        if not self.may_append(replica):
+            connection.produce_target = None  # the topic may be gone, and there may be another of its name
             return False
-    except KafkaError:
-        return False  # the general way is refused likewise, and says why
-    try:
-        base_offset, _, log_append_time, log_start_offset, _ = replica.append(batch, header, now_ms)
-    except KafkaError:
-        set_base_offset(batch, 0, header.base_offset, header.leader_epoch)
-        return False
+        batch = frame[start:end]
+        now_ms = self._now_ms()
+        settings = replica.log.settings
+        try:
+            header = read_header(batch)
+            if (
+                header.attributes & TRANSACTIONAL
+                or validate_produce(batch, header, settings, now_ms, api_version=version) is None
+            ):
+                return False
+        except KafkaError:
+            return False  # the general way is refused likewise, and says why
+        try:
+            base_offset, _, log_append_time, log_start_offset, _ = replica.append(batch, header, now_ms)
+        except KafkaError:
+            set_base_offset(batch, 0, header.base_offset, header.leader_epoch)
+            return False
 
-    _, _, _, _, pack_reply, length, middle, last = target
-    if version >= LOG_START_SINCE:
-        reply = pack_reply(length, correlation_id, middle, base_offset, log_append_time, log_start_offset, last)
-    else:
-        reply = pack_reply(length, correlation_id, middle, base_offset, log_append_time, last)
-    connection.answer_plainly(reply)
-    return True
+        _, _, _, _, pack_reply, length, middle, last = target
+        if version >= LOG_START_SINCE:
+            reply = pack_reply(length, correlation_id, middle, base_offset, log_append_time, log_start_offset, last)
+        else:
+            reply = pack_reply(length, correlation_id, middle, base_offset, log_append_time, last)
+        connection.answer_plainly(reply)
+        return True
 
+    def may_append(self, replica: Replica) -> bool:
+        return replica.appends_plainly and self._authorize(ANONYMOUS, _WRITE, replica.resource)
 
-def may_append(node: Node, replica: Replica) -> bool:
-    return replica.appends_plainly and node.authorizer.authorize(ANONYMOUS, _WRITE, replica.resource)
+    def _find_target(self, frame: memoryview, version: int) -> Target | None:
+        size = frame[8] << 8 | frame[9]
+        position = 10 if size == NULL_CLIENT_ID else 10 + size
+        if version >= FLEXIBLE_SINCE:
+            tags, transactional_id, acks, _, topics = _flexible_start(frame, position)
+            if tags or transactional_id or topics != 2:
+                return None
+            name_start = position + 9
+            if version >= TOPIC_IDS_SINCE:
+                name_end = name_start + 16
+                name = self._replicas.name_of(bytes(frame[name_start:name_end]))
+            else:
+                size = frame[name_start]
+                if not 1 < size < 128:
+                    return None
+                name_end = name_start + size
+                name = str(frame[name_start + 1 : name_end], "utf-8")
+            partitions, index = _flexible_partition(frame, name_end)
+            prefix_end = name_end + 5
+            is_single = partitions == 2
+            middle = b"\x00\x02" + bytes(frame[name_start:prefix_end]) + b"\x00\x00"
+            last = _flexible_reply_end
+        else:
+            transactional_id, acks, _, topics, size = _classic_start(frame, position)
+            if transactional_id != -1 or topics != 1 or size <= 0:
+                return None
+            name_start = position + 12
+            name_end = name_start + 2 + size
+            name = str(frame[name_start + 2 : name_end], "utf-8")
+            partitions, index = _classic_partition(frame, name_end)
+            prefix_end = name_end + 8
+            is_single = partitions == 1
+            middle = b"\x00\x00\x00\x01" + bytes(frame[name_start:prefix_end]) + b"\x00\x00"
+            last = _classic_reply_end if version >= RECORD_ERRORS_SINCE else _oldest_reply_end
+        if name is None or not is_single or (acks != 1 and acks != -1) or name in INTERNAL_TOPICS:
+            return None
+        replica = self._replicas.get(name, index)
+        if replica is None:
+            return None
+        offsets = "qqq" if version >= LOG_START_SINCE else "qq"
+        reply = struct.Struct(f">ii{len(middle)}s{offsets}{len(last)}s")
+        prefix = bytes(frame[AFTER_CORRELATION_ID:prefix_end])
+        return Target(version, prefix, prefix_end, replica, reply.pack, reply.size - 4, middle, last)
 
 
 def records_span(buffer: memoryview, position: int, frame_end: int, is_flexible: bool) -> tuple[int, int]:
@@ -136,51 +184,6 @@ def records_span(buffer: memoryview, position: int, frame_end: int, is_flexible:
         if size <= 0 or end != frame_end:
             raise IndexError("more than one partition or topic")
     return start, end
-
-
-def _find_target(node: Node, frame: memoryview, version: int) -> Target | None:
-    size = frame[8] << 8 | frame[9]
-    position = 10 if size == NULL_CLIENT_ID else 10 + size
-    if version >= FLEXIBLE_SINCE:
-        tags, transactional_id, acks, _, topics = _flexible_start(frame, position)
-        if tags or transactional_id or topics != 2:
-            return None
-        name_start = position + 9
-        if version >= TOPIC_IDS_SINCE:
-            name_end = name_start + 16
-            name = node.replicas.name_of(bytes(frame[name_start:name_end]))
-        else:
-            size = frame[name_start]
-            if not 1 < size < 128:
-                return None
-            name_end = name_start + size
-            name = str(frame[name_start + 1 : name_end], "utf-8")
-        partitions, index = _flexible_partition(frame, name_end)
-        prefix_end = name_end + 5
-        is_single = partitions == 2
-        middle = b"\x00\x02" + bytes(frame[name_start:prefix_end]) + b"\x00\x00"
-        last = _flexible_reply_end
-    else:
-        transactional_id, acks, _, topics, size = _classic_start(frame, position)
-        if transactional_id != -1 or topics != 1 or size <= 0:
-            return None
-        name_start = position + 12
-        name_end = name_start + 2 + size
-        name = str(frame[name_start + 2 : name_end], "utf-8")
-        partitions, index = _classic_partition(frame, name_end)
-        prefix_end = name_end + 8
-        is_single = partitions == 1
-        middle = b"\x00\x00\x00\x01" + bytes(frame[name_start:prefix_end]) + b"\x00\x00"
-        last = _classic_reply_end if version >= RECORD_ERRORS_SINCE else _oldest_reply_end
-    if name is None or not is_single or (acks != 1 and acks != -1) or name in INTERNAL_TOPICS:
-        return None
-    replica = node.replicas.get(name, index)
-    if replica is None:
-        return None
-    offsets = "qqq" if version >= LOG_START_SINCE else "qq"
-    reply = struct.Struct(f">ii{len(middle)}s{offsets}{len(last)}s")
-    prefix = bytes(frame[AFTER_CORRELATION_ID:prefix_end])
-    return Target(version, prefix, prefix_end, replica, reply.pack, reply.size - 4, middle, last)
 
 
 def _read_uvarint(buffer: memoryview, position: int) -> tuple[int, int]:

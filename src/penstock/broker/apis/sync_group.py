@@ -5,8 +5,7 @@ Versions 0-5: 3 adds static members, 5 the protocol's type and name, without whi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from penstock.broker.apis.services import GroupServices
 from penstock.broker.coordinators.asking import ask, caller_of
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
@@ -14,16 +13,13 @@ from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from penstock.security.authorizer import Operation, group_resource
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.SYNC_GROUP
 VERSIONS = (0, 5)
 
 PROTOCOL_SINCE = 5
 
 
-def handle(node: Node, request: Request, message: SyncGroupRequest) -> SyncGroupResponse | None:
+def handle(services: GroupServices, request: Request, message: SyncGroupRequest) -> SyncGroupResponse | None:
     def refusal(code: ErrorCode) -> SyncGroupResponse:
         return SyncGroupResponse(error_code=code)
 
@@ -33,7 +29,7 @@ def handle(node: Node, request: Request, message: SyncGroupRequest) -> SyncGroup
         return refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     caller = caller_of(request)
     ask(
-        node.coordinators.groups,
+        services.coordinators.groups,
         request,
         message.group_id,
         lambda shard, token, now_ms: shard.sync_group(message, token, caller, now_ms),

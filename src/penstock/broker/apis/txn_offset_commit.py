@@ -7,8 +7,8 @@ group's partition to the transaction.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from penstock.broker.apis.services import TransactionServices
 from penstock.broker.coordinators.asking import caller_of
 from penstock.broker.coordinators.partition import Producer
 from penstock.broker.coordinators.shard import Waiting
@@ -30,16 +30,15 @@ from penstock.replication.verification import Verification
 from penstock.security.authorizer import Operation, group_resource, topic_resource, transactional_id_resource
 from penstock.transactions.partition_verification import txn_offset_commit_error, txn_offset_commit_support
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.TXN_OFFSET_COMMIT
 VERSIONS = (0, 5)
 
 KNOWS_LOADING_SINCE = 2
 
 
-def handle(node: Node, request: Request, message: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse | None:
+def handle(
+    services: TransactionServices, request: Request, message: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse | None:
     if not request.may(Operation.WRITE, transactional_id_resource(message.transactional_id)):
         return _refusal(message.topics, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not request.may(Operation.READ, group_resource(message.group_id)):
@@ -47,22 +46,22 @@ def handle(node: Node, request: Request, message: TxnOffsetCommitRequest) -> Txn
     refused: list[TxnOffsetCommitResponseTopic] = []
     known: list[TxnOffsetCommitRequestTopic] = []
     for topic in message.topics:
-        _admit(node, request, topic, known, refused)
+        _admit(services, request, topic, known, refused)
     if not known and message.topics:
         return TxnOffsetCommitResponse(topics=refused)
     message.topics = known
-    _Commit(node, request, message, refused).start()
+    _Commit(services, request, message, refused).start()
     return None
 
 
 def _admit(
-    node: Node,
+    services: TransactionServices,
     request: Request,
     topic: TxnOffsetCommitRequestTopic,
     known: list[TxnOffsetCommitRequestTopic],
     refused: list[TxnOffsetCommitResponseTopic],
 ) -> None:
-    found = node.image.topics.by_name(topic.name)
+    found = services.metadata.image.topics.by_name(topic.name)
     if not request.may(Operation.READ, topic_resource(topic.name)):
         refused.append(_refuse(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         return
@@ -83,39 +82,38 @@ class _Commit:
 
     def __init__(
         self,
-        node: Node,
+        services: TransactionServices,
         request: Request,
         message: TxnOffsetCommitRequest,
         refused: list[TxnOffsetCommitResponseTopic],
     ) -> None:
-        self._node = node
+        self._services = services
         self._request = request
         self._message = message
         self._refused = refused
         self._support = txn_offset_commit_support(request.version)
-        self._partition = TopicPartition(CONSUMER_OFFSETS, node.coordinators.groups.partition_of(message.group_id))
+        self._partition = TopicPartition(CONSUMER_OFFSETS, services.coordinators.groups.partition_of(message.group_id))
         self._answer = request.park()
 
     def start(self) -> None:
-        node, message = self._node, self._message
+        services, message = self._services, self._message
         if not message.group_id:
             self._refuse(ErrorCode.INVALID_GROUP_ID)
             return
-        replica = node.replicas.get(*self._partition)
-        if replica is None or self._partition.partition not in node.coordinators.groups.partitions:
+        replica = services.replicas.get(*self._partition)
+        if replica is None or self._partition.partition not in services.coordinators.groups.partitions:
             self._refuse(ErrorCode.NOT_COORDINATOR)
             return
         producers = replica.log.producers
         header = read_header(build_batch((), producer_id=message.producer_id, producer_epoch=message.producer_epoch))
         try:
             verification = producers.begin_verification(
-                header, node.clock.now_ms(), transaction_version=self._support.transaction_version
+                header, services.clock.now_ms(), transaction_version=self._support.transaction_version
             )
         except KafkaError as error:
             self._refuse(error.code)
             return
-        is_asked = self._support.adds or node.settings.transaction_partition_verification_enable
-        if verification is None or not is_asked:
+        if verification is None or not services.coordinators.verification.must_ask(adds=self._support.adds):
             self._commit(verification)
             return
 
@@ -126,7 +124,7 @@ class _Commit:
                 return
             self._commit(verification)
 
-        node.coordinators.verification.ask(
+        services.coordinators.verification.ask(
             message.transactional_id,
             message.producer_id,
             message.producer_epoch,
@@ -138,7 +136,7 @@ class _Commit:
     def _commit(self, verification: Verification | None) -> None:
         message = self._message
         caller = caller_of(self._request)
-        self._node.coordinators.groups.submit(
+        self._services.coordinators.groups.submit(
             message.group_id,
             lambda shard, token, now_ms: shard.txn_offset_commit(message, token, caller, now_ms),
             Waiting(self._done, lambda code: _refusal(message.topics, code)),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from penstock.broker.metadata.forwarding import forward
+from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
 from penstock.controller.features import refused
 from penstock.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES
@@ -13,14 +11,11 @@ from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
 from penstock.security.authorizer import CLUSTER, Operation
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.UPDATE_FEATURES
 VERSIONS = (0, 2)
 
 
-def handle(node: Node, request: Request, message: UpdateFeaturesRequest) -> UpdateFeaturesResponse | None:
+def handle(services: AdminServices, request: Request, message: UpdateFeaturesRequest) -> UpdateFeaturesResponse | None:
     def refusal(error: KafkaError) -> UpdateFeaturesResponse:
         return refused(message, error)
 
@@ -29,17 +24,19 @@ def handle(node: Node, request: Request, message: UpdateFeaturesRequest) -> Upda
     kraft = next((update for update in message.feature_updates if update.feature == KRAFT_VERSION), None)
     if (
         kraft is None
-        or kraft.max_version_level <= node.quorum.kraft_version
+        or kraft.max_version_level <= services.quorum.kraft_version
         or kraft.max_version_level not in SUPPORTED_FEATURES[KRAFT_VERSION]
-        or not node.quorum.is_active
+        or not services.quorum.is_active
     ):
-        forward(node, request, lambda controller: controller.update_features(message), refusal)
+        services.forwarding.forward(request, lambda controller: controller.update_features(message), refusal)
         return None
-    _upgrade_quorum(node, request, message, kraft)
+    _upgrade_quorum(services, request, message, kraft)
     return None
 
 
-def _upgrade_quorum(node: Node, request: Request, message: UpdateFeaturesRequest, kraft: FeatureUpdateKey) -> None:
+def _upgrade_quorum(
+    services: AdminServices, request: Request, message: UpdateFeaturesRequest, kraft: FeatureUpdateKey
+) -> None:
     """The version of the quorum is its own affair; the controller has the rest, with that done."""
     answer = request.park()
     rest = message
@@ -54,6 +51,6 @@ def _upgrade_quorum(node: Node, request: Request, message: UpdateFeaturesRequest
         if error is not None:
             answer(refused(message, error))
         else:
-            node.quorum.submit(lambda controller: controller.update_features(rest), done)
+            services.quorum.submit(lambda controller: controller.update_features(rest), done)
 
-    node.quorum.upgrade_kraft_version(kraft.max_version_level, validate_only=message.validate_only, done=begun)
+    services.quorum.upgrade_kraft_version(kraft.max_version_level, validate_only=message.validate_only, done=begun)

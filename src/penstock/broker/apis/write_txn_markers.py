@@ -5,9 +5,7 @@ Versions 1-2: 2 says by which version of transactions.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from penstock.broker.coordinators.write_markers import write_markers
+from penstock.broker.apis.services import TransactionServices
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import ApiKey
@@ -20,17 +18,16 @@ from penstock.protocol.messages.write_txn_markers import (
 )
 from penstock.security.authorizer import CLUSTER, Operation
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.WRITE_TXN_MARKERS
 VERSIONS = (1, 2)
 
 
-def handle(node: Node, request: Request, message: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse | None:
+def handle(
+    services: TransactionServices, request: Request, message: WriteTxnMarkersRequest
+) -> WriteTxnMarkersResponse | None:
     if not request.may(Operation.ALTER, CLUSTER) and not request.may(Operation.CLUSTER_ACTION, CLUSTER):
         return _refusal(message, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    write_markers(node, message, request.park())
+    services.coordinators.marker_writer.write(message, request.park())
     return None
 
 

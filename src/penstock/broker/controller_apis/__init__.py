@@ -1,25 +1,8 @@
 """The APIs a controller listener serves: one module each, opening with the versions it serves.
 
-Those that clients may also ask of a broker, which passes them on, are the broker's own modules.
+Those that clients may also ask of a broker, which passes them on, are the broker's own modules (`ADMIN_APIS`).
 """
 
-from penstock.broker.apis import (
-    add_raft_voter,
-    alter_configs,
-    alter_partition_reassignments,
-    api_versions,
-    create_partitions,
-    create_topics,
-    delete_topics,
-    describe_configs,
-    describe_quorum,
-    elect_leaders,
-    incremental_alter_configs,
-    list_partition_reassignments,
-    remove_raft_voter,
-    unregister_broker,
-    update_features,
-)
 from penstock.broker.controller_apis import (
     allocate_producer_ids,
     alter_partition,
@@ -36,11 +19,12 @@ from penstock.broker.controller_apis import (
     update_raft_voter,
     vote,
 )
+from penstock.broker.controller_apis.services import ControllerServices
+from penstock.broker.net.router import Api
 
-CONTROLLER_APIS = (
-    fetch, api_versions, create_topics, delete_topics, describe_configs, alter_configs, create_partitions,
-    elect_leaders, incremental_alter_configs, alter_partition_reassignments, list_partition_reassignments, vote,
-    begin_quorum_epoch, end_quorum_epoch, describe_quorum, alter_partition, update_features, envelope, fetch_snapshot,
-    describe_cluster, broker_registration, broker_heartbeat, unregister_broker, allocate_producer_ids,
-    controller_registration, assign_replicas_to_dirs, add_raft_voter, remove_raft_voter, update_raft_voter,
+# Beside these it serves the broker's `ADMIN_APIS`.
+CONTROLLER_APIS: tuple[Api[ControllerServices], ...] = (
+    fetch, vote, begin_quorum_epoch, end_quorum_epoch, fetch_snapshot, update_raft_voter, alter_partition,
+    envelope, describe_cluster, broker_registration, broker_heartbeat, allocate_producer_ids,
+    controller_registration, assign_replicas_to_dirs,
 )  # fmt: skip

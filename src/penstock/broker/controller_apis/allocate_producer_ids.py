@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from penstock.broker.metadata.forwarding import forward
+from penstock.broker.controller_apis.services import ControllerServices
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from penstock.security.authorizer import CLUSTER, Operation
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.ALLOCATE_PRODUCER_IDS
 VERSIONS = (0, 0)
 
 
-def handle(node: Node, request: Request, message: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse | None:
+def handle(
+    services: ControllerServices, request: Request, message: AllocateProducerIdsRequest
+) -> AllocateProducerIdsResponse | None:
     if not request.may(Operation.CLUSTER_ACTION, CLUSTER):
         return AllocateProducerIdsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    forward(
-        node,
+    services.forwarding.forward(
         request,
         lambda controller: controller.allocate_producer_ids(message),
         lambda error: AllocateProducerIdsResponse(error_code=error.code),

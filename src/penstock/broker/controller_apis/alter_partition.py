@@ -5,27 +5,23 @@ Versions 2-3: 3 has broker epochs, so that what restarted meanwhile cannot join.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from penstock.broker.metadata.forwarding import forward
+from penstock.broker.controller_apis.services import ControllerServices
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from penstock.security.authorizer import CLUSTER, Operation
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.ALTER_PARTITION
 VERSIONS = (2, 3)
 
 
-def handle(node: Node, request: Request, message: AlterPartitionRequest) -> AlterPartitionResponse | None:
+def handle(
+    services: ControllerServices, request: Request, message: AlterPartitionRequest
+) -> AlterPartitionResponse | None:
     if not request.may(Operation.CLUSTER_ACTION, CLUSTER):
         return AlterPartitionResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    forward(
-        node,
+    services.forwarding.forward(
         request,
         lambda controller: controller.alter_partition(message),
         lambda error: AlterPartitionResponse(error_code=error.code),

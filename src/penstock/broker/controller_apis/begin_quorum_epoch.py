@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from penstock.broker.controller_apis.services import ControllerServices
 from penstock.broker.metadata.quorum_messages import answer_by_quorum
 from penstock.broker.net.request import Request
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.declaration import Message
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.BEGIN_QUORUM_EPOCH
 VERSIONS = (0, 1)
 
 
-def handle(node: Node, request: Request, message: Message) -> Message | None:
-    return answer_by_quorum(node, request, message)
+def handle(services: ControllerServices, request: Request, message: Message) -> Message | None:
+    return answer_by_quorum(services.quorum, request, message)

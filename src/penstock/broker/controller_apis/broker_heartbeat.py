@@ -6,28 +6,24 @@ The connection it comes on is remembered: when it ends, the broker may have ende
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from penstock.broker.metadata.forwarding import forward
+from penstock.broker.controller_apis.services import ControllerServices
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from penstock.security.authorizer import CLUSTER, Operation
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.BROKER_HEARTBEAT
 VERSIONS = (0, 2)
 
 
-def handle(node: Node, request: Request, message: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse | None:
+def handle(
+    services: ControllerServices, request: Request, message: BrokerHeartbeatRequest
+) -> BrokerHeartbeatResponse | None:
     if not request.may(Operation.CLUSTER_ACTION, CLUSTER):
         return BrokerHeartbeatResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    upkeep = node.controller_upkeep
-    forward(
-        node,
+    upkeep = services.upkeep
+    services.forwarding.forward(
         request,
         lambda controller: controller.broker_heartbeat(message, upkeep.now_ms()),
         lambda error: BrokerHeartbeatResponse(error_code=error.code),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from penstock.broker.metadata.forwarding import forward
+from penstock.broker.controller_apis.services import ControllerServices
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import ApiKey
@@ -14,20 +12,16 @@ from penstock.protocol.messages.controller_registration import (
 )
 from penstock.security.authorizer import CLUSTER, Operation
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.CONTROLLER_REGISTRATION
 VERSIONS = (0, 0)
 
 
 def handle(
-    node: Node, request: Request, message: ControllerRegistrationRequest
+    services: ControllerServices, request: Request, message: ControllerRegistrationRequest
 ) -> ControllerRegistrationResponse | None:
     if not request.may(Operation.CLUSTER_ACTION, CLUSTER):
         return ControllerRegistrationResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    forward(
-        node,
+    services.forwarding.forward(
         request,
         lambda controller: controller.register_controller(message),
         lambda error: ControllerRegistrationResponse(error_code=error.code),

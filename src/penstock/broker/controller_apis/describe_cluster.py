@@ -3,8 +3,7 @@ kind of nodes is meant, 2 fenced brokers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from penstock.broker.controller_apis.services import ControllerServices
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import ApiKey
@@ -15,26 +14,23 @@ from penstock.protocol.messages.describe_cluster import (
 )
 from penstock.security.authorizer import CLUSTER, CLUSTER_OPERATIONS, Operation
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 API_KEY = ApiKey.DESCRIBE_CLUSTER
 VERSIONS = (0, 2)
 
 CONTROLLERS = 2
 
 
-def handle(node: Node, request: Request, message: DescribeClusterRequest) -> DescribeClusterResponse:
+def handle(services: ControllerServices, request: Request, message: DescribeClusterRequest) -> DescribeClusterResponse:
     response = DescribeClusterResponse(
-        cluster_id=node.cluster_id, controller_id=node.quorum.controller_id, endpoint_type=CONTROLLERS
+        cluster_id=services.cluster_id, controller_id=services.quorum.controller_id, endpoint_type=CONTROLLERS
     )
     if message.endpoint_type != CONTROLLERS and request.version >= 1:
         response.error_code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
         response.error_message = "this listener answers for controllers only"
         return response
     listener = request.connection.listener.name
-    registered = node.image.controllers
-    for voter in node.quorum.voters:
+    registered = services.quorum.image.controllers
+    for voter in services.quorum.voters:
         controller = registered.get(voter.key.node_id)
         endpoints = {endpoint.listener: (endpoint.host, endpoint.port) for endpoint in voter.endpoints}
         if controller is not None:

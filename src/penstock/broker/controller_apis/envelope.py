@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import ipaddress
 import struct
-from typing import TYPE_CHECKING
 
+from penstock.broker.controller_apis.services import ControllerServices
 from penstock.broker.metadata.forwarding import PRINCIPAL_VERSION
 from penstock.broker.net.request import EnvelopedRequest, Request
 from penstock.model.errors import ErrorCode
@@ -19,9 +19,6 @@ from penstock.protocol.messages.envelope import EnvelopeRequest, EnvelopeRespons
 from penstock.protocol.messages.principal import DefaultPrincipalData
 from penstock.security.authorizer import CLUSTER, Operation
 from penstock.security.principal import Principal
-
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
 
 API_KEY = ApiKey.ENVELOPE
 VERSIONS = (0, 0)
@@ -46,12 +43,12 @@ NOT_FORWARDABLE = frozenset(
 )
 
 
-def handle(node: Node, request: Request, message: EnvelopeRequest) -> EnvelopeResponse | None:
+def handle(services: ControllerServices, request: Request, message: EnvelopeRequest) -> EnvelopeResponse | None:
     if not request.may(Operation.CLUSTER_ACTION, CLUSTER):
         return EnvelopeResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     try:
         header, position = read_request_header(message.request_data, 0)
-        route = request.router.routes.get(header.api_key)
+        route = services.routes.get(header.api_key)
         if route is None or route.api_key in NOT_FORWARDABLE:
             return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
         if not route.min_version <= header.api_version <= route.max_version:
@@ -70,12 +67,11 @@ def handle(node: Node, request: Request, message: EnvelopeRequest) -> EnvelopeRe
         header.correlation_id,
         header.client_id,
         principal,
-        node.authorizer,
-        request.router,
+        services.authorizer,
         message.request_data,
         _host(message.client_host_address),
     )
-    response = route.handle(node, enveloped, inner)
+    response = route.handle(route.services, enveloped, inner)
     if response is not None:
         enveloped.answer(response)
     return None

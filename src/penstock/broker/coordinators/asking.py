@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from penstock.broker.coordinators.coordinator import Coordinator
 from penstock.broker.coordinators.partition import Producer
 from penstock.broker.coordinators.shard import Operation, ShardT, Waiting
-from penstock.broker.coordinators.slices import Slices
 from penstock.broker.net.request import Request
+from penstock.broker.slices import Slices
 from penstock.coordinator.decision import Caller
 from penstock.model.errors import ErrorCode
 

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, Generic
+from typing import Final, Generic
 
 from penstock.broker.coordinators.hashing import partition_for
 from penstock.broker.coordinators.partition import CoordinatorPartition, Producer
 from penstock.broker.coordinators.serde import RecordFormat
 from penstock.broker.coordinators.shard import BytesReplay, EndTransaction, Operation, Replay, ShardT, Waiting
-from penstock.broker.coordinators.slices import Slices
-from penstock.broker.partitions.replica import Replica
+from penstock.broker.partitions.replica import Replica, Wakeups
+from penstock.broker.slices import Slices
 from penstock.coordinator.decision import Decision
 from penstock.io.clock import Clock
+from penstock.metadata.image import Metadata
 from penstock.model.errors import ErrorCode
 from penstock.model.ownership import owned_by_loop
-
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
 
 logger = logging.getLogger("penstock.coordinator")
 
@@ -31,13 +30,15 @@ RESIGNED_SECONDS: Final = 10.0
 class Coordinator(Generic[ShardT]):
     def __init__(
         self,
-        node: Node,
-        clock: Clock,
         topic: str,
         records: RecordFormat,
         new_shard: Callable[[int, int], ShardT],
         replay: Replay[ShardT],
         *,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        metadata: Metadata,
+        wakeups: Wakeups,
         partitions_default: int,
         commit_timeout_ms: int,
         load_buffer_size: int,
@@ -50,7 +51,7 @@ class Coordinator(Generic[ShardT]):
         replays a transaction marker; `loads` are shared with other coordinators; `bytes_replay` is a short cut for
         records outside of transactions, when loading."""
         self.topic = topic
-        self.loop = node.loop
+        self.loop = loop
         self.clock = clock
         self.records = records
         self.new_shard = new_shard
@@ -59,11 +60,12 @@ class Coordinator(Generic[ShardT]):
         self.load_buffer_size = load_buffer_size
         self.codec = codec
         self.end_transaction = end_transaction
-        self.loads = loads or Slices(node.loop)
-        self.upkeep = Slices(node.loop)
+        self.loads = loads or Slices(loop)
+        self.upkeep = Slices(loop)
         self.bytes_replay = bytes_replay
         self.partitions: dict[int, CoordinatorPartition[ShardT]] = {}
-        self._node = node
+        self._metadata = metadata
+        self._wakeups = wakeups
         self._partitions_default = partitions_default
         self._resigned: dict[int, float] = {}
         # Called with a partition after its shard has changed, when more is committed, and when its shard is gone.
@@ -75,7 +77,7 @@ class Coordinator(Generic[ShardT]):
 
     def partition_of(self, key: str) -> int:
         """Which partition looks after a group or transactional id."""
-        topic = self._node.image.topics.by_name(self.topic)
+        topic = self._metadata.image.topics.by_name(self.topic)
         return partition_for(key, self._partitions_default if topic is None else len(topic.partitions))
 
     def submit(
@@ -145,4 +147,4 @@ class Coordinator(Generic[ShardT]):
 
     def wake_readers(self) -> None:
         """Something was appended outside of a request."""
-        self._node.wakeups.run()
+        self._wakeups.run()

@@ -2,99 +2,137 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
 
 from penstock.broker.coordinators.completion import Completion
 from penstock.broker.coordinators.coordinator import Coordinator
 from penstock.broker.coordinators.marker_delivery import MarkerDelivery
 from penstock.broker.coordinators.offset_replay import OffsetReplay
 from penstock.broker.coordinators.serde import GROUP_RECORDS, TRANSACTION_RECORDS
-from penstock.broker.coordinators.slices import Slices
 from penstock.broker.coordinators.steady_clock import SteadyClock
 from penstock.broker.coordinators.verification import TransactionVerification
-from penstock.broker.partitions.replica import Replica
+from penstock.broker.coordinators.write_markers import MarkerWriter
+from penstock.broker.metadata.brokers import Brokers
+from penstock.broker.metadata.producer_ids import ProducerIds
+from penstock.broker.partitions.leader_hints import LeaderHints
+from penstock.broker.partitions.replica import Replica, Wakeups
+from penstock.broker.partitions.replicas import Replicas
+from penstock.broker.slices import Slices
 from penstock.groups.settings import GroupCoordinatorSettings
 from penstock.groups.shard import GroupShard
 from penstock.groups.topics import DeletedTopic
+from penstock.io.clock import Clock, Randomness
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.features import GROUP_VERSION, TRANSACTION_VERSION
-from penstock.metadata.image import ConfigResource, ResourceType
+from penstock.metadata.image import ConfigResource, Metadata, ResourceType
 from penstock.model.ids import Uuid
 from penstock.model.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from penstock.settings.group_config import GroupConfig
+from penstock.settings.live import LiveSettings
 from penstock.transactions.shard import TransactionShard
-
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
 
 
 class Coordinators:
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        settings = node.settings
-        self._topics = ImageTopics(node)
-        self._group_settings = ImageGroupSettings(node)
-        clock = SteadyClock(node.clock)
-        loads = Slices(node.loop)
+    def __init__(
+        self,
+        *,
+        settings: LiveSettings,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        randomness: Randomness,
+        metadata: Metadata,
+        brokers: Brokers,
+        replicas: Replicas,
+        hints: LeaderHints,
+        wakeups: Wakeups,
+        producer_ids: ProducerIds,
+        is_surely_alive: Callable[[], bool],
+    ) -> None:
+        """`is_surely_alive`: whether no controller can have taken this broker for dead."""
+        self._settings = settings
+        self._metadata = metadata
+        self._randomness = randomness
+        self._producer_ids = producer_ids
+        self._is_surely_alive = is_surely_alive
+        self._topics = ImageTopics(metadata)
+        self._group_settings = ImageGroupSettings(metadata, settings)
+        steady_clock = SteadyClock(clock)
+        loads = Slices(loop)
+        at_start = settings.static
         self.groups: Coordinator[GroupShard] = Coordinator(
-            node,
-            clock,
             CONSUMER_OFFSETS,
             GROUP_RECORDS,
             self._new_group_shard,
             lambda shard, key, value, producer_id, now_ms: shard.replay(
                 key, value, producer_id=producer_id, now_ms=now_ms
             ),
-            partitions_default=settings.offsets_topic_num_partitions,
-            commit_timeout_ms=settings.offsets_commit_timeout_ms,
-            load_buffer_size=settings.offsets_load_buffer_size,
-            codec=settings.offsets_topic_compression_codec,
+            loop=loop,
+            clock=steady_clock,
+            metadata=metadata,
+            wakeups=wakeups,
+            partitions_default=at_start.offsets_topic_num_partitions,
+            commit_timeout_ms=at_start.offsets_commit_timeout_ms,
+            load_buffer_size=at_start.offsets_load_buffer_size,
+            codec=at_start.offsets_topic_compression_codec,
             end_transaction=GroupShard.replay_end_transaction,
             loads=loads,
             bytes_replay=lambda shard: OffsetReplay(shard.state.offsets),
         )
         self.transactions: Coordinator[TransactionShard] = Coordinator(
-            node,
-            clock,
             TRANSACTION_STATE,
             TRANSACTION_RECORDS,
             self._new_transaction_shard,
             lambda shard, key, value, producer_id, now_ms: shard.replay(key, value),
-            partitions_default=settings.transaction_state_log_num_partitions,
-            commit_timeout_ms=settings.request_timeout_ms,
-            load_buffer_size=settings.transaction_state_log_load_buffer_size,
+            loop=loop,
+            clock=steady_clock,
+            metadata=metadata,
+            wakeups=wakeups,
+            partitions_default=at_start.transaction_state_log_num_partitions,
+            commit_timeout_ms=at_start.request_timeout_ms,
+            load_buffer_size=at_start.transaction_state_log_load_buffer_size,
             loads=loads,
         )
-        self.completion = Completion(self.transactions, settings.add_partitions_to_txn_retry_backoff_max_ms / 1000)
-        self.markers = MarkerDelivery(node, self.transactions, self.completion.completed)
-        self.verification = TransactionVerification(node)
+        self.completion = Completion(self.transactions, at_start.add_partitions_to_txn_retry_backoff_max_ms / 1000)
+        self.marker_writer = MarkerWriter(self.groups, replicas, hints, clock, wakeups)
+        self.marker_delivery = MarkerDelivery(
+            self.transactions,
+            settings=settings,
+            loop=loop,
+            metadata=metadata,
+            brokers=brokers,
+            write_here=self.marker_writer.write,
+            completed=self.completion.completed,
+        )
+        self.verification = TransactionVerification(
+            self.transactions, self.completion, settings=settings, loop=loop, metadata=metadata, brokers=brokers
+        )
 
     @property
     def serves_consumer_groups(self) -> bool:
         """Whether groups of the new protocol may be used."""
         return (
-            self._node.image.features.get(GROUP_VERSION, 0) > 0
-            and "consumer" in self._node.settings.group_coordinator_rebalance_protocols
+            self._metadata.image.features.get(GROUP_VERSION, 0) > 0
+            and "consumer" in self._settings.now.group_coordinator_rebalance_protocols
         )
 
     @property
     def transaction_version(self) -> int:
         """The level that is finalized in the cluster."""
-        return self._node.image.features.get(TRANSACTION_VERSION, 0)
+        return self._metadata.image.features.get(TRANSACTION_VERSION, 0)
 
     def _new_group_shard(self, index: int, leader_epoch: int) -> GroupShard:
-        settings = GroupCoordinatorSettings.of(self._node.settings)
-        return GroupShard(settings, self._group_settings, lambda: self._node.randomness.bytes(16), self._topics)
+        settings = GroupCoordinatorSettings.of(self._settings.now)
+        return GroupShard(settings, self._group_settings, lambda: self._randomness.bytes(16), self._topics)
 
     def _new_transaction_shard(self, index: int, leader_epoch: int) -> TransactionShard:
         return TransactionShard(
             coordinator_epoch=leader_epoch,
-            settings=self._node.settings,
+            settings=self._settings.now,
             transaction_version=lambda: self.transaction_version,
-            next_producer_id=self._node.producer_ids.take_if_any,
+            next_producer_id=self._producer_ids.take_if_any,
             offsets_partition=self.groups.partition_of,
-            is_sure=lambda: self._node.lifecycle.is_surely_alive,
+            is_sure=self._is_surely_alive,
         )
 
     # -- what the broker tells --------------------------------------------------------------------------------------
@@ -123,17 +161,18 @@ class Coordinators:
 class ImageGroupSettings:
     """What holds for a group, as the committed metadata has it now."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, metadata: Metadata, settings: LiveSettings) -> None:
+        self._metadata = metadata
+        self._settings = settings
         self._default = GroupCoordinatorSettings()
         self._of_group: dict[str, GroupCoordinatorSettings] = {}
         self._configs: Mapping[ConfigResource, Mapping[str, str]] | None = None
 
     def __call__(self, group_id: str) -> GroupCoordinatorSettings:
-        image = self._node.image
+        image = self._metadata.image
         if image.configs is not self._configs:
             self._configs = image.configs
-            self._default = GroupCoordinatorSettings.of(self._node.settings)
+            self._default = GroupCoordinatorSettings.of(self._settings.now)
             self._of_group.clear()
         settings = self._of_group.get(group_id)
         if settings is not None:
@@ -141,7 +180,7 @@ class ImageGroupSettings:
         overrides = image.config(ResourceType.GROUP, group_id)
         if not overrides:
             return self._default
-        settings = self._default.with_config(GroupConfig.in_force(overrides, self._node.settings))
+        settings = self._default.with_config(GroupConfig.in_force(overrides, self._settings.now))
         self._of_group[group_id] = settings
         return settings
 
@@ -149,19 +188,19 @@ class ImageGroupSettings:
 class ImageTopics:
     """What groups may know of topics, as the committed metadata has it now."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
         self.version = 0
 
     def topic_id(self, name: str) -> Uuid | None:
-        return self._node.image.topics.id_of(name)
+        return self._metadata.image.topics.id_of(name)
 
     def topic_name(self, topic_id: Uuid) -> str | None:
-        return self._node.image.topics.name_of(topic_id)
+        return self._metadata.image.topics.name_of(topic_id)
 
     def partition_count(self, name: str) -> int:
-        topic = self._node.image.topics.by_name(name)
+        topic = self._metadata.image.topics.by_name(name)
         return 0 if topic is None else len(topic.partitions)
 
     def topic_names(self) -> Iterable[str]:
-        return self._node.image.topics.names
+        return self._metadata.image.topics.names

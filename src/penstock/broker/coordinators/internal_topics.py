@@ -6,26 +6,21 @@ refuses, and clients, who are told COORDINATOR_NOT_AVAILABLE, come back.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock.model.topics import CONSUMER_OFFSETS
-from penstock.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
+from penstock.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
+from penstock.settings.node import NodeSettings
 
 INT16_MAX: Final = 0x7FFF
 
 
-def create_internal_topic(node: Node, name: str) -> None:
-    """Ask for it, unless that is under way; nobody waits for the answer."""
-    if name in node.topics_being_created or node.image.topics.by_name(name) is not None:
-        return
-    settings = node.settings
+def internal_topic(name: str, settings: NodeSettings) -> CreatableTopic:
+    """What the controller is asked for."""
     # A node that is the whole cluster will never have others to replicate to.
-    replicas_max = 1 if node.is_alone else INT16_MAX
+    replicas_max = 1 if settings.is_alone else INT16_MAX
     if name == CONSUMER_OFFSETS:
-        topic = CreatableTopic(
+        return CreatableTopic(
             name=name,
             num_partitions=settings.offsets_topic_num_partitions,
             replication_factor=min(replicas_max, settings.offsets_topic_replication_factor),
@@ -37,22 +32,20 @@ def create_internal_topic(node: Node, name: str) -> None:
                 }
             ),
         )
-    else:
-        topic = CreatableTopic(
-            name=name,
-            num_partitions=settings.transaction_state_log_num_partitions,
-            replication_factor=min(replicas_max, settings.transaction_state_log_replication_factor),
-            configs=_configs(
-                {
-                    "unclean.leader.election.enable": "false",
-                    "compression.type": "uncompressed",
-                    "cleanup.policy": "compact",
-                    "min.insync.replicas": str(min(replicas_max, settings.transaction_state_log_min_isr)),
-                    "segment.bytes": str(settings.transaction_state_log_segment_bytes),
-                }
-            ),
-        )
-    node.auto_create_topics(CreateTopicsRequest(topics=[topic]))
+    return CreatableTopic(
+        name=name,
+        num_partitions=settings.transaction_state_log_num_partitions,
+        replication_factor=min(replicas_max, settings.transaction_state_log_replication_factor),
+        configs=_configs(
+            {
+                "unclean.leader.election.enable": "false",
+                "compression.type": "uncompressed",
+                "cleanup.policy": "compact",
+                "min.insync.replicas": str(min(replicas_max, settings.transaction_state_log_min_isr)),
+                "segment.bytes": str(settings.transaction_state_log_segment_bytes),
+            }
+        ),
+    )
 
 
 def _configs(values: dict[str, str]) -> list[CreatableTopicConfig]:

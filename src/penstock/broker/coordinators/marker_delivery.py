@@ -10,20 +10,19 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock.broker.coordinators.coordinator import Coordinator
 from penstock.broker.coordinators.partition import CoordinatorPartition
-from penstock.broker.coordinators.write_markers import write_markers
+from penstock.broker.metadata.brokers import Brokers
 from penstock.broker.net.peers import PeerFailed
+from penstock.metadata.image import Metadata
 from penstock.metadata.partition import NO_LEADER
 from penstock.model.ids import TopicPartition
-from penstock.protocol.messages.write_txn_markers import WriteTxnMarkersResponse
+from penstock.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from penstock.settings.live import LiveSettings
 from penstock.transactions.markers import Markers, errors_of, request_of
 from penstock.transactions.shard import TransactionShard
-
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
 
 logger = logging.getLogger("penstock.transactions")
 
@@ -51,11 +50,23 @@ class _Outgoing:
 
 class MarkerDelivery:
     def __init__(
-        self, node: Node, transactions: Coordinator[TransactionShard], completed: Callable[[str], None]
+        self,
+        transactions: Coordinator[TransactionShard],
+        *,
+        settings: LiveSettings,
+        loop: asyncio.AbstractEventLoop,
+        metadata: Metadata,
+        brokers: Brokers,
+        write_here: Callable[[WriteTxnMarkersRequest, Callable[[WriteTxnMarkersResponse], None]], None],
+        completed: Callable[[str], None],
     ) -> None:
-        """`completed` is called with the id of a transaction whose partitions have all been told."""
-        self._node = node
-        self._loop = node.loop
+        """`write_here`: to partitions that this broker leads. `completed` is called with the id of a transaction whose
+        partitions have all been told."""
+        self._settings = settings
+        self._loop = loop
+        self._metadata = metadata
+        self._brokers = brokers
+        self._write_here = write_here
         self._clock = transactions.clock
         self._completed = completed
         self._outgoing: dict[CoordinatorPartition[TransactionShard], _Outgoing] = {}
@@ -124,22 +135,20 @@ class MarkerDelivery:
         broker_id: int,
         markers: list[Markers],
     ) -> None:
-        node = self._node
         request = request_of(markers)
 
         def done(outcome: WriteTxnMarkersResponse | PeerFailed) -> None:
             if partition.shard is outgoing.shard:
                 self._answered(partition, outgoing, markers, outcome)
 
-        if broker_id == node.settings.node_id:
-            write_markers(node, request, done)
+        if broker_id == self._settings.static.node_id:
+            self._write_here(request, done)
             return
-        endpoint = node.image.brokers[broker_id].endpoints.get(node.settings.inter_broker_listener)
-        if endpoint is None:
+        peer = self._brokers.peer(broker_id, CHANNEL)
+        if peer is None:
             self._loop.call_soon(done, PeerFailed(f"broker {broker_id} has no listener for brokers"))
             return
-        peer = node.peers.at(endpoint.host, endpoint.port, CHANNEL)
-        peer.send(request, done, timeout=node.settings.request_timeout_ms / 1000)
+        peer.send(request, done, timeout=self._settings.now.request_timeout_ms / 1000)
 
     def _answered(
         self,
@@ -166,7 +175,7 @@ class MarkerDelivery:
         self._send_in_time(partition, outgoing)
 
     def _leader_of(self, topic_partition: TopicPartition) -> int | None:
-        image = self._node.image
+        image = self._metadata.image
         partition = image.topics.partition(*topic_partition)
         if partition is None:
             return None

@@ -7,24 +7,28 @@ partition keeps meanwhile in `replication/verification.py`. Here is the way to t
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from penstock.broker.coordinators.completion import Completion
+from penstock.broker.coordinators.coordinator import Coordinator
 from penstock.broker.coordinators.shard import Waiting
+from penstock.broker.metadata.brokers import Brokers
 from penstock.broker.net.peers import PeerFailed
 from penstock.coordinator.decision import Caller
+from penstock.metadata.image import Metadata
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.model.topics import TRANSACTION_STATE
 from penstock.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
+from penstock.settings.live import LiveSettings
 from penstock.transactions.joining import verify
 from penstock.transactions.partition_verification import Answer, Question, Questions, VerificationRequest
 from penstock.transactions.routing import refused_add_partitions
+from penstock.transactions.shard import TransactionShard
 from penstock.transactions.state import Identity
-
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
 
 CHANNEL: Final = "transactions"
 VERSION: Final = 5  # of AddPartitionsToTxn, between brokers
@@ -54,17 +58,33 @@ class _Line:
 
 
 class TransactionVerification:
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._loop = node.loop
+    def __init__(
+        self,
+        transactions: Coordinator[TransactionShard],
+        completion: Completion,
+        *,
+        settings: LiveSettings,
+        loop: asyncio.AbstractEventLoop,
+        metadata: Metadata,
+        brokers: Brokers,
+    ) -> None:
+        self._transactions = transactions
+        self._completion = completion
+        self._settings = settings
+        self._loop = loop
+        self._metadata = metadata
+        self._brokers = brokers
         self._lines: dict[int, _Line] = {}
+
+    def must_ask(self, *, adds: bool) -> bool:
+        """Whether the coordinator is asked about the first batch of a transaction, or its producer believed."""
+        return adds or self._settings.now.transaction_partition_verification_enable
 
     def is_known(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic_partition: TopicPartition
     ) -> bool:
         """Whether a coordinator on this broker would say at once that the partition is in the transaction."""
-        coordinator = self._node.coordinators.transactions
-        partition = coordinator.partitions.get(coordinator.partition_of(transactional_id))
+        partition = self._transactions.partitions.get(self._transactions.partition_of(transactional_id))
         if partition is None or partition.shard is None or not partition.is_committed:
             return False
         transaction = partition.shard.get(transactional_id)
@@ -82,7 +102,7 @@ class TransactionVerification:
         done: Verified,
     ) -> None:
         """`done` gets the coordinator's error code for each partition, later or at once."""
-        patience_ms = self._node.settings.add_partitions_to_txn_retry_backoff_max_ms
+        patience_ms = self._settings.now.add_partitions_to_txn_retry_backoff_max_ms
         asking = _Asking(done, self._loop.time() + patience_ms / 1000)
         asking.question = Question(
             transactional_id, Identity(producer_id, producer_epoch), adds, tuple(partitions), asking
@@ -90,14 +110,14 @@ class TransactionVerification:
         self._ask(asking.question)
 
     def _ask(self, question: Question) -> None:
-        node = self._node
-        index = node.coordinators.transactions.partition_of(question.transactional_id)
-        partition = node.image.topics.partition(TRANSACTION_STATE, index)
-        leader = None if partition is None else node.image.brokers.get(partition.leader)
+        image = self._metadata.image
+        index = self._transactions.partition_of(question.transactional_id)
+        partition = image.topics.partition(TRANSACTION_STATE, index)
+        leader = None if partition is None else image.brokers.get(partition.leader)
         if leader is None:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
             self._answered(Answer(question.token, dict.fromkeys(question.partitions, code)))
-        elif leader.broker_id == node.settings.node_id:
+        elif leader.broker_id == self._settings.static.node_id:
             self._ask_here(question)
         else:
             line = self._lines.setdefault(leader.broker_id, _Line())
@@ -111,8 +131,7 @@ class TransactionVerification:
         asked = questions.take()
         assert asked is not None
         request = asked.request
-        coordinators = self._node.coordinators
-        submit = coordinators.completion.submit if question.adds else coordinators.transactions.submit
+        submit = self._completion.submit if question.adds else self._transactions.submit
         submit(
             question.transactional_id,
             lambda shard, token, now_ms: shard.add_partitions_to_txn(
@@ -131,15 +150,12 @@ class TransactionVerification:
         line.is_busy = asked is not None
         if asked is None:
             return
-        node = self._node
-        broker = node.image.brokers.get(broker_id)
-        endpoint = None if broker is None else broker.endpoints.get(node.settings.inter_broker_listener)
+        peer = self._brokers.peer(broker_id, CHANNEL)
         done = partial(self._sent, broker_id, line, asked)
-        if endpoint is None:
+        if peer is None:
             self._loop.call_soon(done, PeerFailed(f"broker {broker_id} cannot be reached"))
             return
-        peer = node.peers.at(endpoint.host, endpoint.port, CHANNEL)
-        peer.send(asked.request, done, timeout=node.settings.request_timeout_ms / 1000)
+        peer.send(asked.request, done, timeout=self._settings.now.request_timeout_ms / 1000)
 
     def _sent(
         self, broker_id: int, line: _Line, asked: VerificationRequest, outcome: AddPartitionsToTxnResponse | PeerFailed
@@ -160,7 +176,7 @@ class TransactionVerification:
         asking = answer.token
         assert isinstance(asking, _Asking)
         # The transaction before may still be on its way out.
-        backoff = self._node.settings.add_partitions_to_txn_retry_backoff_ms / 1000
+        backoff = self._settings.now.add_partitions_to_txn_retry_backoff_ms / 1000
         if (
             asking.question.adds
             and ErrorCode.CONCURRENT_TRANSACTIONS in answer.errors.values()

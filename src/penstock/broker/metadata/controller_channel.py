@@ -13,16 +13,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from penstock.broker.net.peers import Peer, PeerFailed
-from penstock.broker.net.request import LocalRequest
+from penstock.broker.metadata.quorum import MetadataQuorum
+from penstock.broker.net.peers import Peer, PeerFailed, Peers
 from penstock.model.errors import ErrorCode
 from penstock.protocol.declaration import Message
-from penstock.security.principal import ANONYMOUS
-
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
 
 logger = logging.getLogger("penstock.controller")
 
@@ -43,10 +39,19 @@ class _Asked:
 
 
 class ControllerChannel:
-    def __init__(self, node: Node, channel: str) -> None:
-        """`channel`: those of one name share a connection."""
-        self._node = node
-        self._loop = node.loop
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        quorum: MetadataQuorum,
+        peers: Peers,
+        ask_here: Callable[[Message, Done], None],
+        channel: str,
+    ) -> None:
+        """`ask_here`: how this node asks itself. `channel`: those of one name share a connection."""
+        self._loop = loop
+        self._quorum = quorum
+        self._peers = peers
+        self._ask_here = ask_here
         self._channel = channel
         self._peer: Peer | None = None
         self._open: dict[_Asked, None] = {}
@@ -82,14 +87,14 @@ class ControllerChannel:
             self._finish(asked, PeerFailed("this node is stopping"))
 
     def _target(self) -> Peer | None:
-        endpoint = self._node.quorum.controller_endpoint
-        return None if endpoint is None else self._node.peers.at(*endpoint, self._channel)
+        endpoint = self._quorum.controller_endpoint
+        return None if endpoint is None else self._peers.at(*endpoint, self._channel)
 
     def _try(self, asked: _Asked) -> None:
         if asked.is_over:
             return
-        if self._node.quorum.is_active:
-            self._ask_here(asked)
+        if self._quorum.is_active:
+            self._ask_here(asked.message, lambda response: self._answer_soon(asked, response))
             return
         peer = self._target()
         if peer is None:
@@ -99,26 +104,8 @@ class ControllerChannel:
         peer.on_lost = self._connection_lost
         peer.send(asked.message, partial(self._answered, asked), timeout=asked.deadline - self._loop.time())
 
-    def _ask_here(self, asked: _Asked) -> None:
-        node = self._node
-        route = node.controller_router.routes[asked.message.__schema__.key or 0]
-
-        def done(response: Any) -> None:
-            self._loop.call_soon(self._answered, asked, response)
-
-        request = LocalRequest(
-            done,
-            route.api_key,
-            route.max_version,
-            0,
-            "local",
-            ANONYMOUS,
-            node.authorizer,
-            node.controller_router,
-        )
-        response = route.handle(node, request, asked.message)
-        if response is not None:
-            request.answer(response)
+    def _answer_soon(self, asked: _Asked, response: Any) -> None:
+        self._loop.call_soon(self._answered, asked, response)
 
     def _answered(self, asked: _Asked, outcome: Any) -> None:
         if asked.is_over:

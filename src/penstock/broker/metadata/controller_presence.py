@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from penstock.broker.metadata.controller_channel import ControllerChannel
+from penstock.broker.metadata.quorum import MetadataQuorum
 from penstock.broker.net.peers import PeerFailed
 from penstock.metadata.features import SUPPORTED_FEATURES
 from penstock.model.errors import ErrorCode
+from penstock.model.ids import Uuid
 from penstock.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
     Feature,
+    Listener,
 )
-
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
 
 logger = logging.getLogger("penstock.controller")
 
@@ -29,37 +30,50 @@ RETRY_S: Final = 1.0
 
 
 class ControllerPresence:
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self.incarnation_id = node.randomness.bytes(16)
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        incarnation_id: Uuid,
+        listeners: list[Listener],
+        loop: asyncio.AbstractEventLoop,
+        quorum: MetadataQuorum,
+        controller: ControllerChannel,
+    ) -> None:
+        self._node_id = node_id
+        self._incarnation_id = incarnation_id
+        self._listeners = listeners
+        self._loop = loop
+        self._quorum = quorum
+        self._controller = controller
         self._is_asking = False
         self._timer: asyncio.TimerHandle | None = None
 
     def check(self) -> None:
         """A controller is active, or the metadata moved: is this one known?"""
-        node = self._node
-        known = node.image.controllers.get(node.settings.node_id)
-        is_known = known is not None and known.incarnation_id == self.incarnation_id
-        if is_known or self._is_asking or node.quorum.controller_id < 0 or node.image.metadata_version == 0:
+        image = self._quorum.image
+        known = image.controllers.get(self._node_id)
+        is_known = known is not None and known.incarnation_id == self._incarnation_id
+        if is_known or self._is_asking or self._quorum.controller_id < 0 or image.metadata_version == 0:
             return
         self._is_asking = True
         request = ControllerRegistrationRequest(
-            controller_id=node.settings.node_id,
-            incarnation_id=self.incarnation_id,
-            listeners=node.listeners.registered_by_controller(),
+            controller_id=self._node_id,
+            incarnation_id=self._incarnation_id,
+            listeners=self._listeners,
             features=[
                 Feature(name=name, min_supported_version=levels.minimum, max_supported_version=levels.maximum)
                 for name, levels in SUPPORTED_FEATURES.items()
             ],
         )
-        node.controller.send(request, self._answered, timeout=TIMEOUT_S)
+        self._controller.send(request, self._answered, timeout=TIMEOUT_S)
 
     def _answered(self, outcome: ControllerRegistrationResponse | PeerFailed) -> None:
         if isinstance(outcome, PeerFailed) or outcome.error_code:
             why = outcome.message if isinstance(outcome, PeerFailed) else ErrorCode(outcome.error_code).name
             logger.warning("this controller is not registered yet: %s", why)
         # The answer may be here before the metadata; look again, in case that does not come either.
-        self._timer = self._node.loop.call_later(RETRY_S, self._again)
+        self._timer = self._loop.call_later(RETRY_S, self._again)
 
     def _again(self) -> None:
         self._is_asking = False

@@ -13,17 +13,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from penstock.broker.metadata.neighbourhood import Neighbourhood
+from penstock.broker.metadata.quorum import MetadataQuorum
+from penstock.broker.metadata.registration import Registration
 from penstock.broker.metadata.suspects import Suspects
+from penstock.broker.net.connection import Connection
+from penstock.broker.net.peers import Peers
 from penstock.controller.controller import Controller
 from penstock.controller.result import Result
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.metadata_records import NoOpRecord
-
-if TYPE_CHECKING:
-    from penstock.broker.net.connection import Connection
-    from penstock.broker.node import Node
+from penstock.settings.live import LiveSettings
 
 logger = logging.getLogger("penstock.controller")
 
@@ -34,23 +36,43 @@ CALL_AFTER_S: Final = 1.0
 
 
 class ControllerUpkeep:
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._loop = node.loop
+    def __init__(
+        self,
+        *,
+        settings: LiveSettings,
+        loop: asyncio.AbstractEventLoop,
+        quorum: MetadataQuorum,
+        peers: Peers,
+        neighbourhood: Neighbourhood,
+        registration: Registration,
+    ) -> None:
+        """`registration`: of the broker of this process."""
+        self._settings = settings
+        self._loop = loop
+        self._quorum = quorum
+        self._registration = registration
         self._is_active = False
         self._timers: dict[str, asyncio.Handle] = {}
         self._sessions_at_ms = 0
         # The connection each broker was last heard of on.
         self._contacts: dict[int, tuple[Connection, int]] = {}
         self._offset = -1
-        self._suspects = Suspects(node, self._watch_sessions)
+        self._suspects = Suspects(
+            node_id=registration.broker_id,
+            listener=settings.static.inter_broker_listener,
+            loop=loop,
+            controller=quorum.controller,
+            peers=peers,
+            neighbourhood=neighbourhood,
+            on_found=self._watch_sessions,
+        )
 
     def now_ms(self) -> int:
         return int(self._loop.time() * 1000)
 
     def controller_changed(self) -> None:
         """This node may have become the active controller, or ceased to be."""
-        active = self._node.quorum.is_active
+        active = self._quorum.is_active
         if active and not self._is_active:
             self._is_active = True
             self._begin()
@@ -66,15 +88,14 @@ class ControllerUpkeep:
         self._suspects.close()
 
     def _begin(self) -> None:
-        node = self._node
         self._watch_sessions()
         self._suspects.look(CALL_AFTER_S)
-        settings = node.settings
+        settings = self._settings.now
         if settings.auto_leader_rebalance_enable:
             self._later("balance", settings.leader_imbalance_check_interval_seconds, self._balance)
         self._later("unclean", settings.unclean_leader_election_interval_ms / 1000, self._elect_unclean)
-        if settings.metadata_max_idle_interval_ms and len(node.quorum.voters) > 1:
-            self._offset = node.quorum.log_end_offset
+        if settings.metadata_max_idle_interval_ms and len(self._quorum.voters) > 1:
+            self._offset = self._quorum.log_end_offset
             self._later("idle", settings.metadata_max_idle_interval_ms / 1000, self._keep_moving)
 
     def _later(self, name: str, seconds: float, act: object) -> None:
@@ -87,11 +108,10 @@ class ControllerUpkeep:
     # -- brokers ----------------------------------------------------------------------------------------------------
 
     def session_alive(self, broker_id: int) -> bool:
-        node = self._node
-        if broker_id == node.settings.node_id and node.broker_epoch < 0:
+        if broker_id == self._registration.broker_id and self._registration.broker_epoch < 0:
             # The broker of this process has yet to register: what is known of it is of a process that is gone.
             return False
-        return node.quorum.controller.heartbeats.session_alive(broker_id, self.now_ms())
+        return self._quorum.controller.heartbeats.session_alive(broker_id, self.now_ms())
 
     def heard_of(self, broker_id: int, broker_epoch: int, connection: Connection | None) -> None:
         """A heartbeat has been looked at; None if the broker is this node's own."""
@@ -107,13 +127,13 @@ class ControllerUpkeep:
             if contact is connection:
                 del self._contacts[broker_id]
                 if self._is_active:
-                    heartbeats = self._node.quorum.controller.heartbeats
+                    heartbeats = self._quorum.controller.heartbeats
                     heartbeats.contact_lost(broker_id, broker_epoch)
                     self._suspects.look()
 
     def _watch_sessions(self) -> None:
         """A later deadline need not be known: it is looked at when the timer fires."""
-        deadline = self._node.quorum.controller.heartbeats.next_deadline_ms
+        deadline = self._quorum.controller.heartbeats.next_deadline_ms
         timer = self._timers.get("sessions")
         if deadline is None or (timer is not None and self._sessions_at_ms <= deadline):
             return
@@ -124,11 +144,11 @@ class ControllerUpkeep:
 
     def _end_sessions(self, expected_ms: int) -> None:
         self._timers.pop("sessions", None)
-        heartbeats = self._node.quorum.controller.heartbeats
+        heartbeats = self._quorum.controller.heartbeats
         now_ms = max(self.now_ms(), expected_ms)
         if now_ms - expected_ms > ASLEEP_MS:
             logger.warning("this node did nothing for %d ms: brokers get a new session", now_ms - expected_ms)
-            heartbeats.activate(self._node.quorum.controller.image.brokers, now_ms)
+            heartbeats.activate(self._quorum.controller.image.brokers, now_ms)
             self._suspects.look(CALL_AFTER_S)
         for session in heartbeats.overdue(now_ms):
             logger.warning("broker %d is not heard of any more and is fenced", session.broker_id)
@@ -145,30 +165,30 @@ class ControllerUpkeep:
             ):
                 logger.error("broker %d cannot be fenced: %s", broker_id, outcome.message)
 
-        self._node.quorum.submit(lambda controller: controller.fence_broker(broker_id, broker_epoch), fenced)
+        self._quorum.submit(lambda controller: controller.fence_broker(broker_id, broker_epoch), fenced)
 
     # -- once in a while --------------------------------------------------------------------------------------------
 
     def _balance(self) -> None:
         def done(outcome: bool | KafkaError) -> None:
             if self._is_active:
-                seconds = self._node.settings.leader_imbalance_check_interval_seconds
+                seconds = self._settings.now.leader_imbalance_check_interval_seconds
                 self._later("balance", 0 if outcome is True else seconds, self._balance)
 
-        self._node.quorum.submit(Controller.balance_leaders, done)
+        self._quorum.submit(Controller.balance_leaders, done)
 
     def _elect_unclean(self) -> None:
         def done(outcome: bool | KafkaError) -> None:
             if self._is_active:
-                seconds = self._node.settings.unclean_leader_election_interval_ms / 1000
+                seconds = self._settings.now.unclean_leader_election_interval_ms / 1000
                 self._later("unclean", 0 if outcome is True else seconds, self._elect_unclean)
 
-        self._node.quorum.submit(Controller.elect_unclean_leaders, done)
+        self._quorum.submit(Controller.elect_unclean_leaders, done)
 
     def _keep_moving(self) -> None:
         """In an idle log nobody could tell a quorum that works from one that does not."""
-        quorum = self._node.quorum
+        quorum = self._quorum
         if quorum.log_end_offset == self._offset:
             quorum.submit(lambda _: Result([NoOpRecord()], None), lambda _: None)
         self._offset = quorum.log_end_offset
-        self._later("idle", self._node.settings.metadata_max_idle_interval_ms / 1000, self._keep_moving)
+        self._later("idle", self._settings.now.metadata_max_idle_interval_ms / 1000, self._keep_moving)

@@ -10,8 +10,10 @@ from __future__ import annotations
 import ipaddress
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
+from penstock.broker.metadata.controller_channel import ControllerChannel
+from penstock.broker.metadata.quorum import MetadataQuorum
 from penstock.broker.net.peers import PeerFailed
 from penstock.broker.net.request import Request
 from penstock.controller.controller import Controller
@@ -22,9 +24,7 @@ from penstock.protocol.declaration import Message
 from penstock.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from penstock.protocol.messages.principal import DefaultPrincipalData
 from penstock.security.principal import Principal
-
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
+from penstock.settings.live import LiveSettings
 
 logger = logging.getLogger("penstock.router")
 
@@ -34,58 +34,65 @@ Refusal = Callable[[KafkaError], Any]
 PRINCIPAL_VERSION: Final = 0
 
 
-def forward(
-    node: Node,
-    request: Request,
-    operation: Callable[[Controller], Result[Response]],
-    refusal: Callable[[KafkaError], Response],
-) -> None:
-    """`refusal` makes the response for a request that is refused as a whole."""
-    if pass_on(node, request, refusal):
-        return
-    answer = request.park()
+class Forwarding:
+    def __init__(self, quorum: MetadataQuorum, controller: ControllerChannel, settings: LiveSettings) -> None:
+        self._quorum = quorum
+        self._controller = controller
+        self._settings = settings
 
-    def done(outcome: Response | KafkaError) -> None:
-        if isinstance(outcome, KafkaError):
-            request.refuse(answer, outcome, refusal(outcome))
-        else:
-            answer(outcome)
-
-    node.quorum.submit(operation, done)
-
-
-def pass_on(node: Node, request: Request, refusal: Refusal) -> bool:
-    """Send the request to the active controller, if that is another node and the request came from a client of ours."""
-    if not request.may_be_forwarded or node.quorum.is_active or node.is_alone:
-        return False
-    assert request.frame is not None, "a request from a client has its bytes"
-    envelope = EnvelopeRequest(
-        request_data=bytes(request.frame),
-        request_principal=encode_principal(request.principal),
-        client_host_address=_address(request.client_host),
-    )
-    answer = request.park_encoded()
-    connection = request.connection
-
-    def done(outcome: EnvelopeResponse | PeerFailed) -> None:
-        if isinstance(outcome, EnvelopeResponse) and outcome.error_code == ErrorCode.NONE:
-            answer(outcome.response_data or b"")
+    def forward(
+        self,
+        request: Request,
+        operation: Callable[[Controller], Result[Response]],
+        refusal: Callable[[KafkaError], Response],
+    ) -> None:
+        """`refusal` makes the response for a request that is refused as a whole."""
+        if self.pass_on(request, refusal):
             return
-        if isinstance(outcome, EnvelopeResponse):
-            if outcome.error_code == ErrorCode.UNSUPPORTED_VERSION:
-                # The controller is of another release. The client finds out which versions there are when it is back.
-                connection.abort()
-                return
-            error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
-            logger.error(
-                "the controller refuses what %s passes on: %s", request.principal, ErrorCode(outcome.error_code).name
-            )
-        else:
-            error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The controller did not answer: {outcome.message}")
-        answer(b"".join(request.parts(refusal(error)))[4:])
+        answer = request.park()
 
-    node.controller.send(envelope, done, timeout=node.settings.request_timeout_ms / 1000)
-    return True
+        def done(outcome: Response | KafkaError) -> None:
+            if isinstance(outcome, KafkaError):
+                request.refuse(answer, outcome, refusal(outcome))
+            else:
+                answer(outcome)
+
+        self._quorum.submit(operation, done)
+
+    def pass_on(self, request: Request, refusal: Refusal) -> bool:
+        """Send the request to the active controller, if that is another node and it came from a client of ours."""
+        if not request.may_be_forwarded or self._quorum.is_active or self._settings.static.is_alone:
+            return False
+        assert request.frame is not None, "a request from a client has its bytes"
+        envelope = EnvelopeRequest(
+            request_data=bytes(request.frame),
+            request_principal=encode_principal(request.principal),
+            client_host_address=_address(request.client_host),
+        )
+        answer = request.park_encoded()
+        connection = request.connection
+
+        def done(outcome: EnvelopeResponse | PeerFailed) -> None:
+            if isinstance(outcome, EnvelopeResponse) and outcome.error_code == ErrorCode.NONE:
+                answer(outcome.response_data or b"")
+                return
+            if isinstance(outcome, EnvelopeResponse):
+                if outcome.error_code == ErrorCode.UNSUPPORTED_VERSION:
+                    # The controller is of another release. The client asks which versions there are when it is back.
+                    connection.abort()
+                    return
+                error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+                logger.error(
+                    "the controller refuses what %s passes on: %s",
+                    request.principal,
+                    ErrorCode(outcome.error_code).name,
+                )
+            else:
+                error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The controller did not answer: {outcome.message}")
+            answer(b"".join(request.parts(refusal(error)))[4:])
+
+        self._controller.send(envelope, done, timeout=self._settings.now.request_timeout_ms / 1000)
+        return True
 
 
 def encode_principal(principal: Principal) -> bytes:

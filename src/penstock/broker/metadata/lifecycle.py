@@ -16,11 +16,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Collection
+from typing import Final, Protocol
 
 from penstock.broker.metadata.controller_channel import ControllerChannel, Done
+from penstock.broker.metadata.registration import Registration
 from penstock.broker.net.peers import PeerFailed
+from penstock.io.clock import Clock
 from penstock.metadata.features import METADATA_4_3_IV0, SUPPORTED_FEATURES
+from penstock.metadata.image import Metadata
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import Uuid
 from penstock.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -30,9 +34,7 @@ from penstock.protocol.messages.broker_registration import (
     Feature,
     Listener,
 )
-
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
+from penstock.settings.live import LiveSettings
 
 logger = logging.getLogger("penstock.lifecycle")
 
@@ -53,13 +55,57 @@ TRANSIENT: Final = (
 )
 
 
+class Directories(Protocol):
+    """The log directories of this broker."""
+
+    @property
+    def online_ids(self) -> list[Uuid]: ...
+
+    def cordoned_ids(self, setting: Collection[str]) -> list[Uuid]: ...
+
+
+class DirectoryReports(Protocol):
+    """What the controller has yet to be told about where replicas are."""
+
+    @property
+    def has_pending(self) -> bool: ...
+
+    def is_pending(self, directory_id: Uuid) -> bool: ...
+
+    async def all_acknowledged(self) -> None: ...
+
+
 class BrokerLifecycle:
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._loop = node.loop
-        self._channel = ControllerChannel(node, CHANNEL)
+    def __init__(
+        self,
+        *,
+        settings: LiveSettings,
+        cluster_id: str,
+        incarnation_id: Uuid,
+        registration: Registration,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        metadata: Metadata,
+        channel: ControllerChannel,
+        directories: Directories,
+        reports: DirectoryReports,
+        on_registered_again: Callable[[], None],
+        fail: Callable[[str], None],
+    ) -> None:
+        """`channel`: one that nobody else uses."""
+        self._settings = settings
+        self._cluster_id = cluster_id
+        self._incarnation_id = incarnation_id
+        self._registration = registration
+        self._loop = loop
+        self._clock = clock
+        self._metadata = metadata
+        self._channel = channel
         self._channel.on_connection_lost = self._beat_now
-        self.incarnation_id = node.randomness.bytes(16)
+        self._directories = directories
+        self._reports = reports
+        self._on_registered_again = on_registered_again
+        self._fail = fail
         self._listeners: list[Listener] = []
         self._previous_broker_epoch = -1
         self._unfenced: asyncio.Future[None] = self._loop.create_future()
@@ -88,7 +134,7 @@ class BrokerLifecycle:
         """Returns when the metadata up to the registration is replayed here. KafkaError if the cluster refuses."""
         self._listeners = listeners
         self._previous_broker_epoch = previous_broker_epoch
-        deadline = self._loop.time() + self._node.settings.initial_broker_registration_timeout_ms / 1000
+        deadline = self._loop.time() + self._settings.now.initial_broker_registration_timeout_ms / 1000
         while True:
             error = await self._register_once(deadline)
             if error is None:
@@ -101,18 +147,17 @@ class BrokerLifecycle:
         await self._caught_up
 
     async def _register_once(self, deadline: float) -> KafkaError | None:
-        node = self._node
         request = BrokerRegistrationRequest(
-            broker_id=node.settings.node_id,
-            cluster_id=node.cluster_id,
-            incarnation_id=self.incarnation_id,
+            broker_id=self._registration.broker_id,
+            cluster_id=self._cluster_id,
+            incarnation_id=self._incarnation_id,
             listeners=self._listeners,
             features=[
                 Feature(name=name, min_supported_version=levels.minimum, max_supported_version=levels.maximum)
                 for name, levels in SUPPORTED_FEATURES.items()
             ],
-            rack=node.settings.broker_rack or None,
-            log_dirs=node.storage.log_directories.online_ids,
+            rack=self._settings.now.broker_rack or None,
+            log_dirs=self._directories.online_ids,
             previous_broker_epoch=self._previous_broker_epoch,
         )
         future: asyncio.Future[BrokerRegistrationResponse | PeerFailed] = self._loop.create_future()
@@ -122,7 +167,7 @@ class BrokerLifecycle:
             return KafkaError(ErrorCode.REQUEST_TIMED_OUT, outcome.message)
         if outcome.error_code:
             return KafkaError(ErrorCode(outcome.error_code))
-        node.broker_epoch = outcome.broker_epoch
+        self._registration.broker_epoch = outcome.broker_epoch
         logger.info("registered with epoch %d", outcome.broker_epoch)
         return None
 
@@ -132,27 +177,26 @@ class BrokerLifecycle:
         First the controller must know in which directories the replicas are. Otherwise it might elect one that has
         just been made anew, on the merits of what was on a disk that was replaced.
         """
-        assignments = self._node.directory_assignments
-        if assignments.has_pending:
+        if self._reports.has_pending:
             self._beat_now()
-            await assignments.all_acknowledged()
+            await self._reports.all_acknowledged()
         self._wants_to_stay_fenced = False
         self._beat_now()
         await self._unfenced
 
     def committed(self) -> None:
         """The metadata moved on."""
-        node = self._node
-        if not self._caught_up.done() and 0 <= node.broker_epoch <= node.image.offset:
+        image, registration = self._metadata.image, self._registration
+        if not self._caught_up.done() and 0 <= registration.broker_epoch <= image.offset:
             self._caught_up.set_result(None)
         if not self._unfenced.done():
-            registered = node.image.brokers.get(node.settings.node_id)
-            if registered is not None and registered.epoch == node.broker_epoch and not registered.fenced:
+            registered = image.brokers.get(registration.broker_id)
+            if registered is not None and registered.epoch == registration.broker_epoch and not registered.fenced:
                 logger.info("unfenced")
                 self._unfenced.set_result(None)
         if any(
-            broker.in_controlled_shutdown and not broker.fenced and broker.broker_id != node.settings.node_id
-            for broker in node.image.brokers.values()
+            broker.in_controlled_shutdown and not broker.fenced and broker.broker_id != registration.broker_id
+            for broker in image.brokers.values()
         ):
             self._beat_now()  # it may go as soon as everybody is known to know
 
@@ -163,7 +207,7 @@ class BrokerLifecycle:
 
     def _lease_time(self) -> float:
         """The controller's clock goes on while this machine is suspended, so the lease must not stand still."""
-        return self._node.clock.boottime_ms() / 1000
+        return self._clock.boottime_ms() / 1000
 
     @property
     def is_surely_alive(self) -> bool:
@@ -191,25 +235,24 @@ class BrokerLifecycle:
         if self._is_closed:
             return
         self._is_beating = True
-        node = self._node
         # What is in a failed directory must be known before its failure is, or nobody would move it.
         self._reporting = [
             directory_id
             for directory_id, is_known in self._failed_directories.items()
-            if not is_known and not node.directory_assignments.is_pending(directory_id)
+            if not is_known and not self._reports.is_pending(directory_id)
         ]
         self._told_cordoned = cordoned = self._cordoned()
         request = BrokerHeartbeatRequest(
-            broker_id=node.settings.node_id,
-            broker_epoch=node.broker_epoch,
-            current_metadata_offset=node.image.offset,
+            broker_id=self._registration.broker_id,
+            broker_epoch=self._registration.broker_epoch,
+            current_metadata_offset=self._metadata.image.offset,
             want_fence=self._wants_to_stay_fenced,
             want_shut_down=self._wants_to_go,
             offline_log_dirs=self._reporting,
             cordoned_log_dirs=cordoned,
         )
         self._beaten_at = self._lease_time()
-        timeout = node.settings.broker_session_timeout_ms / 2000
+        timeout = self._settings.now.broker_session_timeout_ms / 2000
         self._channel.send(request, self._answered, timeout=timeout)
 
     def _answered(self, outcome: BrokerHeartbeatResponse | PeerFailed) -> None:
@@ -232,10 +275,9 @@ class BrokerLifecycle:
 
     def _cordoned(self) -> list[Uuid] | None:
         """None while the metadata has no place for it."""
-        node = self._node
-        if node.image.metadata_version < METADATA_4_3_IV0:
+        if self._metadata.image.metadata_version < METADATA_4_3_IV0:
             return None
-        return node.storage.log_directories.cordoned_ids(node.settings.cordoned_log_dirs)
+        return self._directories.cordoned_ids(self._settings.now.cordoned_log_dirs)
 
     def settings_changed(self) -> None:
         """Other directories may be cordoned."""
@@ -247,20 +289,18 @@ class BrokerLifecycle:
         if self._is_closed:
             return
         self._failed_directories[directory_id] = False
-        seconds = self._node.settings.log_dir_failure_timeout_ms / 1000
+        seconds = self._settings.now.log_dir_failure_timeout_ms / 1000
         self._loop.call_later(seconds, self._failure_must_be_known, directory_id, path)
         self._beat_now()
 
     def _failure_must_be_known(self, directory_id: Uuid, path: str) -> None:
         if not self._is_closed and not self._failed_directories[directory_id]:
-            self._node.fail(
-                f"the controller could not be told within log.dir.failure.timeout.ms that {path} is offline"
-            )
+            self._fail(f"the controller could not be told within log.dir.failure.timeout.ms that {path} is offline")
 
     def _heard(self, answer: BrokerHeartbeatResponse) -> None:
         self._failed_directories.update(dict.fromkeys(self._reporting, True))
         if not answer.is_fenced:
-            settings = self._node.settings
+            settings = self._settings.now
             lease_ms = min(settings.broker_session_timeout_ms, settings.penstock_broker_refused_ms)
             self._alive_until = self._beaten_at + lease_ms / 1000
         if self._wants_to_go and answer.should_shut_down:
@@ -273,7 +313,7 @@ class BrokerLifecycle:
 
     @property
     def _interval_s(self) -> float:
-        return self._node.settings.broker_heartbeat_interval_ms / 1000
+        return self._settings.now.broker_heartbeat_interval_ms / 1000
 
     def _beat_in(self, seconds: float) -> None:
         if self._beat_again:
@@ -292,16 +332,16 @@ class BrokerLifecycle:
         self._registering = self._loop.create_task(self._again())
 
     async def _again(self) -> None:
-        error = await self._register_once(self._loop.time() + self._node.settings.broker_session_timeout_ms / 1000)
+        error = await self._register_once(self._loop.time() + self._settings.now.broker_session_timeout_ms / 1000)
         self._is_beating = False
         if self._is_closed:
             return
         if error is not None and error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
-            self._node.fail(f"another broker is registered with the id {self._node.settings.node_id}")
+            self._fail(f"another broker is registered with the id {self._registration.broker_id}")
         elif error is not None and error.code not in TRANSIENT:
-            self._node.fail(f"the cluster refuses this broker: {error.message}")
+            self._fail(f"the cluster refuses this broker: {error.message}")
         else:
-            self._node.assignment.registered()
+            self._on_registered_again()
             self._beat_in(RETRY_S)
 
     # -- stop -------------------------------------------------------------------------------------------------------

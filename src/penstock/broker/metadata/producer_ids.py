@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from penstock.broker.metadata.controller_channel import ControllerChannel
+from penstock.broker.metadata.registration import Registration
 from penstock.broker.net.peers import PeerFailed
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
 
 logger = logging.getLogger("penstock.producers")
 
@@ -25,8 +24,9 @@ Waiter = Callable[[KafkaError | None], None]
 
 
 class ProducerIds:
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, registration: Registration, controller: ControllerChannel) -> None:
+        self._registration = registration
+        self._controller = controller
         self._next = 0
         self._end = 0
         self._waiting: list[Waiter] = []
@@ -59,9 +59,9 @@ class ProducerIds:
 
     def _allocate(self) -> None:
         request = AllocateProducerIdsRequest(
-            broker_id=self._node.settings.node_id, broker_epoch=self._node.broker_epoch
+            broker_id=self._registration.broker_id, broker_epoch=self._registration.broker_epoch
         )
-        self._node.controller.send(request, self._allocated, timeout=TIMEOUT_S)
+        self._controller.send(request, self._allocated, timeout=TIMEOUT_S)
 
     def _allocated(self, outcome: AllocateProducerIdsResponse | PeerFailed) -> None:
         waiting, self._waiting = self._waiting, []

@@ -27,12 +27,12 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any, Final, NamedTuple, TypeVar
 
+from penstock.broker.metadata.formatting import NodeIdentity
 from penstock.broker.metadata.raft_driver import IsDead, RaftDriver
 from penstock.broker.metadata.recovery import MetadataLost
 from penstock.broker.metadata.snapshots import MetadataSnapshots
 from penstock.broker.metadata.store import MetadataStore, disk_is_full
 from penstock.broker.net.peers import Peers
-from penstock.broker.storage.formatting import NodeIdentity
 from penstock.controller.controller import Controller
 from penstock.controller.result import Result, Unfinished
 from penstock.io.clock import Clock, Randomness
@@ -123,6 +123,7 @@ class MetadataQuorum:
         whether a controller that does not answer is dead for certain."""
         self.controller = Controller(settings, identity.cluster_id, new_id)
         self.image = EMPTY_IMAGE
+        self.listener = settings.quorum_listener
         self._clock = clock
         self._randomness = randomness
         self._loop = loop
@@ -164,8 +165,7 @@ class MetadataQuorum:
         all there is. Blocks: nothing is served before it anyway."""
         settings = self._settings
         now_ms = self._clock.now_ms()
-        listener = settings.quorum_listener
-        history = VoterHistory(_static_voters(settings, listener))
+        history = VoterHistory(_static_voters(settings, self.listener))
         recovered = self._store.recover(now_ms, history, can_fetch_again=not settings.is_controller)
         self._bootstrap = recovered.bootstrap
         self.image = recovered.image
@@ -176,7 +176,7 @@ class MetadataQuorum:
         raft = Raft(
             local=self._local,
             cluster_id=self._cluster_id,
-            listener=listener,
+            listener=self.listener,
             log=self._store,
             history=history,
             election=self._store.read_election(),
@@ -186,8 +186,7 @@ class MetadataQuorum:
             can_become_voter=settings.is_controller,
             now=int(self._loop.time() * 1000),
         )
-        is_alone = settings.is_controller and not settings.controller_listener_names
-        if is_alone and not raft.voters.is_only_voter(self._local.key):
+        if settings.is_alone and not raft.voters.is_only_voter(self._local.key):
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
                 f"cannot lead the metadata quorum: the voters are {list(raft.voters.node_ids)}, and this is node "
@@ -198,7 +197,7 @@ class MetadataQuorum:
             raft=raft,
             store=self._store,
             settings=raft_settings,
-            listener=listener,
+            listener=self.listener,
             peers=self._peers,
             loop=self._loop,
             now_ms=self._clock.now_ms,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from penstock.broker.metadata.quorum import MetadataQuorum
 from penstock.broker.metadata.raft_wire import answer_to_wire, refusal_to_wire, request_from_wire
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode, KafkaError
@@ -11,12 +10,9 @@ from penstock.protocol.declaration import Message
 from penstock.raft.messages import Answer
 from penstock.security.authorizer import CLUSTER, Operation
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 
 def answer_by_quorum(
-    node: Node, request: Request, message: Message, operation: Operation = Operation.CLUSTER_ACTION
+    quorum: MetadataQuorum, request: Request, message: Message, operation: Operation = Operation.CLUSTER_ACTION
 ) -> Message | None:
     if not request.may(operation, CLUSTER):
         return refusal_to_wire(message, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -25,10 +21,10 @@ def answer_by_quorum(
     except KafkaError as error:
         return refusal_to_wire(message, error.code, error.message)
     answer = request.park()
-    listener = node.settings.quorum_listener
+    listener = quorum.listener
 
     def done(outcome: Answer) -> None:
         answer(answer_to_wire(message, outcome, listener))
 
-    node.quorum.request(asked, done)
+    quorum.request(asked, done)
     return None

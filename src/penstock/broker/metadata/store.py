@@ -18,6 +18,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Final
 
+from penstock.broker.metadata.formatting import metadata_log_directory
 from penstock.broker.metadata.recovery import (
     MetadataLost,
     Recovered,
@@ -28,7 +29,6 @@ from penstock.broker.metadata.recovery import (
     read_snapshot,
     recover_snapshot,
 )
-from penstock.broker.storage.formatting import metadata_log_directory
 from penstock.io.files import File, FileSystem, read_file, write_file_atomically
 from penstock.log.log import Log, NoRoom
 from penstock.metadata.image import MetadataImage

@@ -11,15 +11,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock import __version__
-from penstock.broker.net.peers import Peer, PeerFailed
+from penstock.broker.metadata.neighbourhood import Neighbourhood
+from penstock.broker.net.peers import Peer, PeerFailed, Peers
+from penstock.controller.controller import Controller
 from penstock.controller.heartbeats import BrokerSession, Heartbeats
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
 
 LOOK_S: Final = 0.1
 CALL_TIMEOUT_S: Final = 2.0
@@ -27,10 +26,25 @@ CHANNEL: Final = "call"
 
 
 class Suspects:
-    def __init__(self, node: Node, on_found: Callable[[], None]) -> None:
-        """`on_found`: a session may end earlier now."""
-        self._node = node
-        self._loop = node.loop
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        listener: str,
+        loop: asyncio.AbstractEventLoop,
+        controller: Controller,
+        peers: Peers,
+        neighbourhood: Neighbourhood,
+        on_found: Callable[[], None],
+    ) -> None:
+        """`listener`: where other nodes reach a broker, this one does; what it tells clients may be true for them
+        alone. `on_found`: a session may end earlier now."""
+        self._node_id = node_id
+        self._listener = listener
+        self._loop = loop
+        self._controller = controller
+        self._peers = peers
+        self._neighbourhood = neighbourhood
         self._on_found = on_found
         self._timers: dict[BrokerSession, asyncio.Handle] = {}
 
@@ -47,33 +61,31 @@ class Suspects:
 
     @property
     def _heartbeats(self) -> Heartbeats:
-        return self._node.quorum.controller.heartbeats
+        return self._controller.heartbeats
 
     def _later(self, session: BrokerSession, seconds: float, act: Callable[[BrokerSession], None]) -> None:
         self._timers[session] = self._loop.call_later(seconds, act, session)
 
     def _find_dead(self, session: BrokerSession, *, refused: bool) -> bool:
-        broker = self._node.quorum.controller.image.brokers.get(session.broker_id)
-        endpoint = None if broker is None else broker.endpoints.get(self._node.settings.inter_broker_listener)
+        broker = self._controller.image.brokers.get(session.broker_id)
+        endpoint = None if broker is None else broker.endpoints.get(self._listener)
         host = "" if endpoint is None else endpoint.host
-        if broker is None or not self._node.neighbourhood.is_dead(broker.incarnation_id, host, refused=refused):
+        if broker is None or not self._neighbourhood.is_dead(broker.incarnation_id, host, refused=refused):
             return False
         self._heartbeats.process_gone(session, int(self._loop.time() * 1000))
         self._on_found()
         return True
 
     def _call(self, session: BrokerSession) -> None:
-        node = self._node
         if not self._heartbeats.is_suspect(session) or self._find_dead(session, refused=False):
             del self._timers[session]
             return
-        # Where other brokers reach it, this node does; what it tells clients may be true for them alone.
-        broker = node.quorum.controller.image.brokers[session.broker_id]
-        endpoint = broker.endpoints.get(node.settings.inter_broker_listener)
-        if endpoint is None or session.broker_id == node.settings.node_id:
+        broker = self._controller.image.brokers[session.broker_id]
+        endpoint = broker.endpoints.get(self._listener)
+        if endpoint is None or session.broker_id == self._node_id:
             del self._timers[session]
             return
-        peer = node.peers.at(endpoint.host, endpoint.port, CHANNEL)
+        peer = self._peers.at(endpoint.host, endpoint.port, CHANNEL)
         request = ApiVersionsRequest(client_software_name="penstock", client_software_version=__version__)
         peer.send(request, partial(self._called, session, peer), timeout=CALL_TIMEOUT_S)
 
@@ -85,8 +97,8 @@ class Suspects:
         if refused and self._find_dead(session, refused=True):
             del self._timers[session]
             return
-        broker = self._node.quorum.controller.image.brokers.get(session.broker_id)
-        if refused and broker is not None and not self._node.neighbourhood.lives(broker.incarnation_id):
+        broker = self._controller.image.brokers.get(session.broker_id)
+        if refused and broker is not None and not self._neighbourhood.lives(broker.incarnation_id):
             self._heartbeats.refused(session, int(self._loop.time() * 1000))
             self._on_found()
         else:

@@ -6,7 +6,6 @@ state, in slices, so that a scrape never holds the event loop for long.
 
     families      every metric, declared once; docs/metrics.md is made of it
     counters      what is counted as it happens, and belongs to nothing else
-    latency       how long requests took
     loop_lag      how late the event loop is
     of_brokers    topics, replicas, connections          | generators of families and their samples,
     of_nodes      requests, quorum, process              | from the state of a node

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.broker.metrics.latency import Latencies, Latency
+from penstock.broker.net.latency import Latencies, Latency
 from penstock.broker.partitions.replica import ReplicationCounts
 
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final, cast
+from collections.abc import Callable, Coroutine
+from typing import Final, cast
 
-from penstock.broker.metrics.collecting import collect
 from penstock.broker.metrics.exposition import CONTENT_TYPE
 from penstock.broker.metrics.loop_lag import LoopLag
+from penstock.broker.net.latency import Latency
 from penstock.model.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
 
 logger = logging.getLogger("penstock.metrics")
 
@@ -39,20 +37,27 @@ _REASONS: Final = {
 
 
 class MetricsEndpoint:
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        address: tuple[str, int] | None,
+        loop: asyncio.AbstractEventLoop,
+        loop_lag: Latency,
+        collect: Callable[[], Coroutine[object, object, bytes]],
+    ) -> None:
+        self._address = address
+        self._loop = loop
+        self._collect = collect
         self._server: asyncio.Server | None = None
-        self._lag = LoopLag(node.loop, node.metrics.loop_lag)
+        self._lag = LoopLag(loop, loop_lag)
         self._collecting: asyncio.Task[bytes] | None = None
         self.connections: set[HttpConnection] = set()
         self.port = 0
 
     async def open(self) -> None:
-        address = self._node.settings.metrics_endpoint
-        if address is None:
+        if self._address is None:
             return
-        host, port = address
-        loop = self._node.loop
+        host, port = self._address
+        loop = self._loop
         try:
             self._server = await loop.create_server(lambda: HttpConnection(self, loop), host or None, port)
         except OSError as error:
@@ -80,7 +85,7 @@ class MetricsEndpoint:
     def collecting(self) -> asyncio.Task[bytes]:
         """The collection that is under way, or a new one."""
         if self._collecting is None:
-            self._collecting = self._node.loop.create_task(collect(self._node))
+            self._collecting = self._loop.create_task(self._collect())
             self._collecting.add_done_callback(self._collected)
         return self._collecting
 

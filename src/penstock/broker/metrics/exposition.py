@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from penstock.broker.metrics.families import Family
-from penstock.broker.metrics.latency import Latency
+from penstock.broker.net.latency import Latency
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from penstock.broker.metrics.latency import Latency, now_ns
+from penstock.broker.net.latency import Latency, now_ns
 
 INTERVAL_S: Final = 0.1
 

@@ -10,13 +10,20 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from penstock.broker.coordinators.coordinators import Coordinators
+from penstock.broker.metadata.brokers import Brokers
 from penstock.broker.metrics import families as f
+from penstock.broker.metrics.counters import Counters
 from penstock.broker.metrics.exposition import Collected, Sample
 from penstock.broker.net.peers import PeerFailed
+from penstock.broker.partitions.replicas import Replicas
 from penstock.groups.shard import GroupShard
+from penstock.io.clock import Clock
+from penstock.metadata.image import Metadata
 from penstock.model.ids import TopicPartition
 from penstock.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -24,10 +31,8 @@ from penstock.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from penstock.settings.live import LiveSettings
 from penstock.transactions.state import Status
-
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
 
 CHANNEL: Final = "metrics"
 LATEST: Final = -1
@@ -39,10 +44,22 @@ Ends = dict[TopicPartition, int]
 Committed = list[tuple[str, str, int, int]]
 
 
-def coordinators(node: Node) -> Iterator[Collected]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorSources:
+    loop: asyncio.AbstractEventLoop
+    clock: Clock
+    settings: LiveSettings
+    counters: Counters
+    metadata: Metadata
+    brokers: Brokers
+    replicas: Replicas
+    coordinators: Coordinators
+
+
+def coordinators(sources: CoordinatorSources) -> Iterator[Collected]:
     shards: dict[str, list[object]] = {
-        "group": [each.shard for each in node.coordinators.groups.partitions.values()],
-        "transaction": [each.shard for each in node.coordinators.transactions.partitions.values()],
+        "group": [each.shard for each in sources.coordinators.groups.partitions.values()],
+        "transaction": [each.shard for each in sources.coordinators.transactions.partitions.values()],
     }
     states: list[Sample] = []
     for name, of_partitions in shards.items():
@@ -51,10 +68,10 @@ def coordinators(node: Node) -> Iterator[Collected]:
     yield f.COORDINATORS, states
 
 
-def transactions(node: Node) -> Iterator[Collected]:
+def transactions(sources: CoordinatorSources) -> Iterator[Collected]:
     found: Counter[str] = Counter({Status.ONGOING.label: 0})
-    oldest_ms = now_ms = node.clock.now_ms()
-    for partition in list(node.coordinators.transactions.partitions.values()):
+    oldest_ms = now_ms = sources.clock.now_ms()
+    for partition in list(sources.coordinators.transactions.partitions.values()):
         if partition.shard is None:
             continue
         for transaction in list(partition.shard.transactions):
@@ -65,11 +82,11 @@ def transactions(node: Node) -> Iterator[Collected]:
     yield f.OLDEST_TRANSACTION, [((), (now_ms - oldest_ms) / 1000)]
 
 
-def groups(node: Node, committed: Committed, ends: Ends) -> Iterator[Collected]:
+def groups(sources: CoordinatorSources, committed: Committed, ends: Ends) -> Iterator[Collected]:
     states: Counter[str] = Counter()
     members: list[Sample] = []
     generations: list[Sample] = []
-    for shard in _shards(node):
+    for shard in _shards(sources):
         for group_id, group in list(shard.state.consumer.items()):
             states[group.state.value] += 1
             members.append(((group_id,), len(group.members)))
@@ -78,8 +95,8 @@ def groups(node: Node, committed: Committed, ends: Ends) -> Iterator[Collected]:
             states[classic.state.value] += 1
             members.append(((group_id,), len(classic.members)))
             generations.append(((group_id,), classic.generation))
-    limit = node.settings.penstock_metrics_max_series
-    node.metrics.series_left_out += max(0, len(members) - limit)
+    limit = sources.settings.now.penstock_metrics_max_series
+    sources.counters.series_left_out += max(0, len(members) - limit)
     yield f.GROUP_STATES, [((state,), count) for state, count in states.items()]
     yield f.GROUP_MEMBERS, members[:limit]
     yield f.GROUP_GENERATION, generations[:limit]
@@ -94,60 +111,58 @@ def _lags(committed: Committed, ends: Ends) -> Iterator[Sample]:
             yield (group_id, topic, str(index)), max(0, end - offset)
 
 
-def _shards(node: Node) -> list[GroupShard]:
-    partitions = list(node.coordinators.groups.partitions.values())
+def _shards(sources: CoordinatorSources) -> list[GroupShard]:
+    partitions = list(sources.coordinators.groups.partitions.values())
     return [partition.shard for partition in partitions if partition.shard is not None]
 
 
-def committed_offsets(node: Node) -> Committed:
+def committed_offsets(sources: CoordinatorSources) -> Committed:
     """Group, topic, partition, offset: of the groups that this broker coordinates, as many as may be named."""
-    limit = node.settings.penstock_metrics_max_series
+    limit = sources.settings.now.penstock_metrics_max_series
     found: Committed = []
-    for shard in _shards(node):
+    for shard in _shards(sources):
         offsets = shard.state.offsets
         for group_id in list(offsets.groups()):
             for topic, partitions in offsets.of_group(group_id).items():
                 room = limit - len(found)
                 if room < len(partitions):
-                    node.metrics.series_left_out += len(partitions) - max(0, room)
+                    sources.counters.series_left_out += len(partitions) - max(0, room)
                 named = islice(partitions.items(), room)
                 found += [(group_id, topic, index, each.offset) for index, each in named]
     return found
 
 
-async def ends_of(node: Node, partitions: set[TopicPartition]) -> Ends:
+async def ends_of(sources: CoordinatorSources, partitions: set[TopicPartition]) -> Ends:
     """Where partitions end, as consumers see it: the high watermark of their leaders."""
     ends: Ends = {}
     elsewhere: dict[int, list[TopicPartition]] = {}
     for number, where in enumerate(partitions, 1):
         if not number % LOOKED_UP_AT_ONCE:
             await asyncio.sleep(0)
-        replica = node.replicas.get(*where)
+        replica = sources.replicas.get(*where)
         if replica is not None and replica.leader is not None:
             if replica.leader.is_settled:
                 ends[where] = replica.high_watermark
             continue
-        topic = node.image.topics.by_name(where.topic)
+        topic = sources.metadata.image.topics.by_name(where.topic)
         partition = None if topic is None else topic.partitions.get(where.partition)
         if partition is not None and partition.leader >= 0:
             elsewhere.setdefault(partition.leader, []).append(where)
-    for found in await asyncio.gather(*(_ask(node, leader, asked) for leader, asked in elsewhere.items())):
+    for found in await asyncio.gather(*(_ask(sources, leader, asked) for leader, asked in elsewhere.items())):
         ends |= found
     return ends
 
 
-async def _ask(node: Node, leader: int, partitions: list[TopicPartition]) -> Ends:
-    broker = node.image.brokers.get(leader)
-    endpoint = None if broker is None else broker.endpoints.get(node.settings.inter_broker_listener)
-    if endpoint is None:
+async def _ask(sources: CoordinatorSources, leader: int, partitions: list[TopicPartition]) -> Ends:
+    peer = sources.brokers.peer(leader, CHANNEL)
+    if peer is None:
         return {}
     topics: dict[str, ListOffsetsTopic] = {}
     for name, index in partitions:
         topic = topics.setdefault(name, ListOffsetsTopic(name=name))
         topic.partitions.append(ListOffsetsPartition(partition_index=index, timestamp=LATEST))
     request = ListOffsetsRequest(replica_id=CONSUMER, topics=list(topics.values()))
-    future: asyncio.Future[ListOffsetsResponse | PeerFailed] = node.loop.create_future()
-    peer = node.peers.at(endpoint.host, endpoint.port, CHANNEL)
+    future: asyncio.Future[ListOffsetsResponse | PeerFailed] = sources.loop.create_future()
     peer.send(request, lambda outcome: None if future.done() else future.set_result(outcome), timeout=ASK_S)
     answer = await future
     if isinstance(answer, PeerFailed):

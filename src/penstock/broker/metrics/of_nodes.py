@@ -7,15 +7,18 @@ import resource
 import time
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import Final
 
 from penstock import __version__
+from penstock.broker.metadata.quorum import MetadataQuorum
 from penstock.broker.metrics import families as f
+from penstock.broker.metrics.counters import Counters
 from penstock.broker.metrics.exposition import Collected, Sample
+from penstock.broker.net.listeners import Listeners
+from penstock.io.clock import Clock
 from penstock.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
-
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
+from penstock.settings.live import LiveSettings
 
 _ROLES: Final[dict[type[Role], str]] = {
     Leader: "leader",
@@ -28,20 +31,29 @@ _ROLES: Final[dict[type[Role], str]] = {
 OBSERVER: Final = "observer"
 
 
-def requests(node: Node) -> Iterator[Collected]:
-    yield f.LATENCY, [((each.name,), each) for each in node.metrics.requests.all() if each.requests]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSources:
+    clock: Clock
+    settings: LiveSettings
+    counters: Counters
+    listeners: Listeners
+    quorum: MetadataQuorum
+
+
+def requests(sources: NodeSources) -> Iterator[Collected]:
+    yield f.LATENCY, [((each.name,), each) for each in sources.counters.requests.all() if each.requests]
     parked: Counter[str] = Counter({"Produce": 0, "FetchConsumer": 0, "FetchFollower": 0})
-    for listener in node.listeners.all:
+    for listener in sources.listeners.all:
         for connection in listener.connections:
             parked.update(connection.waiting)
     yield f.PARKED, [((name,), count) for name, count in parked.items()]
-    yield f.CONNECTIONS, [((each.name,), len(each.connections)) for each in node.listeners.all]
-    yield f.CONNECTIONS_OPENED, [((), node.limits.opened_ever)]
-    yield f.CONNECTIONS_REFUSED, [((), node.limits.refused_ever)]
+    yield f.CONNECTIONS, [((each.name,), len(each.connections)) for each in sources.listeners.all]
+    yield f.CONNECTIONS_OPENED, [((), sources.listeners.limits.opened_ever)]
+    yield f.CONNECTIONS_REFUSED, [((), sources.listeners.limits.refused_ever)]
 
 
-def quorum(node: Node) -> Iterator[Collected]:
-    quorum = node.quorum
+def quorum(sources: NodeSources) -> Iterator[Collected]:
+    quorum = sources.quorum
     described = quorum.describe()
     role = _ROLES[type(quorum.role)]
     if role == "follower" and not quorum.is_voter:
@@ -51,23 +63,23 @@ def quorum(node: Node) -> Iterator[Collected]:
     yield f.RAFT_EPOCH, [((), quorum.epoch)]
     yield f.RAFT_HIGH_WATERMARK, [((), quorum.high_watermark)]
     yield f.RAFT_LOG_END, [((), quorum.log_end_offset)]
-    yield f.METADATA_LAG, [((), max(0, quorum.high_watermark - node.image.offset - 1))]
+    yield f.METADATA_LAG, [((), max(0, quorum.high_watermark - sources.quorum.image.offset - 1))]
     lags: list[Sample] = [
         ((str(status.key.node_id), kind), max(0, described.log_end_offset - max(0, status.log_end_offset)))
         for kind, replicas in (("voter", described.voter_status), (OBSERVER, described.observer_status))
         for status in replicas
-        if status.key.node_id != node.settings.node_id
+        if status.key.node_id != sources.settings.now.node_id
     ]
     if lags:
         yield f.RAFT_LAG, lags
 
 
-def controller(node: Node) -> Iterator[Collected]:
-    if not node.settings.is_controller:
+def controller(sources: NodeSources) -> Iterator[Collected]:
+    if not sources.settings.now.is_controller:
         return
-    image, index = node.image, node.quorum.controller.index
+    image, index = sources.quorum.image, sources.quorum.controller.index
     fenced = sum(broker.fenced for broker in image.brokers.values())
-    yield f.ACTIVE_CONTROLLER, [((), int(node.quorum.is_active))]
+    yield f.ACTIVE_CONTROLLER, [((), int(sources.quorum.is_active))]
     yield f.OFFLINE_PARTITIONS, [((), len(index.leaderless))]
     yield f.NOT_PREFERRED, [((), len(index.not_preferred))]
     yield f.GLOBAL_TOPICS, [((), len(image.topics))]
@@ -76,16 +88,16 @@ def controller(node: Node) -> Iterator[Collected]:
     yield f.FENCED_BROKERS, [((), fenced)]
 
 
-def process(node: Node) -> Iterator[Collected]:
-    yield f.LOOP_LAG, [((), node.metrics.loop_lag)]
-    roles = "+".join(node.settings.process_roles)
-    yield f.BUILD, [((__version__, str(node.settings.node_id), roles), 1)]
+def process(sources: NodeSources) -> Iterator[Collected]:
+    yield f.LOOP_LAG, [((), sources.counters.loop_lag)]
+    roles = "+".join(sources.settings.now.process_roles)
+    yield f.BUILD, [((__version__, str(sources.settings.now.node_id), roles), 1)]
     usage = resource.getrusage(resource.RUSAGE_SELF)
     yield f.CPU, [((), usage.ru_utime + usage.ru_stime)]
     yield f.MAX_FILES, [((), resource.getrlimit(resource.RLIMIT_NOFILE)[0])]
-    yield f.CLOCK, [((), node.clock.now_ms() / 1000)]
-    yield f.SCRAPES, [((), node.metrics.scrapes)]
-    yield f.LEFT_OUT, [((), node.metrics.series_left_out)]
+    yield f.CLOCK, [((), sources.clock.now_ms() / 1000)]
+    yield f.SCRAPES, [((), sources.counters.scrapes)]
+    yield f.LEFT_OUT, [((), sources.counters.series_left_out)]
     if os.path.exists("/proc/self/stat"):
         yield from _from_proc()
 

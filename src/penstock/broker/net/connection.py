@@ -25,12 +25,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from penstock.broker.metrics.latency import Latency, now_ns
+from penstock.broker.net.latency import Latency, now_ns
 from penstock.io.files import Buffer
 from penstock.model.ownership import owned_by_loop
 
 if TYPE_CHECKING:
-    from penstock.broker.apis.produce_plain import Target
     from penstock.broker.net.server import Listener
 
 logger = logging.getLogger("penstock.connection")
@@ -98,7 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         self._out_size = 0
         self._parked: deque[Reply] = deque()
         self._muted_by: Reply | None = None
-        self.produce_target: Target | None = None  # what the last plain produce request was for
+        self.produce_target: object = None  # what the last plain produce request was for; known to its handler alone
         self._write_paused = False
         self._is_held = False
         self._is_ending = False

@@ -6,27 +6,44 @@ from the start, since the quorum cannot come together otherwise, brokers when th
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
-from collections.abc import Coroutine, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Sequence
 
 from penstock.broker.net.connection import Connection
-from penstock.broker.net.server import FrameHandler, Listener, RunHandler
+from penstock.broker.net.latency import Latency
+from penstock.broker.net.server import ConnectionLimits, FrameHandler, Listener, RunHandler
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages import broker_registration, controller_registration
 from penstock.raft.voters import VoterEndpoint
 from penstock.settings.listeners import SECURITY_PROTOCOLS, Endpoint
-
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
+from penstock.settings.live import LiveSettings
 
 logger = logging.getLogger("penstock.node")
 
 
 class Listeners:
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        settings: LiveSettings,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        after_read: Callable[[], None],
+        plain_latency: Latency,
+    ) -> None:
+        """`after_read` runs when all that one read brought has been handled."""
+        self._settings = settings
+        self._loop = loop
+        self._after_read = after_read
+        self._plain_latency = plain_latency
+        static = settings.static
+        self.limits = ConnectionLimits(
+            static.max_connections,
+            static.max_connections_per_ip,
+            static.connection_overrides,
+            static.penstock_max_parked_requests,
+        )
         self.of_brokers: list[Listener] = []
         self.of_controllers: list[Listener] = []
         self._receive_buffer: bytearray | None = None
@@ -35,6 +52,12 @@ class Listeners:
     def all(self) -> list[Listener]:
         return [*self.of_brokers, *self.of_controllers]
 
+    def settings_changed(self) -> None:
+        settings = self._settings.now
+        self.limits.total_max = settings.max_connections
+        self.limits.per_address_max = settings.max_connections_per_ip
+        self.limits.per_address_overrides = settings.connection_overrides
+
     def hang_up(self) -> None:
         """On every client of the broker; they may come back. Followers know by themselves whom to follow."""
         for listener in self.of_brokers:
@@ -42,35 +65,29 @@ class Listeners:
                 if not connection.is_of_follower:
                     connection.close()
 
-    async def open_brokers(self) -> None:
-        router = self._node.router
-        for endpoint in self._node.settings.broker_endpoints:
-            self.of_brokers.append(await self._open(endpoint, router.handle, router.handle_run))
+    async def open_brokers(self, handle: FrameHandler, handle_run: RunHandler) -> None:
+        for endpoint in self._settings.static.broker_endpoints:
+            self.of_brokers.append(await self._open(endpoint, handle, handle_run))
 
-    async def open_controllers(self) -> None:
-        node = self._node
-        if not node.settings.is_controller:
-            return
-        for endpoint in node.settings.controller_endpoints:
-            listener = await self._open(endpoint, node.controller_router.handle_message, _no_run)
-            listener.on_closed = node.controller_upkeep.connection_closed
-            self.of_controllers.append(listener)
+    async def open_controllers(self, handle: FrameHandler) -> None:
+        if self._settings.static.is_controller:
+            for endpoint in self._settings.static.controller_endpoints:
+                self.of_controllers.append(await self._open(endpoint, handle, _no_run))
 
     async def _open(self, endpoint: Endpoint, handle: FrameHandler, handle_run: RunHandler) -> Listener:
-        node = self._node
-        settings = node.settings
+        settings = self._settings.now
         listener = Listener(
             endpoint.name,
-            loop=node.loop,
+            loop=self._loop,
             handle=handle,
             handle_run=handle_run,
-            after_read=node.wakeups.run,
-            limits=node.limits,
+            after_read=self._after_read,
+            limits=self.limits,
             request_bytes_max=settings.socket_request_max_bytes,
             small_request_bytes_max=settings.penstock_max_small_request_bytes,
             parked_max=settings.queued_max_requests,
             socket_buffers=self._socket_buffers(),
-            plain_latency=node.metrics.requests.produce,
+            plain_latency=self._plain_latency,
             receive_buffer=self._receive_buffer,
         )
         self._receive_buffer = listener.receive_buffer
@@ -79,7 +96,7 @@ class Listeners:
         return listener
 
     def _socket_buffers(self) -> dict[int, int]:
-        settings = self._node.settings
+        settings = self._settings.now
         sizes = {
             socket.SO_SNDBUF: settings.socket_send_buffer_bytes,
             socket.SO_RCVBUF: settings.socket_receive_buffer_bytes,
@@ -104,11 +121,11 @@ class Listeners:
                 port=self._port(endpoint, self.of_brokers),
                 security_protocol=SECURITY_PROTOCOLS[endpoint.security_protocol],
             )
-            for endpoint in self._node.settings.advertised_endpoints
+            for endpoint in self._settings.now.advertised_endpoints
         ]
 
     def registered_by_controller(self) -> list[controller_registration.Listener]:
-        protocols = self._node.settings.protocol_map
+        protocols = self._settings.now.protocol_map
         return [
             controller_registration.Listener(
                 name=endpoint.listener,
@@ -121,7 +138,7 @@ class Listeners:
 
     def quorum_endpoints(self) -> tuple[VoterEndpoint, ...]:
         """Where the others find this one: as it advertises, as its voters are listed, or as it binds."""
-        settings = self._node.settings
+        settings = self._settings.now
         if not settings.is_controller:
             return ()
         listed = {voter.node_id: voter.host for voter in settings.quorum_voters}

@@ -11,14 +11,12 @@ import asyncio
 import logging
 from collections.abc import Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from penstock.broker.coordinators.slices import SLICE_SECONDS, Slices
+from penstock.broker.net.connection import Reply
 from penstock.broker.net.request import Request
-
-if TYPE_CHECKING:
-    from penstock.broker.net.connection import Reply
-    from penstock.io.files import Buffer
+from penstock.broker.slices import SLICE_SECONDS, Slices
+from penstock.io.files import Buffer
 
 logger = logging.getLogger("penstock.router")
 

@@ -9,18 +9,15 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from penstock.broker.net.connection import Connection, Reply
 from penstock.io.files import Buffer
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.frames import response_parts
 from penstock.protocol.messages.envelope import EnvelopeResponse
 from penstock.security.authorizer import Authorizer, Operation, Resource, ResourceKind, authorized_operations
-
-if TYPE_CHECKING:
-    from penstock.broker.net.connection import Connection, Reply
-    from penstock.broker.net.router import Router
-    from penstock.security.principal import Principal
+from penstock.security.principal import Principal
 
 logger = logging.getLogger("penstock.router")
 
@@ -38,8 +35,8 @@ class Request:
         "connection",
         "correlation_id",
         "frame",
+        "may_be_forwarded",
         "principal",
-        "router",
         "version",
     )
 
@@ -52,27 +49,22 @@ class Request:
         client_id: str | None,
         principal: Principal,
         authorizer: Authorizer,
-        router: Router,
         frame: Buffer | None = None,
         client_host: str = "",
+        may_be_forwarded: bool = False,
     ) -> None:
-        """`frame`: the request as it came, header included; good only while the handler runs."""
+        """`frame`: the request as it came, header included; good only while the handler runs. `may_be_forwarded`: it
+        came from a client of this broker, and not from another node that takes this one for the active controller."""
         self.connection: Connection = connection  # type: ignore[assignment]  # only handlers of controllers do without
         self.api_key = api_key
         self.version = version
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.principal = principal
-        self.router = router
         self.frame = frame
         self.client_host = client_host
+        self.may_be_forwarded = may_be_forwarded
         self._authorizer = authorizer
-
-    @property
-    def may_be_forwarded(self) -> bool:
-        """Whether it came from a client of this broker, and not from another node that takes this one for the active
-        controller."""
-        return self.router.forwards
 
     def may(self, operation: Operation, resource: Resource) -> bool:
         return self._authorizer.authorize(self.principal, operation, resource)
@@ -137,10 +129,6 @@ class LocalRequest(Request):
         super().__init__(None, *request)
         self._done = done
 
-    @property
-    def may_be_forwarded(self) -> bool:
-        return False
-
     def answer(self, response: Any) -> None:
         self._done(response)
 
@@ -156,10 +144,6 @@ class EnvelopedRequest(Request):
     def __init__(self, done: Callable[[EnvelopeResponse], None], connection: Connection, *request: Any) -> None:
         super().__init__(connection, *request)
         self._done = done
-
-    @property
-    def may_be_forwarded(self) -> bool:
-        return False
 
     def answer(self, response: Any) -> None:
         try:

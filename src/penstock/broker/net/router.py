@@ -1,8 +1,9 @@
 """From a frame to the handler of its API, and back.
 
-A handler is `handle(node, request, message) -> response | None`. None means that no reply is due now: the handler has
-parked the request, or the client asked for no answer (Produce with acks=0). One whose work depends on more than its
-request is a generator (see `long_answers`).
+A handler is `handle(services, request, message) -> response | None`, in a module of its own; the services are the
+parts of the node that its family of handlers works with. None means that no reply is due now: the handler has parked
+the request, or the client asked for no answer (Produce with acks=0). One whose work depends on more than its request is
+a generator (see `long_answers`).
 
 What bad input gets: a frame that cannot be parsed, and an API or version that is not served, close the connection, as
 in Kafka; only ApiVersions answers an unknown version, in the one form every client can read.
@@ -10,32 +11,43 @@ in Kafka; only ApiVersions answers an unknown version, in the one form every cli
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import struct
 from collections.abc import Callable, Generator, Iterable
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Never, Protocol, TypeVar
 
-from penstock.broker.apis import api_versions, fetch_plain, init_producer_id, produce_plain, produce_run
-from penstock.broker.metrics.latency import Latency, now_ns
 from penstock.broker.net.connection import Connection
+from penstock.broker.net.latency import Latencies, Latency, now_ns
 from penstock.broker.net.long_answers import LongAnswers
-from penstock.broker.net.request import Request
+from penstock.broker.net.request import LocalRequest, Request
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import API, ApiKey
 from penstock.protocol.codec import MalformedMessage, decode_from
 from penstock.protocol.declaration import Message
-from penstock.protocol.frames import read_request_header, response_parts
+from penstock.protocol.frames import read_request_header
+from penstock.protocol.messages.api_versions import ApiVersionsRequest
+from penstock.security.authorizer import Authorizer
 from penstock.security.principal import ANONYMOUS
-
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
 
 logger = logging.getLogger("penstock.router")
 
-Handler = Callable[[Any, Request, Any], Any]
+Services = TypeVar("Services")
+ServicesUsed = TypeVar("ServicesUsed", contravariant=True)
 
 _read_start = struct.Struct(">hhi").unpack_from
+
+
+class Api(Protocol[ServicesUsed]):
+    """A module that serves one API."""
+
+    @property
+    def API_KEY(self) -> ApiKey: ...  # noqa: N802 - a constant of the module
+
+    @property
+    def VERSIONS(self) -> tuple[int, int]: ...  # noqa: N802
+
+    def handle(self, services: ServicesUsed, request: Request, message: Never, /) -> object: ...
 
 
 class Route(NamedTuple):
@@ -44,54 +56,52 @@ class Route(NamedTuple):
     max_version: int
     advertised_min: int
     request: type[Message]
-    handle: Handler
+    handle: Callable[[Any, Request, Any], Any]
+    services: object
 
 
 class Router:
     """The APIs that one kind of listener serves."""
 
-    def __init__(self, node: Node, modules: Iterable[ModuleType], *, forwards: bool = True) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        authorizer: Authorizer,
+        latencies: Latencies,
+        *,
+        forwards: bool,
+    ) -> None:
         """`forwards`: whether those who ask here are clients, whose business with the controller is passed on to it."""
-        self._node = node
-        self.forwards = forwards
-        latencies = node.metrics.requests
-        self._fetch = latencies.of("FetchConsumer")
+        self._authorizer = authorizer
+        self._forwards = forwards
+        self._latency_of = latencies.of
         self._latencies: dict[int, Latency] = {}
-        self._long_answers = LongAnswers(node.loop)
+        self._long_answers = LongAnswers(loop)
         self.routes: dict[int, Route] = {}
-        for module in modules:
-            key: ApiKey = module.API_KEY
-            low, high = module.VERSIONS
-            if key is ApiKey.INIT_PRODUCER_ID and not node.settings.transaction_two_phase_commit_enable:
-                # Transactions of other systems are for those who allow them: for others there are none.
-                high = init_producer_id.TWO_PHASE_COMMIT_SINCE - 1
+
+    def serve(self, apis: Iterable[Api[Services]], services: Services) -> None:
+        for api in apis:
+            key = api.API_KEY
+            low, high = api.VERSIONS
             spec = API[key]
             advertised_min = min(low, spec.advertised_min_version)
-            self.routes[int(key)] = Route(key, low, high, advertised_min, spec.request, module.handle)
-            is_of_consumers = forwards and key is ApiKey.FETCH
-            self._latencies[int(key)] = self._fetch if is_of_consumers else latencies.of(spec.name)
+            self.routes[int(key)] = Route(key, low, high, advertised_min, spec.request, api.handle, services)
+            is_of_consumers = self._forwards and key is ApiKey.FETCH
+            self._latencies[int(key)] = self._latency_of("FetchConsumer" if is_of_consumers else spec.name)
 
-    def handle_run(self, connection: Connection, view: memoryview, position: int, received: int) -> int:
-        """Handle several requests at once, if those from `position` on are of that kind; where they end."""
-        return produce_run.handle(self._node, connection, view, position, received)
+    def serve_below(self, key: ApiKey, version: int) -> None:
+        """Of this API only what is older than that version."""
+        self.routes[int(key)] = self.routes[int(key)]._replace(max_version=version - 1)
 
-    def handle(self, connection: Connection, view: memoryview, start: int, end: int) -> None:
-        frame = view[start:end]
-        api_key, version, correlation_id = _read_start(frame)
-        if (
-            api_key == 0
-            and 3 <= version <= 13
-            and produce_plain.handle(self._node, connection, frame, version, correlation_id)
-        ):
-            return
-        if api_key == 1 and 12 <= version <= 18:
-            connection.latency = self._fetch
-            if fetch_plain.handle(self._node, connection, frame, version, correlation_id):
-                return
-        self.handle_message(connection, view, start, end)
+    def ask(self, message: Message, done: Callable[[Any], None]) -> None:
+        """This node asks itself; `done` gets the response, perhaps at once."""
+        route = self.routes[message.__schema__.key or 0]
+        request = LocalRequest(done, route.api_key, route.max_version, 0, "local", ANONYMOUS, self._authorizer)
+        response = route.handle(route.services, request, message)
+        if response is not None:
+            request.answer(response)
 
     def handle_message(self, connection: Connection, view: memoryview, start: int, end: int) -> None:
-        """The general way, which is the only one where no records are served."""
         frame = view[start:end]
         api_key, version, correlation_id = _read_start(frame)
         route = self.routes.get(api_key)
@@ -116,13 +126,13 @@ class Router:
             correlation_id,
             header.client_id,
             ANONYMOUS,
-            self._node.authorizer,
-            self,
+            self._authorizer,
             frame,
             connection.peer_host,
+            self._forwards,
         )
         try:
-            response = route.handle(self._node, request, message)
+            response = route.handle(route.services, request, message)
             if isinstance(response, Generator):
                 response = self._long_answers.begin(request, response)
                 if response is None:
@@ -142,11 +152,11 @@ class Router:
 
     def _refuse(self, connection: Connection, api_key: int, version: int, correlation_id: int) -> None:
         if api_key == ApiKey.API_VERSIONS:
-            response = api_versions.respond(self._node, self, 0)
+            route = self.routes[api_key]
+            request = Request(connection, api_key, 0, correlation_id, None, ANONYMOUS, self._authorizer)
+            response = route.handle(route.services, request, ApiVersionsRequest())
             response.error_code = ErrorCode.UNSUPPORTED_VERSION
-            parts: list[Any] = []
-            response_parts(ApiKey.API_VERSIONS, 0, correlation_id, response, parts)
-            connection.send(parts)
+            connection.send(request.parts(response))
             return
         logger.warning("closing %s: API %d version %d is not served", connection.peer_host, api_key, version)
         connection.abort()

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from penstock.broker.metrics.latency import Latency, now_ns
 from penstock.broker.net.connection import RECEIVE_BUFFER_SIZE, Connection
+from penstock.broker.net.latency import Latency, now_ns
 
 logger = logging.getLogger("penstock.server")
 

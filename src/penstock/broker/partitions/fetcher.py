@@ -18,11 +18,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from penstock.broker.log_limiter import SparingLog
+from penstock.broker.metadata.brokers import Brokers
+from penstock.broker.metadata.registration import Registration
+from penstock.broker.net.peers import Peer
 from penstock.broker.partitions.fetch_sessions import INITIAL_EPOCH, NO_SESSION
-from penstock.broker.partitions.replica import Replica
+from penstock.broker.partitions.flusher import Flusher
+from penstock.broker.partitions.replica import Replica, Wakeups
+from penstock.broker.partitions.throttle import ReplicationThrottle
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.fetch import (
     FetchPartition,
@@ -39,10 +45,7 @@ from penstock.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-
-if TYPE_CHECKING:
-    from penstock.broker.net.peers import Peer
-    from penstock.broker.node import Node
+from penstock.settings.live import LiveSettings
 
 logger = logging.getLogger("penstock.fetcher")
 
@@ -83,8 +86,27 @@ class Followed:
 
 
 class Fetchers:
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        *,
+        settings: LiveSettings,
+        loop: asyncio.AbstractEventLoop,
+        registration: Registration,
+        brokers: Brokers,
+        flusher: Flusher,
+        wakeups: Wakeups,
+        throttle: ReplicationThrottle,
+        store_log_starts: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`store_log_starts`: make it durable where the logs begin now."""
+        self.settings = settings
+        self.loop = loop
+        self.registration = registration
+        self.brokers = brokers
+        self.flusher = flusher
+        self.wakeups = wakeups
+        self.throttle = throttle
+        self.store_log_starts = store_log_starts
         self._by_leader: dict[int, Fetcher] = {}
         self._leaders: dict[Replica, int] = {}
         self.damaged_answers = 0  # batches that leaders sent and that were not good, or did not follow
@@ -99,7 +121,7 @@ class Fetchers:
             return
         fetcher = self._by_leader.get(leader_id)
         if fetcher is None:
-            fetcher = self._by_leader[leader_id] = Fetcher(self._node, leader_id)
+            fetcher = self._by_leader[leader_id] = Fetcher(self, leader_id)
         self._leaders[replica] = leader_id
         fetcher.add(replica)
 
@@ -128,9 +150,12 @@ class Fetchers:
 class Fetcher:
     """What is followed from one leader."""
 
-    def __init__(self, node: Node, leader_id: int) -> None:
-        self._node = node
-        self._loop = node.loop
+    def __init__(self, fetchers: Fetchers, leader_id: int) -> None:
+        self._fetchers = fetchers
+        self._settings = fetchers.settings
+        self._loop = fetchers.loop
+        self._registered = fetchers.registration
+        self._throttle = fetchers.throttle
         self._leader_id = leader_id
         self.partitions: dict[Key, Followed] = {}
         self._changed: dict[Key, Followed] = {}  # to be named in the next request
@@ -146,7 +171,7 @@ class Fetcher:
         self._peer: Peer | None = None
         self._timer: asyncio.Handle | None = None
         self._registration = self._leader_registration()
-        self._failures_log = SparingLog(logger, node.loop.time)
+        self._failures_log = SparingLog(logger, self._loop.time)
 
     # -- what is followed -------------------------------------------------------------------------------------------
 
@@ -198,7 +223,7 @@ class Fetcher:
             self._go_on()
 
     def _failed(self, followed: Followed, code: ErrorCode) -> None:
-        longest = self._node.settings.replica_fetch_backoff_ms / 1000
+        longest = self._settings.now.replica_fetch_backoff_ms / 1000
         seconds = longest
         if code in _SOON_OVER:
             seconds = min(longest, BACKOFF_MIN_SECONDS * 2 ** min(followed.failures, 10))
@@ -227,8 +252,7 @@ class Fetcher:
         self.go_on_soon()
 
     def _leader_registration(self) -> int | None:
-        broker = self._node.image.brokers.get(self._leader_id)
-        return None if broker is None else broker.epoch
+        return self._fetchers.brokers.registration_epoch(self._leader_id)
 
     def go_on_soon(self) -> None:
         """After all that is happening now: many partitions change at a time."""
@@ -253,16 +277,12 @@ class Fetcher:
         if request is None:
             return
         self._is_busy = True
-        timeout = self._node.settings.replica_socket_timeout_ms / 1000
+        timeout = self._settings.now.replica_socket_timeout_ms / 1000
         peer.send(request, lambda answer: self._answered(request, answer), timeout=timeout)
 
     def _find_peer(self) -> Peer | None:
-        broker = self._node.image.brokers.get(self._leader_id)
-        endpoint = None if broker is None else broker.endpoints.get(self._node.settings.inter_broker_listener)
-        if endpoint is None:
-            return None
-        peer = self._node.peers.at(endpoint.host, endpoint.port, CHANNEL)
-        if peer is not self._peer:
+        peer = self._fetchers.brokers.peer(self._leader_id, CHANNEL)
+        if peer is not None and peer is not self._peer:
             if self._peer is not None:
                 self._peer.close()
             self._peer = peer
@@ -272,7 +292,7 @@ class Fetcher:
     def _flush(self, replicas: list[Replica]) -> None:
         """What is sent as an acknowledgement must be on the disk first."""
         self._is_busy = True
-        flushes = [self._node.flusher.flush(replica) for replica in replicas]
+        flushes = [self._fetchers.flusher.flush(replica) for replica in replicas]
         asyncio.gather(*flushes, return_exceptions=True).add_done_callback(self._flushed)
 
     def _start_moved(self, followed: Followed) -> None:
@@ -286,7 +306,7 @@ class Fetcher:
 
     async def _store_starts(self) -> list[Followed]:
         moved, self._starts_moved = self._starts_moved, {}
-        await self._node.storage.write_checkpoints()
+        await self._fetchers.store_log_starts()
         return list(moved.values())
 
     def _starts_stored(self, task: asyncio.Task[list[Followed]]) -> None:
@@ -317,9 +337,11 @@ class Fetcher:
     def _request(self) -> FetchRequest | None:
         if not self._changed and all(each.named_offset is None for each in self.partitions.values()):
             return None  # nothing is to be fetched: all that is followed waits to be tried again
-        settings = self._node.settings
+        settings = self._settings.now
         request = FetchRequest(
-            replica_state=ReplicaState(replica_id=settings.node_id, replica_epoch=self._node.broker_epoch),
+            replica_state=ReplicaState(
+                replica_id=self._registered.broker_id, replica_epoch=self._registered.broker_epoch
+            ),
             max_wait_ms=settings.replica_fetch_wait_max_ms,
             min_bytes=settings.replica_fetch_min_bytes,
             max_bytes=settings.replica_fetch_response_max_bytes,
@@ -384,7 +406,7 @@ class Fetcher:
                         self._failed(followed, ErrorCode.UNKNOWN_SERVER_ERROR)
         if self._session_id == NO_SESSION:
             self._reset_session()  # the leader has no room for one
-        self._node.wakeups.run()
+        self._fetchers.wakeups.run()
         self._go_on()
 
     @staticmethod
@@ -401,7 +423,7 @@ class Fetcher:
         """Begin anew, after a while if this happens again and again."""
         self._reset_session()
         seconds = min(
-            self._node.settings.replica_fetch_backoff_ms / 1000, BACKOFF_MIN_SECONDS * 2 ** min(self._failures, 10)
+            self._settings.now.replica_fetch_backoff_ms / 1000, BACKOFF_MIN_SECONDS * 2 ** min(self._failures, 10)
         )
         self._failures += 1
         logger.log(
@@ -452,20 +474,20 @@ class Fetcher:
                 error.message,
             )
             if error.code == ErrorCode.CORRUPT_MESSAGE:
-                self._node.assignment.fetchers.damaged_answers += 1
+                self._fetchers.damaged_answers += 1
             self._failed(followed, error.code)
             return
         followed.failures = 0
         if data.records and replica.log.log_end_offset < data.high_watermark and not self._is_in_sync(replica):
-            self._node.assignment.throttles.following.note(replica, len(data.records))
+            self._throttle.note(replica, len(data.records))
             self._is_held_back(followed)
 
     def _is_in_sync(self, replica: Replica) -> bool:
-        return replica.partition is not None and self._node.settings.node_id in replica.partition.isr
+        return replica.partition is not None and self._registered.broker_id in replica.partition.isr
 
     def _is_held_back(self, followed: Followed) -> bool:
         """Whether the throttle takes it out for a while: a short one, as the throttle may be loosened meanwhile."""
-        throttle = self._node.assignment.throttles.following
+        throttle = self._throttle
         if self._is_in_sync(followed.replica) or not throttle.holds_back(followed.replica):
             return False
         seconds = min(throttle.allowance.seconds_in_debt, THROTTLE_CHECK_SECONDS)
@@ -489,7 +511,7 @@ class Fetcher:
                     self._go_on()
 
         for timestamp in (LATEST, EARLIEST):
-            request = ListOffsetsRequest(replica_id=self._node.settings.node_id)
+            request = ListOffsetsRequest(replica_id=self._registered.broker_id)
             topics: dict[str, ListOffsetsTopic] = {}
             for followed in asked.values():
                 name, index = followed.replica.topic_partition
@@ -500,7 +522,7 @@ class Fetcher:
                     )
                 )
             request.topics = list(topics.values())
-            peer.send(request, done, timeout=self._node.settings.replica_socket_timeout_ms / 1000)
+            peer.send(request, done, timeout=self._settings.now.replica_socket_timeout_ms / 1000)
 
     @staticmethod
     def _offsets(answer: ListOffsetsResponse | Exception, asked: dict[Key, Followed]) -> dict[Key, int] | None:

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
+from penstock.broker.net.latency import Latency
 from penstock.broker.net.request import Request
 from penstock.broker.partitions.divergence import divergence
 from penstock.broker.partitions.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
-from penstock.broker.partitions.follower_sessions import FollowerSession, Position
-from penstock.broker.partitions.leader_hints import not_here
-from penstock.broker.partitions.replica import Replica
+from penstock.broker.partitions.follower_sessions import FollowerSession, FollowerSessions, Position
+from penstock.broker.partitions.leader_hints import LeaderHints
+from penstock.broker.partitions.replica import Replica, ReplicationCounts, Wakeups
+from penstock.broker.partitions.replicas import Replicas
+from penstock.broker.partitions.throttle import ReplicationThrottle
 from penstock.io.files import Buffer
 from penstock.log.log import Log
 from penstock.model.errors import ErrorCode, KafkaError
@@ -28,9 +32,6 @@ from penstock.protocol.messages.fetch import (
 )
 from penstock.replication.partition import LeaderState
 from penstock.security.authorizer import CLUSTER, Operation
-
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
 
 logger = logging.getLogger("penstock.fetch")
 
@@ -47,16 +48,29 @@ def follower_of(request: Request, message: FetchRequest) -> tuple[int, int]:
     return message.replica_id, NO_BROKER_EPOCH
 
 
-def handle(
-    node: Node, request: Request, message: FetchRequest, broker_id: int, broker_epoch: int
-) -> FetchResponse | None:
-    if not request.may(Operation.CLUSTER_ACTION, CLUSTER):
-        return FetchResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    try:
-        session = node.assignment.followers.open(message, request.version, broker_id, broker_epoch)
-    except KafkaError as error:
-        return FetchResponse(error_code=error.code)
-    return FollowerFetch(node, request, message, session).start()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowerFetches:
+    """What the fetches of all followers have in common."""
+
+    loop: asyncio.AbstractEventLoop
+    replicas: Replicas
+    hints: LeaderHints
+    wakeups: Wakeups
+    sessions: FollowerSessions
+    throttle: ReplicationThrottle
+    counts: ReplicationCounts
+    latency: Latency
+
+    def handle(
+        self, request: Request, message: FetchRequest, broker_id: int, broker_epoch: int
+    ) -> FetchResponse | None:
+        if not request.may(Operation.CLUSTER_ACTION, CLUSTER):
+            return FetchResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        try:
+            session = self.sessions.open(message, request.version, broker_id, broker_epoch)
+        except KafkaError as error:
+            return FetchResponse(error_code=error.code)
+        return FollowerFetch(self, request, message, session).start()
 
 
 Told = tuple[Position, PartitionData]
@@ -94,12 +108,14 @@ class Cold(NamedTuple):
 
 class FollowerFetch:
     __slots__ = (
-        "_answer", "_bytes_missing", "_deadline", "_is_done", "_is_full", "_message", "_node", "_reading", "_request",
-        "_session",
+        "_answer", "_bytes_missing", "_deadline", "_fetches", "_is_done", "_is_full", "_message", "_reading",
+        "_request", "_session",
     )  # fmt: skip
 
-    def __init__(self, node: Node, request: Request, message: FetchRequest, session: FollowerSession) -> None:
-        self._node = node
+    def __init__(
+        self, fetches: FollowerFetches, request: Request, message: FetchRequest, session: FollowerSession
+    ) -> None:
+        self._fetches = fetches
         self._request = request
         self._message = message
         self._session = session
@@ -116,7 +132,7 @@ class FollowerFetch:
             self._park()
             self._read_cold(results, cold)
             return None
-        if self._is_enough(results) or not self._node.limits.may_park:
+        if self._is_enough(results) or not self._request.connection.listener.limits.may_park:
             return self._response(results)
         self._park()
         self._wait()
@@ -135,26 +151,26 @@ class FollowerFetch:
                     continue
                 if not replica.log.log_start_offset <= position.offset <= leader.log_end:
                     continue
-                self._node.assignment.followers.came(broker_id, replica)
+                self._fetches.sessions.came(broker_id, replica)
                 position.in_sync_changed(leader.isr)
                 replica.fetched_by(broker_id, position.offset, position.log_start, session.broker_epoch)
             except KafkaError:
                 session.due[position] = None  # reading it says why
 
     def _find(self, position: Position) -> tuple[Replica, LeaderState]:
-        replicas = self._node.replicas
+        replicas = self._fetches.replicas
         topic = position.topic
         if isinstance(topic, str):
             replica = replicas.get(topic, position.index)
             if replica is None:
-                raise not_here(self._node, topic, position.index)
+                raise self._fetches.hints.not_here(topic, position.index)
         else:
             replica = replicas.get_by_id(topic, position.index)
             if replica is None:
-                name = self._node.image.topics.name_of(topic)
+                name = self._fetches.hints.topic_name(topic)
                 if name is None:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-                raise not_here(self._node, name, position.index)
+                raise self._fetches.hints.not_here(name, position.index)
         position.watch(replica)
         leader = replica.leader_of(position.epoch)
         if self._session.broker_id not in leader.followers:
@@ -205,8 +221,10 @@ class FollowerFetch:
             records=b"",
         )
         if data.diverging_epoch is None and position.offset != leader.log_end:
-            throttle = self._node.assignment.throttles.leading
-            is_free = throttle.is_unlimited or leader.waits_for(session.broker_id, self._node.elapsed_ms())
+            throttle = self._fetches.throttle
+            is_free = throttle.is_unlimited or leader.waits_for(
+                session.broker_id, int(self._fetches.loop.time() * 1000)
+            )
             if left <= 0 or (not is_free and throttle.holds_back(replica)):
                 return data, None  # it stays due
             max_bytes = min(position.max_bytes, left)
@@ -232,7 +250,7 @@ class FollowerFetch:
 
     def _read_cold(self, results: list[Told], cold: list[Cold]) -> None:
         self._reading = results
-        future = self._node.loop.run_in_executor(None, lambda: [each.read() for each in cold])
+        future = self._fetches.loop.run_in_executor(None, lambda: [each.read() for each in cold])
         future.add_done_callback(lambda done: self._was_read(cold, done))
 
     def _was_read(self, cold: list[Cold], future: asyncio.Future[list[Buffer | KafkaError]]) -> None:
@@ -279,18 +297,18 @@ class FollowerFetch:
         """Until there is something to tell. A broker that many others follow is woken up for all that have waited long
         enough together, and not for each: most of what an idle one does is to wake up."""
         self._session.waiting = self
-        node = self._node
-        seconds = min(self._message.max_wait_ms / 1000, node.assignment.followers.wait_max(self._session.broker_id))
-        deadline = node.loop.time() + seconds
+        fetches = self._fetches
+        seconds = min(self._message.max_wait_ms / 1000, fetches.sessions.wait_max(self._session.broker_id))
+        deadline = fetches.loop.time() + seconds
         if seconds >= 2 * TOGETHER_SECONDS:
             deadline -= deadline % TOGETHER_SECONDS
-        self._deadline = node.loop.call_at(deadline, self._expire)
+        self._deadline = fetches.loop.call_at(deadline, self._expire)
 
     def cut_short(self) -> None:
         """There will be something to ask for that the follower does not know of yet."""
         if self._deadline is not None and not self._is_done:
             self._deadline.cancel()
-            self._deadline = self._node.loop.call_later(0, self._expire)
+            self._deadline = self._fetches.loop.call_later(0, self._expire)
 
     def data_arrived(self, size: int) -> bool:
         self._bytes_missing -= size
@@ -301,7 +319,7 @@ class FollowerFetch:
 
     def _expire(self) -> None:
         self._look_again(is_over=True)
-        self._node.wakeups.run()
+        self._fetches.wakeups.run()
 
     def _look_again(self, *, is_over: bool) -> None:
         if self._is_done or self._reading is not None:
@@ -331,7 +349,7 @@ class FollowerFetch:
         session = self._session
         response = FetchResponse(session_id=session.id)
         by_topic: dict[str | bytes, FetchableTopicResponse] = {}
-        counts = self._node.metrics.replication
+        counts = self._fetches.counts
         for position, data in results:
             position.told(data)
             if data.records:

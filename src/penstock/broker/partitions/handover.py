@@ -28,12 +28,16 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from penstock.broker.metadata.brokers import Brokers
 from penstock.broker.net.connection import Connection
 from penstock.broker.net.peers import Peer, PeerFailed
 from penstock.broker.net.request import Request
-from penstock.broker.partitions.leader_hints import current_leader
+from penstock.broker.net.server import ConnectionLimits
+from penstock.broker.partitions.leader_hints import LeaderHints
+from penstock.broker.partitions.replicas import Replicas
+from penstock.metadata.image import Metadata
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
 from penstock.protocol.messages.produce import (
@@ -44,9 +48,6 @@ from penstock.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
 
 logger = logging.getLogger("penstock.node")
 
@@ -73,9 +74,24 @@ class Held(NamedTuple):
 
 
 class Handover:
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._loop = node.loop
+    def __init__(
+        self,
+        *,
+        broker_id: int,
+        loop: asyncio.AbstractEventLoop,
+        metadata: Metadata,
+        brokers: Brokers,
+        replicas: Replicas,
+        limits: ConnectionLimits,
+        hints: LeaderHints,
+    ) -> None:
+        self._broker_id = broker_id
+        self._loop = loop
+        self._metadata = metadata
+        self._brokers = brokers
+        self._replicas = replicas
+        self._limits = limits
+        self._hints = hints
         self.is_on = False
         self._held: dict[TopicPartition, deque[Held]] = {}
         self._held_bytes = 0
@@ -89,7 +105,7 @@ class Handover:
         """Hold what comes from now on; returns when the in-sync replicas have what came before, or after a while."""
         self.is_on = True
         deadline = self._loop.time() + DRAIN_S
-        led = [leader for replica in self._node.replicas if (leader := replica.leader) and len(leader.isr) > 1]
+        led = [leader for replica in self._replicas if (leader := replica.leader) and len(leader.isr) > 1]
         while led and self._loop.time() < deadline:
             await asyncio.sleep(CHECK_S)
             led = [leader for leader in led if leader.high_watermark < leader.log_end]
@@ -105,11 +121,10 @@ class Handover:
     def take(self, request: Request, message: ProduceRequest, partition: TopicPartition) -> bool:
         """Whether the request, which is for this partition alone, is the successor's to answer. The message's records
         are copied then: they lie in the receive buffer."""
-        node = self._node
-        replica = node.replicas.get(*partition)
+        replica = self._replicas.get(*partition)
         (topic,) = message.topic_data
         (data,) = topic.partition_data
-        if replica is None or not data.records or not node.limits.may_park:
+        if replica is None or not data.records or not self._limits.may_park:
             return False
         if replica.leader is not None and len(replica.leader.isr) == 1:
             return False  # nobody else can lead it
@@ -160,13 +175,10 @@ class Handover:
         self._go_on(partition)
 
     def _successor(self, partition: TopicPartition) -> Peer | None:
-        node = self._node
-        known = node.image.topics.partition(*partition)
-        if known is None or known.leader == node.settings.node_id:
+        known = self._metadata.image.topics.partition(*partition)
+        if known is None or known.leader == self._broker_id:
             return None
-        broker = node.image.brokers.get(known.leader)
-        endpoint = None if broker is None else broker.endpoints.get(node.settings.inter_broker_listener)
-        return None if endpoint is None else node.peers.at(endpoint.host, endpoint.port, CHANNEL)
+        return self._brokers.peer(known.leader, CHANNEL)
 
     def _answered(self, partition: TopicPartition, held: Held, outcome: ProduceResponse | PeerFailed) -> None:
         waiting = self._held.get(partition)
@@ -225,7 +237,7 @@ class Handover:
     def _tell_successor(
         self, partition: TopicPartition, held: Held, answer: PartitionProduceResponse, response: ProduceResponse
     ) -> None:
-        hint = current_leader(self._node, held.request.connection, *partition)
+        hint = self._hints.current_leader(held.request.connection, *partition)
         if hint is not None:
             answer.current_leader = LeaderIdAndEpoch(leader_id=hint.leader_id, leader_epoch=hint.leader_epoch)
             response.node_endpoints = [

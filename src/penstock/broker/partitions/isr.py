@@ -14,9 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from penstock.broker.partitions.replica import Replica
+from penstock.broker.metadata.controller_channel import ControllerChannel
+from penstock.broker.metadata.registration import Registration
+from penstock.broker.partitions.replica import Replica, Wakeups
+from penstock.broker.partitions.replicas import Replicas
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -28,9 +31,6 @@ from penstock.protocol.messages.alter_partition import (
 )
 from penstock.replication.partition import Proposal
 
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
-
 logger = logging.getLogger("penstock.replica")
 
 RETRY_SECONDS = 0.05
@@ -39,8 +39,25 @@ RECOVERED = 0  # an unclean leader has recovered by the time it leads: what it h
 
 
 class InSyncProposals:
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        registration: Registration,
+        controller: ControllerChannel,
+        replicas: Replicas,
+        wakeups: Wakeups,
+        lag_max_ms: Callable[[], int],
+        hang_up: Callable[[], None],
+    ) -> None:
+        """`hang_up`: on all clients, who may come back."""
+        self._loop = loop
+        self._registration = registration
+        self._controller = controller
+        self._replicas = replicas
+        self._wakeups = wakeups
+        self._lag_max_ms = lag_max_ms
+        self._hang_up = hang_up
         self._due: dict[Replica, Proposal] = {}
         self._is_busy = False  # a request is under way, or about to be
         self._check: asyncio.TimerHandle | None = None
@@ -56,20 +73,20 @@ class InSyncProposals:
             self._check.cancel()
 
     def _check_later(self) -> None:
-        seconds = self._node.settings.replica_lag_time_max_ms / 2000
-        self._check = self._node.loop.call_later(seconds, self._check_all)
+        seconds = self._lag_max_ms() / 2000
+        self._check = self._loop.call_later(seconds, self._check_all)
 
     def _check_all(self) -> None:
         self._check_later()
-        for replica in self._node.replicas:
+        for replica in self._replicas:
             replica.check_in_sync()
-        self._node.wakeups.run()
+        self._wakeups.run()
 
     def propose(self, replica: Replica, proposal: Proposal) -> None:
         self._due[replica] = proposal
         if not self._is_busy:
             self._is_busy = True
-            self._node.loop.call_soon(self._send)
+            self._loop.call_soon(self._send)
 
     def _send(self) -> None:
         proposals = {
@@ -96,9 +113,11 @@ class InSyncProposals:
                 )
             )
         request = AlterPartitionRequest(
-            broker_id=self._node.settings.node_id, broker_epoch=self._node.broker_epoch, topics=list(topics.values())
+            broker_id=self._registration.broker_id,
+            broker_epoch=self._registration.broker_epoch,
+            topics=list(topics.values()),
         )
-        self._node.controller.send(request, lambda answer: self._answered(proposals, answer), timeout=TIMEOUT_SECONDS)
+        self._controller.send(request, lambda answer: self._answered(proposals, answer), timeout=TIMEOUT_SECONDS)
 
     def _answered(self, proposals: dict[tuple[bytes, int], tuple[Replica, Proposal]], answer: object) -> None:
         unanswered = dict(proposals)
@@ -107,10 +126,10 @@ class InSyncProposals:
                 logger.warning("the controller did not answer about in-sync replicas: %s", answer)
                 # A leader that hears neither from the controller nor from any follower may have been replaced. One
                 # follower of several that is gone proves nothing: the others would not follow an old leader.
-                now_ms = self._node.elapsed_ms()
+                now_ms = int(self._loop.time() * 1000)
                 leaders = [replica.leader for replica, _ in proposals.values()]
                 if any(leader is not None and leader.is_abandoned(now_ms) for leader in leaders):
-                    self._node.listeners.hang_up()
+                    self._hang_up()
             elif answer.error_code:
                 logger.warning("the controller refused new in-sync replicas: %s", ErrorCode(answer.error_code).name)
             else:
@@ -123,10 +142,10 @@ class InSyncProposals:
             for replica, proposal in unanswered.values():
                 self._due.setdefault(replica, proposal)
             if self._due:
-                self._node.loop.call_later(RETRY_SECONDS, self._send)
+                self._loop.call_later(RETRY_SECONDS, self._send)
             else:
                 self._is_busy = False
-        self._node.wakeups.run()
+        self._wakeups.run()
 
     def _settle(self, replica: Replica, proposal: Proposal, answer: AlterPartitionResponsePartitionData) -> None:
         leader = replica.leader
@@ -136,7 +155,7 @@ class InSyncProposals:
         if code == ErrorCode.NONE:
             if answer.leader_epoch != leader.leader_epoch:
                 return  # another leader, as the metadata is about to say
-            moved = leader.accepted(proposal, answer.isr, answer.partition_epoch, self._node.elapsed_ms())
+            moved = leader.accepted(proposal, answer.isr, answer.partition_epoch, int(self._loop.time() * 1000))
             logger.info("%s: in sync are %s now", replica.topic_partition, sorted(leader.isr))
             replica.in_sync_changed(moved)
             return

@@ -3,15 +3,14 @@ round of metadata requests."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
-from penstock.broker.net.endpoints import reachable_at
+from penstock.broker.net.connection import Connection
+from penstock.broker.net.endpoints import Endpoints
+from penstock.metadata.image import Metadata
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.model.ids import TopicPartition
-
-if TYPE_CHECKING:
-    from penstock.broker.net.connection import Connection
-    from penstock.broker.node import Node
+from penstock.model.ids import TopicPartition, Uuid
 
 _MISPLACED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
@@ -24,29 +23,41 @@ class Hint(NamedTuple):
     rack: str | None
 
 
-def hint(node: Node, connection: Connection, topic: str, index: int, code: int) -> Hint | None:
-    """What goes with an error; None if nothing does, or nobody is known to lead."""
-    return current_leader(node, connection, topic, index) if code in _MISPLACED else None
+class LeaderHints:
+    def __init__(
+        self, metadata: Metadata, endpoints: Endpoints, is_offline: Callable[[TopicPartition, Uuid], bool]
+    ) -> None:
+        """`is_offline`: whether a partition of that topic is in a log directory of this broker that is offline."""
+        self._metadata = metadata
+        self._endpoints = endpoints
+        self._is_offline = is_offline
 
+    def hint(self, connection: Connection, topic: str, index: int, code: int) -> Hint | None:
+        """What goes with an error; None if nothing does, or nobody is known to lead."""
+        return self.current_leader(connection, topic, index) if code in _MISPLACED else None
 
-def current_leader(node: Node, connection: Connection, topic: str, index: int) -> Hint | None:
-    partition = node.image.topics.partition(topic, index)
-    if partition is None:
-        return None
-    broker = node.image.brokers.get(partition.leader)
-    if broker is None or broker.fenced:
-        return None
-    endpoint = reachable_at(node, connection, broker)
-    if endpoint is None:
-        return None
-    return Hint(broker.broker_id, partition.leader_epoch, endpoint.host, endpoint.port, broker.rack)
+    def current_leader(self, connection: Connection, topic: str, index: int) -> Hint | None:
+        image = self._metadata.image
+        partition = image.topics.partition(topic, index)
+        if partition is None:
+            return None
+        broker = image.brokers.get(partition.leader)
+        if broker is None or broker.fenced:
+            return None
+        endpoint = self._endpoints.reachable_at(connection, broker)
+        if endpoint is None:
+            return None
+        return Hint(broker.broker_id, partition.leader_epoch, endpoint.host, endpoint.port, broker.rack)
 
+    def topic_name(self, topic_id: Uuid) -> str | None:
+        return self._metadata.image.topics.name_of(topic_id)
 
-def not_here(node: Node, topic: str, index: int) -> KafkaError:
-    """What a request for a partition gets that this broker does not hold, or holds in a directory that is offline."""
-    found = node.image.topics.by_name(topic)
-    if found is None or index not in found.partitions:
-        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if node.storage.is_offline(TopicPartition(topic, index), found.topic_id):
-        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{index} is in a log directory that is offline")
-    return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    def not_here(self, topic: str, index: int) -> KafkaError:
+        """What a request for a partition gets that this broker does not hold, or holds in a directory that is
+        offline."""
+        found = self._metadata.image.topics.by_name(topic)
+        if found is None or index not in found.partitions:
+            return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if self._is_offline(TopicPartition(topic, index), found.topic_id):
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{index} is in a log directory that is offline")
+        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)

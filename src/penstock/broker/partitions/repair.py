@@ -18,20 +18,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from penstock.broker.metadata.brokers import Brokers
 from penstock.broker.net.peers import PeerFailed
 from penstock.broker.partitions.fetch_sessions import FINAL_EPOCH
-from penstock.broker.partitions.replica import Replica
+from penstock.broker.partitions.flusher import Flusher
+from penstock.broker.partitions.replica import Replica, Wakeups
+from penstock.io.files import FileSystem
+from penstock.log.cleaner import Cleaner
 from penstock.log.damage import Damage, rebuild, replacement
 from penstock.log.segment import Segment
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ownership import owned_by_loop
 from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
 from penstock.records.batch import iterate_headers
-
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
+from penstock.settings.live import LiveSettings
 
 logger = logging.getLogger("penstock.repair")
 
@@ -44,15 +46,33 @@ BYTES_MAX = 256 * 1024 * 1024  # of one damage: it is held in memory
 
 @owned_by_loop(anywhere=("want",))
 class Repairs:
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        *,
+        settings: LiveSettings,
+        loop: asyncio.AbstractEventLoop,
+        files: FileSystem,
+        brokers: Brokers,
+        flusher: Flusher,
+        cleaner: Cleaner,
+        wakeups: Wakeups,
+        fail: Callable[[str], None],
+    ) -> None:
+        self._settings = settings
+        self._loop = loop
+        self._files = files
+        self._brokers = brokers
+        self._flusher = flusher
+        self._cleaner = cleaner
+        self._wakeups = wakeups
+        self._fail = fail
         self._wanted: dict[Replica, int] = {}  # and how often it was tried
         self._is_wanted = asyncio.Event()
         self.repaired = 0
 
     def want(self, replica: Replica) -> None:
         """A reader has found damage; on any thread."""
-        self._node.loop.call_soon_threadsafe(self._note, replica)
+        self._loop.call_soon_threadsafe(self._note, replica)
 
     def _note(self, replica: Replica) -> None:
         if replica not in self._wanted:
@@ -81,7 +101,7 @@ class Repairs:
             for segment in log.segments:
                 while segment.is_suspect and segment in log.segments and not replica.is_offline:
                     epoch = replica.leader_epoch  # before the log is read: what it lacks depends on it
-                    damage = await self._node.loop.run_in_executor(None, log.find_damage(segment))
+                    damage = await self._loop.run_in_executor(None, log.find_damage(segment))
                     if damage is None:
                         segment.is_suspect = False
                     elif not await self._replace(replica, epoch, segment, damage):
@@ -90,7 +110,7 @@ class Repairs:
             logger.error("%s cannot be repaired now: %s", replica.topic_partition, error)
             return replica.is_offline
         replica.repaired()
-        self._node.wakeups.run()
+        self._wakeups.run()
         return True
 
     async def _replace(self, replica: Replica, epoch: int, segment: Segment, damage: Damage) -> bool:
@@ -120,7 +140,7 @@ class Repairs:
         is_uncommitted = leader is not None and leader.followers and damage.next_offset > leader.high_watermark
         if is_uncommitted and self._wanted[replica] >= GIVE_UP_AFTER:
             # Followers do not get past it, so nothing will be committed any more.
-            self._node.fail(f"{replica.topic_partition} is damaged before others have copied it; one of them must lead")
+            self._fail(f"{replica.topic_partition} is damaged before others have copied it; one of them must lead")
         return False
 
     async def _put(self, replica: Replica, segment: Segment, damage: Damage, data: bytes) -> bool:
@@ -128,10 +148,10 @@ class Repairs:
         if len(data) != damage.size:
             if not log.is_still_there(segment, damage):
                 return False
-            files = self._node.files
-            return await self._node.storage.cleaner.replace(log, segment, lambda: rebuild(files, segment, damage, data))
+            files = self._files
+            return await self._cleaner.replace(log, segment, lambda: rebuild(files, segment, damage, data))
         is_written = log.restore(segment, damage, data)
-        await self._node.flusher.flush(replica)
+        await self._flusher.flush(replica)
         return is_written
 
     def _sources(self, replica: Replica) -> list[int]:
@@ -140,7 +160,7 @@ class Repairs:
         if partition is None:
             return []
         others = sorted(partition.isr, key=lambda broker_id: broker_id != partition.leader)
-        return [broker_id for broker_id in others if broker_id != self._node.settings.node_id]
+        return [broker_id for broker_id in others if broker_id != self._settings.now.node_id]
 
     async def _fetch(self, replica: Replica, epoch: int, broker_id: int, damage: Damage) -> bytes | None:
         """What belongs where the damage is; None if that broker does not have it."""
@@ -169,10 +189,8 @@ class Repairs:
 
     async def _ask(self, replica: Replica, epoch: int, broker_id: int, offset: int, max_bytes: int) -> bytes:
         """Batches from `offset` on, as a consumer gets them; none if there are none to be had."""
-        node = self._node
-        broker = node.image.brokers.get(broker_id)
-        endpoint = None if broker is None else broker.endpoints.get(node.settings.inter_broker_listener)
-        if endpoint is None:
+        peer = self._brokers.peer(broker_id, CHANNEL)
+        if peer is None:
             return b""
         wanted = FetchPartition(
             partition=replica.topic_partition.partition,
@@ -186,14 +204,13 @@ class Repairs:
             session_epoch=FINAL_EPOCH,
             topics=[FetchTopic(topic_id=replica.topic_id, partitions=[wanted])],
         )
-        answered: asyncio.Future[bytes] = node.loop.create_future()
+        answered: asyncio.Future[bytes] = self._loop.create_future()
 
         def done(answer: FetchResponse | PeerFailed) -> None:
             if not answered.done():
                 answered.set_result(_records_in(answer))
 
-        peer = node.peers.at(endpoint.host, endpoint.port, CHANNEL)
-        peer.send(request, done, timeout=node.settings.replica_socket_timeout_ms / 1000)
+        peer.send(request, done, timeout=self._settings.now.replica_socket_timeout_ms / 1000)
         return await answered
 
 

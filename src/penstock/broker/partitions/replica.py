@@ -29,7 +29,7 @@ from penstock.replication.verification import Verification
 from penstock.security.authorizer import topic_resource
 
 if TYPE_CHECKING:
-    from penstock.broker.storage.flusher import Flusher
+    from penstock.broker.partitions.flusher import Flusher
 
 logger = logging.getLogger("penstock.replica")
 

@@ -9,13 +9,9 @@ in sync, or about to be, is never held back, and what it fetches is not counted:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from penstock.broker.partitions.replica import Replica
 from penstock.settings.definition import LONG_MAX
-
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
 
 ALL = "*"
 BURST_SECONDS = 1.0
@@ -92,8 +88,7 @@ class ReplicationThrottle:
 
 
 class ReplicationThrottles:
-    def __init__(self, node: Node) -> None:
-        broker_id, now = node.settings.node_id, node.loop.time
+    def __init__(self, broker_id: int, now: Callable[[], float]) -> None:
         self.leading = ReplicationThrottle(
             broker_id, now, lambda replica: replica.log.settings.leader_replication_throttled_replicas
         )

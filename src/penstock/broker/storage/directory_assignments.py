@@ -14,8 +14,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from penstock.broker.metadata.controller_channel import ControllerChannel
+from penstock.broker.metadata.registration import Registration
+from penstock.metadata.image import Metadata
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Uuid, uuid_text
 from penstock.protocol.messages.assign_replicas_to_dirs import (
@@ -25,9 +28,6 @@ from penstock.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequestTopicData,
     AssignReplicasToDirsResponse,
 )
-
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
 
 logger = logging.getLogger("penstock.storage")
 
@@ -54,8 +54,17 @@ class _Report:
 
 
 class DirectoryAssignments:
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        registration: Registration,
+        controller: ControllerChannel,
+        metadata: Metadata,
+    ) -> None:
+        self._loop = loop
+        self._registration = registration
+        self._controller = controller
+        self._metadata = metadata
         # In the order of the queue; a report stays here until its outcome is known.
         self._reports: dict[_ReplicaKey, _Report] = {}
         self._is_busy = False  # a request is under way, or about to be
@@ -69,14 +78,14 @@ class DirectoryAssignments:
         superseded it, the replica is no longer this broker's, or the broker stops.
         """
         key = _ReplicaKey(topic_id, partition)
-        report = _Report(directory_id, self._node.loop.create_future())
+        report = _Report(directory_id, self._loop.create_future())
         superseded = self._reports.pop(key, None)
         self._reports[key] = report
         if superseded is not None:
             _settle(superseded, acknowledged=False)
         if not self._is_busy:
             self._is_busy = True
-            self._node.loop.call_soon(self._send)
+            self._loop.call_soon(self._send)
         return report.outcome
 
     def is_pending(self, directory_id: Uuid) -> bool:
@@ -91,7 +100,7 @@ class DirectoryAssignments:
         """Returns when there is nothing left to report."""
         if self._reports:
             if self._idle is None:
-                self._idle = self._node.loop.create_future()
+                self._idle = self._loop.create_future()
             await asyncio.shield(self._idle)
 
     def close(self) -> None:
@@ -104,23 +113,25 @@ class DirectoryAssignments:
         if not self._reports or self._is_closed:
             self._is_busy = False
             return
-        node = self._node
-        if node.broker_epoch < 0:  # not registered yet
-            node.loop.call_later(RETRY_SECONDS, self._send)
+        registration = self._registration
+        if registration.broker_epoch < 0:  # not registered yet
+            self._loop.call_later(RETRY_SECONDS, self._send)
             return
         sent = dict(islice(self._reports.items(), ASSIGNMENTS_PER_REQUEST_MAX))
         request = AssignReplicasToDirsRequest(
-            broker_id=node.settings.node_id, broker_epoch=node.broker_epoch, directories=_grouped(sent)
+            broker_id=registration.broker_id,
+            broker_epoch=registration.broker_epoch,
+            directories=_grouped(sent),
         )
-        node.controller.send(request, lambda answer: self._answered(sent, answer), timeout=TIMEOUT_SECONDS)
+        self._controller.send(request, lambda answer: self._answered(sent, answer), timeout=TIMEOUT_SECONDS)
 
     def _drop_pointless(self) -> None:
         """A replica whose topic is deleted, or that was moved to other brokers, needs no directory."""
-        image = self._node.image
+        image = self._metadata.image
         for key in list(self._reports):
             topic = image.topics.by_id(key.topic_id)
             partition = None if topic is None else topic.partitions.get(key.partition)
-            if partition is None or self._node.settings.node_id not in partition.replicas:
+            if partition is None or self._registration.broker_id not in partition.replicas:
                 self._finish(key, acknowledged=False)
 
     def _answered(self, sent: dict[_ReplicaKey, _Report], answer: object) -> None:
@@ -136,7 +147,7 @@ class DirectoryAssignments:
         elif acknowledged:
             self._send()
         else:
-            self._node.loop.call_later(RETRY_SECONDS, self._send)
+            self._loop.call_later(RETRY_SECONDS, self._send)
 
     def _read(self, sent: dict[_ReplicaKey, _Report], answer: AssignReplicasToDirsResponse) -> int:
         """How many reports the controller acknowledged."""

@@ -20,7 +20,12 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from penstock.broker.partitions.replica import Replica
+from penstock.broker.partitions.replicas import Replicas
 from penstock.broker.partitions.throttle import Allowance
+from penstock.broker.storage.directory_assignments import DirectoryAssignments
+from penstock.io.clock import Clock, Randomness
+from penstock.io.files import FileSystem
 from penstock.log.directory import LogDirectory, future_directory
 from penstock.log.future import FutureLog
 from penstock.log.log import Log
@@ -32,13 +37,13 @@ from penstock.log.promotion import (
     read_former_directories,
 )
 from penstock.log.segment import LOG_SUFFIX
+from penstock.metadata.image import Metadata
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition, Uuid
 from penstock.replication.moving import Action, Event, Move, Phase
+from penstock.settings.live import LiveSettings
 
 if TYPE_CHECKING:
-    from penstock.broker.node import Node
-    from penstock.broker.partitions.replica import Replica
     from penstock.broker.storage.storage import Storage
 
 logger = logging.getLogger("penstock.storage")
@@ -85,14 +90,33 @@ class _Moving:
 
 
 class ReplicaMover:
-    def __init__(self, node: Node, storage: Storage) -> None:
-        self._node = node
-        self._loop = node.loop
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        settings: LiveSettings,
+        loop: asyncio.AbstractEventLoop,
+        files: FileSystem,
+        clock: Clock,
+        randomness: Randomness,
+        metadata: Metadata,
+        replicas: Replicas,
+        directory_assignments: DirectoryAssignments,
+        fail: Callable[[str], None],
+    ) -> None:
         self._storage = storage
-        self._files = node.files
+        self._settings = settings
+        self._loop = loop
+        self._files = files
+        self._clock = clock
+        self._randomness = randomness
+        self._metadata = metadata
+        self._replicas = replicas
+        self._directory_assignments = directory_assignments
+        self._fail = fail
         self._moves: dict[TopicPartition, _Moving] = {}
         self._asked = asyncio.Event()
-        self._allowance = Allowance(node.loop.time)
+        self._allowance = Allowance(loop.time)
         # Where partitions go that are not here yet.
         self._preferred: dict[TopicPartition, LogDirectory] = {}
         # Future logs that were here at the start, until their replicas are opened.
@@ -109,11 +133,11 @@ class ReplicaMover:
     def ask(self, partition: TopicPartition, path: str) -> None:
         """AlterReplicaLogDirs: the replica is to be in this directory; KafkaError if it cannot be."""
         try:
-            name = future_directory(partition, self._node.randomness.bytes(16).hex())
+            name = future_directory(partition, self._randomness.bytes(16).hex())
         except ValueError as error:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "the topic's name is too long to be moved") from error
         target = self._directory(path)
-        replica = self._node.replicas.get(*partition)
+        replica = self._replicas.get(*partition)
         if replica is None:
             raise self._not_here(partition, target)
         self._preferred.pop(partition, None)
@@ -136,7 +160,7 @@ class ReplicaMover:
         for directory in self._storage.directories:
             if os.path.abspath(directory.path) == path:
                 return directory
-        if path in map(os.path.abspath, self._node.settings.log_directories):
+        if path in map(os.path.abspath, self._settings.now.log_directories):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} is offline")
         raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is not in log.dirs")
 
@@ -144,7 +168,7 @@ class ReplicaMover:
         """A preference is remembered for when the partition comes."""
         if partition in self._preferred or len(self._preferred) < PREFERENCES_MAX:
             self._preferred[partition] = target
-        topic = self._node.image.topics.by_name(partition.topic)
+        topic = self._metadata.image.topics.by_name(partition.topic)
         if topic is None or partition.partition not in topic.partitions:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE)
@@ -163,7 +187,7 @@ class ReplicaMover:
                 replica.topic_partition,
                 name,
                 log.settings,
-                now_ms=self._node.clock.now_ms(),
+                now_ms=self._clock.now_ms(),
                 topic_id=replica.topic_id,
             )
         except OSError as error:
@@ -275,16 +299,16 @@ class ReplicaMover:
         logger.warning("%s in %s is the copy of a log that is not here; set aside as %s", name, directory.path, aside)
 
     def _is_assigned(self, partition: TopicPartition, directory: LogDirectory) -> bool:
-        topic = self._node.image.topics.by_name(partition.topic)
+        topic = self._metadata.image.topics.by_name(partition.topic)
         if topic is None:
             return False
-        assigned = topic.partitions[partition.partition].directory_of(self._node.settings.node_id)
+        assigned = topic.partitions[partition.partition].directory_of(self._settings.now.node_id)
         return assigned == self._storage.log_directories.id_of(directory)
 
     # -- copying ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        threads = self._node.settings.num_replica_alter_log_dirs_threads or len(self._storage.directories)
+        threads = self._settings.now.num_replica_alter_log_dirs_threads or len(self._storage.directories)
         turns = asyncio.Semaphore(max(1, threads))
         async with asyncio.TaskGroup() as tasks:
             while True:
@@ -322,12 +346,12 @@ class ReplicaMover:
         while future.copied_bytes - begin < BURST_BYTES:
             if not move.is_on:
                 return False
-            self._allowance.set_rate(self._node.settings.replica_alter_log_dirs_io_max_bytes_per_second)
+            self._allowance.set_rate(self._settings.now.replica_alter_log_dirs_io_max_bytes_per_second)
             seconds = self._allowance.seconds_in_debt
             if seconds > 0:
                 await asyncio.sleep(min(max(seconds, THROTTLED_SECONDS_MIN), THROTTLED_SECONDS_MAX))
                 continue
-            offset = future.next_copy(self._node.clock.now_ms(), self._remove)
+            offset = future.next_copy(self._clock.now_ms(), self._remove)
             if offset is None:
                 return True
             try:
@@ -337,7 +361,7 @@ class ReplicaMover:
                     continue  # deleted or cut meanwhile
                 raise
             if move.is_on:
-                future.append(piece, self._node.clock.now_ms())
+                future.append(piece, self._clock.now_ms())
                 self._allowance.take(len(piece.data))
         await self._flush(move)
         return False
@@ -364,7 +388,7 @@ class ReplicaMover:
         """Tell the controller where the replica is, or is about to be."""
         directory_id = self._storage.log_directories.id_of(directory)
         replica = move.replica
-        move.assignment = self._node.directory_assignments.assign(
+        move.assignment = self._directory_assignments.assign(
             replica.topic_id, replica.topic_partition.partition, directory_id
         )
 
@@ -387,13 +411,13 @@ class ReplicaMover:
         future, target = move.future, move.future.target
         future.log.take_epochs(future.current)
         await self._flush(move)
-        checkpoint = target.checkpoint({each.topic_partition: each.high_watermark for each in self._node.replicas})
+        checkpoint = target.checkpoint({each.topic_partition: each.high_watermark for each in self._replicas})
         await self._in_thread(lambda: future.prepare(self._files, checkpoint))
         if not move.is_on:
             return
         at_once = COMPLETE_BYTES << min(move.attempts, COMPLETE_DOUBLINGS_MAX)
         move.attempts += 1
-        if future.complete(self._node.clock.now_ms(), at_once, self._remove):
+        if future.complete(self._clock.now_ms(), at_once, self._remove):
             self._swap(move)
 
     def _swap(self, move: _Moving) -> None:
@@ -403,7 +427,7 @@ class ReplicaMover:
             old = future.swap(self._files, self._unique())
         except Undecided as error:
             move.progress.on(Event.CANCELLED)  # without its actions: nobody can say what there is to undo
-            self._node.fail(f"nobody can say in which directory {move.partition} is: {error}")
+            self._fail(f"nobody can say in which directory {move.partition} is: {error}")
             return
         move.progress.on(Event.PROMOTED)
         move.former, move.old = former, old
@@ -437,7 +461,7 @@ class ReplicaMover:
     # -- helpers ----------------------------------------------------------------------------------------------------
 
     def _unique(self) -> str:
-        return self._node.randomness.bytes(16).hex()
+        return self._randomness.bytes(16).hex()
 
     def _remove(self, paths: list[str], remove: Callable[[str], None] | None = None) -> None:
         self._storage.remove_files(paths, remove or self._files.remove)

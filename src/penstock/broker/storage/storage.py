@@ -13,11 +13,15 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
-from penstock.broker.partitions.replica import Replica
+from penstock.broker.metadata.formatting import NodeIdentity
+from penstock.broker.partitions.flusher import Flusher
+from penstock.broker.partitions.replica import Replica, Surroundings
+from penstock.broker.partitions.replicas import Replicas
+from penstock.broker.storage.directory_assignments import DirectoryAssignments
 from penstock.broker.storage.log_directories import LogDirectories, cordoned_paths, is_disk_failure
 from penstock.broker.storage.replica_mover import ReplicaMover
+from penstock.io.clock import Clock, Randomness
 from penstock.io.files import FileSystem
 from penstock.io.threads import handed_over
 from penstock.log.cleaner import Cleaner
@@ -26,15 +30,14 @@ from penstock.log.log import Log
 from penstock.log.partition_metadata import read_partition_metadata
 from penstock.log.promotion import settle_promotions
 from penstock.metadata.features import METADATA_4_3_IV0
+from penstock.metadata.image import Metadata
 from penstock.metadata.partition import UNASSIGNED_DIRECTORY
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition, Uuid, uuid_text
 from penstock.model.ownership import owned_by_loop
 from penstock.settings.definition import LONG_MAX
+from penstock.settings.live import LiveSettings
 from penstock.settings.topic import TopicSettings
-
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
 
 logger = logging.getLogger("penstock.storage")
 
@@ -44,28 +47,66 @@ FLUSH_LOOK_SECONDS = 1.0
 
 @owned_by_loop(anywhere=("_io_error_anywhere",))
 class Storage:
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._loop = node.loop
-        self._files: FileSystem = node.files
+    def __init__(
+        self,
+        *,
+        settings: LiveSettings,
+        identity: NodeIdentity,
+        loop: asyncio.AbstractEventLoop,
+        files: FileSystem,
+        clock: Clock,
+        randomness: Randomness,
+        metadata: Metadata,
+        surroundings: Surroundings,
+        replicas: Replicas,
+        flusher: Flusher,
+        cleaner: Cleaner,
+        directory_assignments: DirectoryAssignments,
+        on_replica_failed: Callable[[Replica], None],
+        on_directory_failed: Callable[[Uuid, str], None],
+        fail: Callable[[str], None],
+    ) -> None:
+        """`surroundings`: of the replicas it opens. A directory that goes offline takes its replicas with it, each of
+        which `on_replica_failed` is told of, before `on_directory_failed`; `fail` where the broker cannot go on."""
+        self._settings = settings
         self.log_directories = LogDirectories(
-            node.files,
-            node.settings.log_directories,
-            node.identity.directories,
-            node.identity.offline,
-            metadata_directory=node.settings.metadata_directory,
-            producer_expiration_ms=node.settings.producer_id_expiration_ms,
+            files,
+            settings.now.log_directories,
+            identity.directories,
+            identity.offline,
+            metadata_directory=settings.now.metadata_directory,
+            producer_expiration_ms=settings.now.producer_id_expiration_ms,
         )
+        self._loop = loop
+        self._files = files
+        self._clock = clock
+        self._randomness = randomness
+        self._metadata = metadata
+        self._surroundings = surroundings
+        self._replicas = replicas
+        self._flusher = flusher
+        self.cleaner = cleaner
+        self._on_replica_failed = on_replica_failed
+        self._on_directory_failed = on_directory_failed
+        self._fail = fail
         # Those that work.
         self.directories = self.log_directories.online
         # Partitions in directories that do not, and the topic each is of.
         self._offline: dict[TopicPartition, Uuid] = {}
-        settle_promotions(node.files, self.directories, lambda: uuid_text(node.randomness.bytes(16)))
+        settle_promotions(files, self.directories, lambda: uuid_text(randomness.bytes(16)))
         self._home = {partition: directory for directory in self.directories for partition in directory.partitions()}
-        self.cleaner = Cleaner(
-            node.files, node.clock, node.processes, lambda: list(node.replicas), lambda: node.settings
+        self.mover = ReplicaMover(
+            self,
+            settings=settings,
+            loop=loop,
+            files=files,
+            clock=clock,
+            randomness=randomness,
+            metadata=metadata,
+            replicas=replicas,
+            directory_assignments=directory_assignments,
+            fail=fail,
         )
-        self.mover = ReplicaMover(node, self)
         # Log start offsets that the checkpoint does not know yet: records below them must not come back.
         self._start_checkpoint_due = False
 
@@ -86,15 +127,15 @@ class Storage:
                 directory = self.log_directories.for_new_replica(assigned, self.cordoned)
             self._home[partition] = directory
         try:
-            log = directory.open(partition, settings, now_ms=self._node.clock.now_ms(), topic_id=topic_id)
+            log = directory.open(partition, settings, now_ms=self._clock.now_ms(), topic_id=topic_id)
         except KafkaError as error:
             if isinstance(error.__cause__, OSError) and self._io_error(directory, error.__cause__):
                 self._offline[partition] = topic_id
             raise
         self._watch(log, directory)
         high_watermark = directory.high_watermarks.get(partition, 0)
-        replica = Replica(log, partition, topic_id, self._node.assignment.surroundings, high_watermark)
-        self._node.replicas.add(replica)
+        replica = Replica(log, partition, topic_id, self._surroundings, high_watermark)
+        self._replicas.add(replica)
         self.mover.opened(replica)
         return replica
 
@@ -111,7 +152,7 @@ class Storage:
         and acknowledgements may wait for it."""
         self._home[replica.topic_partition] = directory
         self._watch(replica.log, directory)
-        self._node.flusher.request(replica)
+        self._flusher.request(replica)
 
     def may_be_offline(self, partition: TopicPartition, assigned: Uuid) -> bool:
         """Whether a replica that no directory has may be in one that is offline: the metadata names a directory that is
@@ -133,9 +174,9 @@ class Storage:
     @property
     def cordoned(self) -> frozenset[str]:
         """The directories that get no new replicas."""
-        if self._node.image.metadata_version < METADATA_4_3_IV0:
+        if self._metadata.image.metadata_version < METADATA_4_3_IV0:
             return frozenset()
-        return cordoned_paths(self._node.settings.cordoned_log_dirs, self._node.settings.log_directories)
+        return cordoned_paths(self._settings.now.cordoned_log_dirs, self._settings.now.log_directories)
 
     def _before_cut(self, log: Log, lower_recovery_point: Callable[[int], None], offset: int) -> None:
         self.mover.before_cut(log, offset)
@@ -146,15 +187,15 @@ class Storage:
     async def settle(self) -> None:
         """Before clients come: what counts only once it is flushed, is. It may have been acknowledged, or read, before
         the restart, and must not seem to be gone."""
-        for replica in list(self._node.replicas):
+        for replica in list(self._replicas):
             leader = replica.leader
             if leader is not None and leader.counts_flushed and leader.flushed < leader.log_end:
-                await self._node.flusher.flush(replica)
+                await self._flusher.flush(replica)
 
     def delete_replica(self, replica: Replica) -> None:
         """Forget a partition now; its files go when a thread has time for them."""
         self.mover.deleted(replica)
-        self._node.replicas.remove(replica)
+        self._replicas.remove(replica)
         replica.retire()
         directory = self._home.pop(replica.topic_partition)
         self._loop.create_task(self.cleaner.forget(replica.log)).add_done_callback(_log_failure)
@@ -168,7 +209,7 @@ class Storage:
 
     def _delete_files(self, directory: LogDirectory, partition: TopicPartition, delay_ms: int) -> None:
         try:
-            path = directory.delete(partition, uuid_text(self._node.randomness.bytes(16)))
+            path = directory.delete(partition, uuid_text(self._randomness.bytes(16)))
         except OSError as error:
             if not self._io_error(directory, error):
                 raise
@@ -181,7 +222,7 @@ class Storage:
             try:
                 topic_id = read_partition_metadata(self._files, directory.directory_of(partition))
                 if not is_known(partition, topic_id):
-                    path = directory.set_aside_stray(partition, uuid_text(self._node.randomness.bytes(16)))
+                    path = directory.set_aside_stray(partition, uuid_text(self._randomness.bytes(16)))
                     del self._home[partition]
                     logger.warning("%s is not in the metadata; set aside as %s", partition, path)
             except OSError as error:
@@ -205,7 +246,7 @@ class Storage:
         if self.log_directories.can_do_without(directory):
             self._take_offline(directory, reason)
         else:
-            self._node.fail(reason)
+            self._fail(reason)
 
     def _io_error_anywhere(self, directory: LogDirectory, error: OSError) -> None:
         """A log could not be written or synced; said on any thread, and dealt with when its caller has been told."""
@@ -218,7 +259,7 @@ class Storage:
             return directory not in self.directories
         if not self.log_directories.can_do_without(directory):
             if len(self.directories) > 1:
-                self._node.fail(f"{directory.path}, which has the metadata log, has failed: {error}")
+                self._fail(f"{directory.path}, which has the metadata log, has failed: {error}")
             return False
         self._take_offline(directory, str(error))
         return True
@@ -228,17 +269,17 @@ class Storage:
         self.mover.directory_failed(directory)
         for partition in [partition for partition, home in self._home.items() if home is directory]:
             del self._home[partition]
-            topic_id = self._node.image.topics.id_of(partition.topic)
+            topic_id = self._metadata.image.topics.id_of(partition.topic)
             if topic_id is not None:
                 self._offline[partition] = topic_id
-            replica = self._node.replicas.get(*partition)
+            replica = self._replicas.get(*partition)
             if replica is not None:
-                self._node.replicas.remove(replica)
+                self._replicas.remove(replica)
                 replica.fail()
-                self._node.assignment.failed(replica)
+                self._on_replica_failed(replica)
         self._loop.run_in_executor(None, handed_over(partial(_let_go, directory))).add_done_callback(_log_failure)
-        self._node.lifecycle.directory_failed(self.log_directories.id_of(directory), directory.path)
-        self._node.wakeups.run()
+        self._on_directory_failed(self.log_directories.id_of(directory), directory.path)
+        self._surroundings.wakeups.run()
 
     def log_start_moved(self, replica: Replica) -> None:
         """DeleteRecords moved a log start offset: make that durable soon, and drop the segments below."""
@@ -254,7 +295,7 @@ class Storage:
     # -- upkeep -----------------------------------------------------------------------------------------------------
 
     def start_upkeep(self, tasks: asyncio.TaskGroup) -> None:
-        settings = self._node.settings
+        settings = self._settings.now
         for leftovers in (directory.leftovers() for directory in self.directories):
             self._remove_later(leftovers, 0, self._files.remove_tree)
         tasks.create_task(self._repeat(settings.log_retention_check_interval_ms / 1000, self._retain_all))
@@ -264,7 +305,6 @@ class Storage:
                 tasks.create_task(self.cleaner.run())
         tasks.create_task(self._flush_by_time())
         tasks.create_task(self.mover.run())
-        tasks.create_task(self._node.repairs.run())
         tasks.create_task(
             self._repeat(settings.producer_id_expiration_check_interval_ms / 1000, self._expire_producers)
         )
@@ -278,16 +318,16 @@ class Storage:
                 await waiting
 
     def _retain_all(self) -> None:
-        for replica in self._node.replicas:
+        for replica in self._replicas:
             self._retain(replica)
-        self._node.wakeups.run()
+        self._surroundings.wakeups.run()
 
     def _retain(self, replica: Replica) -> None:
         """Drop the segments that retention no longer wants."""
         if replica.is_offline:
             return
         try:
-            paths = replica.log.delete_old_segments(self._node.clock.now_ms(), replica.high_watermark)
+            paths = replica.log.delete_old_segments(self._clock.now_ms(), replica.high_watermark)
         except KafkaError as error:
             logger.error("retention of %s: %s", replica.topic_partition, error.message)
             return
@@ -301,14 +341,14 @@ class Storage:
 
     async def _flush_and_checkpoint(self) -> None:
         """Flush what is not flushed, then write down how far that is."""
-        for replica in list(self._node.replicas):
+        for replica in list(self._replicas):
             if replica.log.needs_flush and not replica.is_offline:
-                await self._node.flusher.flush(replica)
+                await self._flusher.flush(replica)
         await self.write_checkpoints()
 
     async def write_checkpoints(self) -> None:
         """As things are now. Deletions that waited for that are answered."""
-        high_watermarks = {replica.topic_partition: replica.high_watermark for replica in self._node.replicas}
+        high_watermarks = {replica.topic_partition: replica.high_watermark for replica in self._replicas}
         taken = [(directory, directory.checkpoint(high_watermarks)) for directory in self.directories]
 
         def write() -> None:
@@ -329,7 +369,7 @@ class Storage:
             return
         for directory, checkpoint in taken:
             directory.checkpoint_written(checkpoint)
-        for replica in self._node.replicas:
+        for replica in self._replicas:
             replica.log_start_stored()
 
     async def _flush_by_time(self) -> None:
@@ -337,18 +377,18 @@ class Storage:
         seconds = FLUSH_LOOK_SECONDS
         while True:
             await asyncio.sleep(seconds)
-            timed = [replica for replica in self._node.replicas if replica.log.settings.flush_ms != LONG_MAX]
+            timed = [replica for replica in self._replicas if replica.log.settings.flush_ms != LONG_MAX]
             seconds = FLUSH_CHECK_SECONDS if timed else FLUSH_LOOK_SECONDS
             now = self._loop.time()
             for replica in timed:
                 if replica.log.needs_flush and now - replica.last_flush >= replica.log.settings.flush_ms / 1000:
                     replica.last_flush = now
-                    self._node.flusher.request(replica)
+                    self._flusher.request(replica)
 
     def _expire_producers(self) -> None:
-        now_ms = self._node.clock.now_ms()
-        for replica in self._node.replicas:
-            replica.log.producers.expiration_ms = self._node.settings.producer_id_expiration_ms
+        now_ms = self._clock.now_ms()
+        for replica in self._replicas:
+            replica.log.producers.expiration_ms = self._settings.now.producer_id_expiration_ms
             replica.log.producers.expire(now_ms)
 
     def remove_files(self, paths: list[str], remove: Callable[[str], None]) -> None:
@@ -373,13 +413,13 @@ class Storage:
     async def close(self, broker_epoch: int) -> None:
         """Everything on disk, and marked so that the next start need check nothing; KafkaError where that fails. A
         directory that fails now, and that the broker can do without, is not marked."""
-        self._node.flusher.close()
-        high_watermarks = {replica.topic_partition: replica.high_watermark for replica in self._node.replicas}
-        for replica in self._node.replicas:
+        self._flusher.close()
+        high_watermarks = {replica.topic_partition: replica.high_watermark for replica in self._replicas}
+        for replica in self._replicas:
             # A batch that is still being rewritten must not land behind what is marked as all there is.
             replica.resign()
-        unflushed = [replica for replica in self._node.replicas if replica.log.needs_flush]
-        await asyncio.gather(*map(self._node.flusher.flush, unflushed))
+        unflushed = [replica for replica in self._replicas if replica.log.needs_flush]
+        await asyncio.gather(*map(self._flusher.flush, unflushed))
         for directory in list(self.directories):
             try:
                 await self._close(directory, high_watermarks, broker_epoch)

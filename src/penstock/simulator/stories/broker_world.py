@@ -20,6 +20,10 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from penstock.broker.node import Node
+from penstock.broker.partitions.replicas import Replicas
+from penstock.io.environment import Environment
+from penstock.io.neighbours import NoNeighbours
+from penstock.security.authorizer import Authorizer
 from penstock.settings.node import NodeSettings
 from penstock.simulator.client import Client, connected
 from penstock.simulator.twins.clock import SimulatedClock, SimulatedRandomness
@@ -41,12 +45,14 @@ class BrokerWorld:
         *,
         properties: dict[str, str] | None = None,
         trace: list[Event] | None = None,
+        authorizer: Authorizer | None = None,
     ) -> None:
         self.loop = loop
         self.seed = seed
         self.clock = SimulatedClock(elapsed=loop.time)
         self.disk = SimulatedDisk(clock=self.clock, trace=trace)
         self.chance = random.Random(f"{seed}/world")
+        self._authorizer = authorizer
         self.node: Node | None = None
         self.files: DoomedMount | None = None
         self.starts = 0
@@ -64,6 +70,11 @@ class BrokerWorld:
         """Called when it is killed at a change of its disk, before anything of it is gone."""
         self._program: asyncio.Task[None] | None = None
         self._stopping: asyncio.Event | None = None
+
+    @property
+    def replicas(self) -> Replicas:
+        """None as long as there is no broker."""
+        return Replicas() if self.node is None or self.node.broker is None else self.node.broker.replicas
 
     @property
     def now_ms(self) -> int:
@@ -99,14 +110,16 @@ class BrokerWorld:
 
     async def _run(self, ready: asyncio.Future[bool], stopping: asyncio.Event, files: Mount) -> None:
         chance = random.Random(f"{self.seed}/children/{self.starts}")
-        node = Node(
-            NodeSettings.from_properties(self.properties),
+        environment = Environment(
             loop=self.loop,
             files=files,
             clock=self.clock,
             randomness=SimulatedRandomness(f"{self.seed}/node/{self.starts}"),
             processes=SimulatedProcesses(self.disk, chance),
+            neighbours=NoNeighbours(),
         )
+        settings = NodeSettings.from_properties(self.properties)
+        node = Node(settings, environment, authorizer=self._authorizer)
         try:
             await node.start()
         except Exception as error:  # noqa: BLE001 - it is for whoever waits

@@ -159,7 +159,7 @@ class ClusterWatch:
                 self._check_role(machine, quorum)
                 continue
             for promises in self._promises:
-                replica = node.replicas.get(self._topic, promises.index)
+                replica = machine.replicas.get(self._topic, promises.index)
                 if replica is not None:
                     self._look_at(machine, promises, replica)
         if self._to_check:
@@ -318,7 +318,7 @@ class ClusterWatch:
             seen = self._seen.get(key)
             if member.node is None or key in self._doubtful or seen is None:
                 continue
-            replica = member.node.replicas.get(self._topic, promises.index)
+            replica = member.replicas.get(self._topic, promises.index)
             if replica is not seen.replica:
                 continue
             who = f"{member.name}, of {partition.isr} and {partition.elr},"

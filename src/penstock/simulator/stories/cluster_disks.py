@@ -149,14 +149,13 @@ class DiskStory(ClusterStory):
 
     @staticmethod
     def disk_of(machine: Machine, promises: Promises) -> str | None:
-        assert machine.node is not None
-        replica = machine.node.replicas.get(TOPIC, promises.index)
-        return None if replica is None else machine.node.storage.directory_of(replica.log).path
+        assert machine.broker is not None
+        replica = machine.replicas.get(TOPIC, promises.index)
+        return None if replica is None else machine.broker.storage.directory_of(replica.log).path
 
     @staticmethod
     def end_of(machine: Machine, promises: Promises) -> int:
-        assert machine.node is not None
-        replica = machine.node.replicas.get(TOPIC, promises.index)
+        replica = machine.replicas.get(TOPIC, promises.index)
         assert replica is not None
         return replica.log.log_end_offset
 
@@ -171,9 +170,9 @@ class DiskStory(ClusterStory):
     def heal(self) -> None:
         """Disks work again, which a broker finds out when it starts."""
         for machine in self.world.brokers:
-            storage = getattr(machine.node, "storage", None)
-            if machine.disk.faults or (storage is not None and storage.log_directories.offline):
-                self.events["directories failed"] += storage is not None and bool(storage.log_directories.offline)
+            has_failed = machine.broker is not None and bool(machine.broker.storage.log_directories.offline)
+            if machine.disk.faults or has_failed:
+                self.events["directories failed"] += has_failed
                 machine.disk.heal()
                 if machine.runs:
                     self.faults.crash(machine)

@@ -65,10 +65,9 @@ class Faults:
         if machine.is_ready:
             self._events["clean stops"] += 1
             self._world.moments.strike("stop", machine)
-            node = machine.node
-            assert node is not None
+            broker = machine.broker
             await machine.stop()
-            self._events["handovers"] += node.settings.is_broker and node.handover.passed_on > 0
+            self._events["handovers"] += broker is not None and broker.handover.passed_on > 0
 
     # -- the network ------------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ _REBALANCING: Final = (ClassicState.PREPARING_REBALANCE, ClassicState.COMPLETING
 
 
 def _replicas(machine: Machine) -> Iterator[Replica]:
-    return iter(()) if machine.node is None else iter(machine.node.replicas)
+    return iter(machine.replicas)
 
 
 def _driver(machine: Machine) -> RaftDriver | None:
@@ -42,9 +42,9 @@ def _role(machine: Machine) -> Role | None:
 
 
 def _coordinated(machine: Machine) -> list[CoordinatorPartition[Any]]:
-    coordinators = getattr(machine.node, "coordinators", None)
-    if coordinators is None:
+    if machine.broker is None:
         return []
+    coordinators = machine.broker.coordinators
     return [*coordinators.groups.partitions.values(), *coordinators.transactions.partitions.values()]
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from penstock.broker.node import Node
 from penstock.model.errors import ErrorCode
 from penstock.simulator.client import FETCH_VERSION, Client, Lost
 from penstock.simulator.stories.cluster_checkers import NOT_LEADING, Law, Promises, Seen, State
@@ -37,12 +36,11 @@ class LeadersView(Law):
 
     def look(self) -> None:
         for machine in self._world.brokers:
-            if machine.node is not None and hasattr(machine.node, "replicas"):
-                for promises in self._promises:
-                    self._note(machine, machine.node, promises.index)
+            for promises in self._promises:
+                self._note(machine, promises.index)
 
-    def _note(self, machine: Machine, node: Node, index: int) -> None:
-        replica = node.replicas.get(self._topic, index)
+    def _note(self, machine: Machine, index: int) -> None:
+        replica = machine.replicas.get(self._topic, index)
         if replica is not None and replica.leader is not None:
             known = self._in_sync.setdefault((machine.name, index), [])
             if not known or known[-1][1] is not replica.leader.isr:

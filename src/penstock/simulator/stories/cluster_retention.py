@@ -44,7 +44,7 @@ class Deletions(Law):
         """By those who have it done already. Others were down, and nobody waits for them."""
         self._events["deletions"] += 1
         for machine in self._world.brokers:
-            replica = None if machine.node is None else machine.node.replicas.get(self._topic, promises.index)
+            replica = machine.replicas.get(self._topic, promises.index)
             if replica is not None and replica.log.log_start_offset >= low_watermark:
                 key = (machine.name, promises.index)
                 self._deleted[key] = max(low_watermark, self._deleted.get(key, 0))

@@ -378,8 +378,8 @@ class ClusterStory:
             machine.start()
         await self.clients.read_through(promises, machine.name, lambda: self.log_start(machine, promises), end)
         machine.disk.cold = None
-        assert machine.node is not None
-        self.events["repairs"] += machine.node.repairs.repaired
+        assert machine.broker is not None
+        self.events["repairs"] += machine.broker.repairs.repaired
         await self.everybody_back()
 
     async def lose_controller(self, machine: Machine) -> None:
@@ -554,7 +554,7 @@ class ClusterStory:
         return partition
 
     def log_start(self, machine: Machine, promises: Promises) -> int:
-        replica = None if machine.node is None else machine.node.replicas.get(TOPIC, promises.index)
+        replica = machine.replicas.get(TOPIC, promises.index)
         return 0 if replica is None else replica.log.log_start_offset
 
     def holders_of_everything(self) -> list[Machine]:
@@ -564,8 +564,7 @@ class ClusterStory:
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def contents(self, promises: Promises) -> dict[str, ReplicaContent]:
-        nodes = {machine: machine.node for machine in self.world.brokers if machine.node is not None}
-        found = {machine: node.replicas.get(TOPIC, promises.index) for machine, node in nodes.items()}
+        found = {machine: machine.replicas.get(TOPIC, promises.index) for machine in self.world.brokers}
         return {
             machine.name: ReplicaContent(machine, replica.log)
             for machine, replica in found.items()

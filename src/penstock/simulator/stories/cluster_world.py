@@ -21,9 +21,12 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+from penstock.broker.broker_role import BrokerRole
+from penstock.broker.metadata.formatting import format_quorum
 from penstock.broker.metadata.store import METADATA_PARTITION
 from penstock.broker.node import Node
-from penstock.broker.storage.formatting import format_quorum
+from penstock.broker.partitions.replicas import Replicas
+from penstock.io.environment import Environment
 from penstock.io.neighbours import Neighbours, NoNeighbours
 from penstock.metadata.image import MetadataImage
 from penstock.settings.node import NodeSettings
@@ -116,8 +119,7 @@ class Machine:
     async def _run(self, stopping: asyncio.Event, files: Mount) -> None:
         world = self.world
         seed = f"{world.seed}/{self.name}/{self.starts}"
-        self.node = node = Node(
-            NodeSettings.from_properties(self.properties),
+        environment = Environment(
             loop=world.loop,
             files=files,
             clock=self.clock,
@@ -125,6 +127,7 @@ class Machine:
             processes=SimulatedProcesses(self.disk, random.Random(seed)),
             neighbours=world.neighbours,
         )
+        self.node = node = Node(NodeSettings.from_properties(self.properties), environment)
         starting: asyncio.Future[Any] = asyncio.ensure_future(node.start())
         stop: asyncio.Future[Any] = asyncio.ensure_future(stopping.wait())
         await asyncio.wait([starting, stop, node.failure], return_when=asyncio.FIRST_COMPLETED)
@@ -189,6 +192,16 @@ class Machine:
     def directory_id(self, directory: str) -> bytes:
         assert self.node is not None
         return self.node.identity.directories[directory]
+
+    @property
+    def broker(self) -> BrokerRole | None:
+        """Which a node does not have from its first moment on, nor after its last."""
+        return None if self.node is None else self.node.broker
+
+    @property
+    def replicas(self) -> Replicas:
+        broker = self.broker
+        return Replicas() if broker is None else broker.replicas
 
     @property
     def image(self) -> MetadataImage:

@@ -75,13 +75,14 @@ class CoordinatorWatch:
 
     def look(self) -> None:
         for machine in self._world.touched():
-            node = machine.node
-            coordinators = getattr(node, "coordinators", None)  # which a node does not have from its first moment on
-            if node is None or coordinators is None:
+            if machine.broker is None:
                 continue
-            for partition in (*coordinators.groups.partitions.values(), *coordinators.transactions.partitions.values()):
+            coordinators = machine.broker.coordinators
+            for group_partition in coordinators.groups.partitions.values():
+                self._look_at(machine, group_partition)
+            for partition in coordinators.transactions.partitions.values():
                 self._look_at(machine, partition)
-            for replica in node.replicas:
+            for replica in machine.replicas:
                 self._look_at_log(replica)
 
     def _look_at_log(self, replica: Replica) -> None:

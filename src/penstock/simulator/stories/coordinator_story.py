@@ -251,7 +251,7 @@ class CoordinatorStory(ClusterStory):
         failed = [failure for failure in self.world.failures if failure.startswith(machine.name)]
         for failure in failed:
             self.world.failures.remove(failure)
-        if failed or (machine.node is not None and any(replica.is_offline for replica in machine.node.replicas)):
+        if failed or any(replica.is_offline for replica in machine.replicas):
             self.faults.crash(machine)
             machine.start()
 
@@ -271,7 +271,7 @@ class CoordinatorStory(ClusterStory):
 
     def check_states(self) -> None:
         for machine in self.world.brokers:
-            for replica in () if machine.node is None else machine.node.replicas:
+            for replica in machine.replicas:
                 if replica.topic_partition.topic == TOPIC:
                     check_state(machine.name, replica)
                     self.events["states compared"] += 1
@@ -310,12 +310,12 @@ class CoordinatorStory(ClusterStory):
         prepared = self.two_phase_writer.prepared
         spared = None if prepared is None else prepared.producer[0]
         for machine in self.world.brokers:
-            if machine.node is None:
+            if machine.broker is None:
                 return False
-            for replica in machine.node.replicas:
+            for replica in machine.replicas:
                 if replica.leader is not None and not _is_decided(replica, spared):
                     return False
-            for partition in machine.node.coordinators.groups.partitions.values():
+            for partition in machine.broker.coordinators.groups.partitions.values():
                 if partition.shard is None or partition.shard.state.offsets._pending.keys() - {spared}:
                     return False
         return True

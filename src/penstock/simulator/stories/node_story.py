@@ -60,9 +60,9 @@ CRITICAL = {
 
 
 def has_unsynced(world: BrokerWorld) -> bool:
-    return world.node is not None and any(
+    return any(
         replica.log.settings.flush_messages == 1 and replica.log.recovery_point < replica.log.log_end_offset
-        for replica in world.node.replicas
+        for replica in world.replicas
     )
 
 

@@ -11,27 +11,24 @@ yet, and somebody is looking.
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import sys
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
-from penstock.broker.partitions.fetcher import Fetchers
-from penstock.broker.partitions.follower_sessions import FollowerSessions
-from penstock.broker.partitions.isr import InSyncProposals
-from penstock.broker.partitions.replica import Replica, Surroundings
-from penstock.broker.partitions.throttle import ReplicationThrottles
+from penstock.broker.metadata.registration import Registration
+from penstock.broker.partitions.replica import Replica, Wakeups
+from penstock.broker.partitions.replicas import Replicas
+from penstock.broker.partitions.replication import Replication
+from penstock.broker.storage.directory_assignments import DirectoryAssignments
+from penstock.broker.storage.storage import Storage
 from penstock.metadata.delta import MetadataDelta
-from penstock.metadata.image import ResourceType
+from penstock.metadata.image import Metadata, ResourceType
 from penstock.metadata.partition import LOST_DIRECTORY, Partition, is_reserved_directory
 from penstock.metadata.topics import Topic
 from penstock.model.errors import KafkaError
 from penstock.model.ids import TopicPartition, Uuid
+from penstock.settings.live import LiveSettings
 from penstock.settings.topic import TopicSettings
-
-if TYPE_CHECKING:
-    from penstock.broker.node import Node
 
 logger = logging.getLogger("penstock.storage")
 
@@ -40,17 +37,32 @@ LOGS_AT_ONCE = 50
 
 
 class Assignment:
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self.proposals = InSyncProposals(node)
-        self.fetchers = Fetchers(node)
-        self.throttles = ReplicationThrottles(node)
-        self.followers = FollowerSessions(
-            node.loop,
-            node.wakeups,
-            lambda: int.from_bytes(node.randomness.bytes(4), "big") & 0x7FFFFFFF,
-            tells_commits_at_once=node.settings.replica_selector_class is not None,
-        )
+    def __init__(
+        self,
+        *,
+        settings: LiveSettings,
+        loop: asyncio.AbstractEventLoop,
+        registration: Registration,
+        metadata: Metadata,
+        replicas: Replicas,
+        wakeups: Wakeups,
+        storage: Storage,
+        directory_assignments: DirectoryAssignments,
+        replication: Replication,
+        on_changed: Callable[[Replica], None],
+    ) -> None:
+        """`on_changed`: this broker began or ceased to lead a partition, or something else about it changed."""
+        self._settings = settings
+        self._loop = loop
+        self._registration = registration
+        self._broker_id = registration.broker_id
+        self._metadata = metadata
+        self._replicas = replicas
+        self._wakeups = wakeups
+        self._storage = storage
+        self._directory_assignments = directory_assignments
+        self._replication = replication
+        self._on_changed = on_changed
         self._is_loaded = False
         # What the metadata says before this process has registered is about the one before it.
         self._is_registered = False
@@ -60,89 +72,61 @@ class Assignment:
 
     def load(self) -> None:
         """At the start, once the metadata is replayed: set aside what is not ours any more, open what is."""
-        self._node.storage.set_aside_strays(self._is_mine)
-        for topic in self._node.image.topics:
+        self._storage.set_aside_strays(self._is_mine)
+        for topic in self._metadata.image.topics:
             self._open_partitions(topic.name)
         self._is_loaded = True
 
     def registered(self) -> None:
         """This process has registered. If the metadata knows that already, take part; else as soon as it does."""
-        registration = self._node.image.brokers.get(self._node.settings.node_id)
-        if registration is None or registration.epoch != self._node.broker_epoch or self._is_registered:
+        registration = self._metadata.image.brokers.get(self._broker_id)
+        if registration is None or registration.epoch != self._registration.broker_epoch or self._is_registered:
             return
         self._is_registered = True
-        self._set_throttles()
-        for topic in self._node.image.topics:
+        self._replication.settings_changed()
+        for topic in self._metadata.image.topics:
             self._open_partitions(topic.name)
-        self.proposals.start()
+        self._replication.proposals.start()
 
     def close(self) -> None:
         """Stop taking part."""
         if self._going_on is not None:
             self._going_on.cancel()
-        self.fetchers.close()
-        self.proposals.close()
+        self._replication.close()
 
     def committed(self, delta: MetadataDelta) -> None:
         """The metadata changed; the node's own settings have been brought up to date already."""
         if not self._is_loaded:
             return
-        node = self._node
         if not self._is_registered:
             self.registered()
         for topic in delta.removed_topics.values():
-            for replica in node.replicas.of_topic(topic.name):
+            for replica in self._replicas.of_topic(topic.name):
                 if replica.topic_id == topic.topic_id:
                     self._let_go(replica)
             if topic.name in self._incomplete:
                 self._incomplete.discard(topic.name)
                 for index in topic.partitions:
-                    node.storage.delete_unopened(TopicPartition(topic.name, index))
+                    self._storage.delete_unopened(TopicPartition(topic.name, index))
         for broker_id in delta.changed_brokers:
-            self.fetchers.broker_changed(broker_id)
+            self._replication.fetchers.broker_changed(broker_id)
         self._bring_in_line(delta.changed_topics.values())
         if any(resource.type == ResourceType.BROKER for resource in delta.changed_configs):
-            self._set_throttles()
-            for replica in node.replicas:
+            self._replication.settings_changed()
+            for replica in self._replicas:
                 self._update_settings(replica)
         for resource in delta.changed_configs:
             if resource.type == ResourceType.TOPIC:
-                for replica in node.replicas.of_topic(resource.name):
+                for replica in self._replicas.of_topic(resource.name):
                     self._update_settings(replica)
-        node.wakeups.run()
-
-    def _set_throttles(self) -> None:
-        settings = self._node.settings
-        self.throttles.set_rates(
-            settings.leader_replication_throttled_rate, settings.follower_replication_throttled_rate
-        )
-
-    @functools.cached_property
-    def surroundings(self) -> Surroundings:
-        """What the replicas of this broker have in common."""
-        return Surroundings(
-            broker_id=self._node.settings.node_id,
-            clock=self._node.clock,
-            elapsed_ms=self._node.elapsed_ms,
-            wakeups=self._node.wakeups,
-            flusher=self._node.flusher,
-            lag_max_ms=self._node.settings.replica_lag_time_max_ms,
-            registered=self._registration_epoch,
-            propose=self.proposals.propose,
-            repair=self._node.repairs.want,
-            counts=self._node.metrics.replication,
-        )
-
-    def _registration_epoch(self, broker_id: int) -> int | None:
-        broker = self._node.image.brokers.get(broker_id)
-        return broker.epoch if broker is not None and broker.active else None
+        self._wakeups.run()
 
     def _is_mine(self, partition: TopicPartition, topic_id: Uuid | None) -> bool:
-        topic = self._node.image.topics.by_name(partition.topic)
+        topic = self._metadata.image.topics.by_name(partition.topic)
         if topic is None or partition.partition not in topic.partitions:
             return False
         is_same_topic = topic_id is None or topic_id == topic.topic_id
-        return is_same_topic and self._node.settings.node_id in topic.partitions[partition.partition].replicas
+        return is_same_topic and self._broker_id in topic.partitions[partition.partition].replicas
 
     def _bring_in_line(self, names: Iterable[str]) -> None:
         """Leaders and followers now; logs as many as may be opened at once, the others one topic after the other."""
@@ -155,33 +139,32 @@ class Assignment:
                 self._unopened.pop(name, None)
             left = max(0, left - opened)
         if self._unopened and self._going_on is None:
-            self._going_on = self._node.loop.call_soon(self._go_on)
+            self._going_on = self._loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
         self._going_on = None
         self._bring_in_line([next(iter(self._unopened))])
-        self._node.wakeups.run()
+        self._wakeups.run()
 
     def _open_partitions(self, name: str, at_most: int = sys.maxsize) -> int:
         """Every partition of a topic that this broker is to hold has a replica, led or not as the metadata says.
 
         Returns how many had to be opened; if that is more than `at_most`, the others have not been.
         """
-        node = self._node
-        topic = node.image.topics.by_name(name)
+        topic = self._metadata.image.topics.by_name(name)
         opened = 0
         if topic is None:
             return opened
         settings = self._topic_settings(name)
         for index, partition in topic.partitions.items():
-            replica = node.replicas.get(name, index)
-            if node.settings.node_id not in partition.replicas:
+            replica = self._replicas.get(name, index)
+            if self._broker_id not in partition.replicas:
                 if replica is not None and self._is_registered:
                     self._let_go(replica)
-                node.storage.forget_offline(TopicPartition(name, index))
+                self._storage.forget_offline(TopicPartition(name, index))
                 continue
             if replica is None:
-                if node.storage.is_offline(TopicPartition(name, index), topic.topic_id):
+                if self._storage.is_offline(TopicPartition(name, index), topic.topic_id):
                     continue
                 opened += 1
                 if opened > at_most:
@@ -196,16 +179,16 @@ class Assignment:
     def _open(self, topic: Topic, index: int, partition: Partition, settings: TopicSettings) -> Replica | None:
         """None if it cannot be opened now, or not before the next start. Where the metadata does not know, or no longer
         knows, in which directory the replica is, the controller is told."""
-        storage = self._node.storage
+        storage = self._storage
         place = TopicPartition(topic.name, index)
-        assigned = partition.directory_of(self._node.settings.node_id)
+        assigned = partition.directory_of(self._broker_id)
         # A partition without a directory is new, unless this is the start: then it may be older than the failure.
         is_assigned = not is_reserved_directory(assigned)
         if storage.may_be_offline(place, assigned) and (is_assigned or not self._is_loaded):
             logger.error("%s is not in any directory that is online: it is offline", place)
             storage.set_offline(place, topic.topic_id)
             if not is_assigned and assigned != LOST_DIRECTORY:
-                self._node.directory_assignments.assign(topic.topic_id, index, LOST_DIRECTORY)
+                self._directory_assignments.assign(topic.topic_id, index, LOST_DIRECTORY)
             return None
         try:
             replica = storage.open_replica(place, topic.topic_id, settings, assigned)
@@ -223,38 +206,30 @@ class Assignment:
                 logger.warning(
                     "%s is in %s, and not where the metadata has it", place, storage.directory_of(replica.log).path
                 )
-            self._node.directory_assignments.assign(topic.topic_id, index, directory_id)
+            self._directory_assignments.assign(topic.topic_id, index, directory_id)
         return replica
 
     def failed(self, replica: Replica) -> None:
         """Its log directory is offline."""
-        self.fetchers.forget(replica)
-        self._node.coordinators.replica_changed(replica)
+        self._replication.fetchers.forget(replica)
+        self._on_changed(replica)
 
     def _take_part(self, replica: Replica, partition: Partition) -> None:
-        """Lead or follow, as the metadata says."""
         if partition is replica.partition:
             return
-        former = replica.leader
-        if partition.leader == self._node.settings.node_id:
-            self.fetchers.forget(replica)
-            replica.lead(partition)
-            if former is None or replica.leader is not former:
-                self.followers.expect(replica)
-        elif replica.follow(partition):
-            self.fetchers.follow(replica)
-        self._node.coordinators.replica_changed(replica)
+        self._replication.take_part(replica, partition)
+        self._on_changed(replica)
 
     def _let_go(self, replica: Replica) -> None:
         """Not ours any more: deleted with its topic, or moved to other brokers."""
-        self.fetchers.forget(replica)
-        self._node.storage.delete_replica(replica)
-        self._node.coordinators.replica_changed(replica)
+        self._replication.fetchers.forget(replica)
+        self._storage.delete_replica(replica)
+        self._on_changed(replica)
 
     def _try_again_later(self, name: str, error: KafkaError) -> None:
         logger.error("%s; trying again every %g s", error.message, RETRY_SECONDS)
         if not self._incomplete:
-            self._node.loop.call_later(RETRY_SECONDS, self._try_again)
+            self._loop.call_later(RETRY_SECONDS, self._try_again)
         self._incomplete.add(name)
 
     def _try_again(self) -> None:
@@ -262,7 +237,7 @@ class Assignment:
         self._bring_in_line(sorted(incomplete))
 
     def _topic_settings(self, name: str) -> TopicSettings:
-        return TopicSettings.from_overrides(self._node.image.topic_config(name), self._node.settings.topic_defaults)
+        return TopicSettings.from_overrides(self._metadata.image.topic_config(name), self._settings.now.topic_defaults)
 
     def _update_settings(self, replica: Replica) -> None:
         replica.log.update_settings(self._topic_settings(replica.topic_partition.topic))

@@ -1,0 +1,21 @@
+"""All that a node has of the world outside: each of these has a simulated twin."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from penstock.io.clock import Clock, Randomness
+from penstock.io.files import FileSystem
+from penstock.io.neighbours import Neighbours
+from penstock.io.processes import Processes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    loop: asyncio.AbstractEventLoop
+    files: FileSystem
+    clock: Clock
+    randomness: Randomness
+    processes: Processes
+    neighbours: Neighbours
