@@ -74,7 +74,7 @@ def tell_no_truncation(patch: Patch) -> None:
         replica = services.replicas.get(topic, partition.partition)
         return EpochEndOffset(leader_epoch=partition.leader_epoch, end_offset=replica.log.log_end_offset)
 
-    patch.setattr(fetch, "_divergence", lambda asked, log: None)
+    patch.setattr(fetch, "divergence", lambda log, offset, epoch: None)
     patch.setattr(offset_for_leader_epoch, "_look_up", look_up)
 
 
