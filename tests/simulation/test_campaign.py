@@ -100,7 +100,7 @@ def test_a_long_campaign() -> None:
 def test_a_seed_is_the_same_run_whatever_the_hashes_are() -> None:
     def traces(hash_seed: str) -> subprocess.Popen[str]:
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        command = [sys.executable, "-m", "penstock.simulator.campaign", "--seed", "7"]
+        command = [sys.executable, "-m", "penstock.simulator", "--seed", "7"]
         return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
     runs = [traces("1"), traces("2")]
