@@ -3,6 +3,7 @@
 #   make demo  [ARGS="--no-spark"]     three brokers, trucks and a shop, pipelines; keys to kill, heal, poison, replay
 #   make test  [ARGS="-k produce"]     every test but the long campaigns
 #   make check                         format, lint, types, layers
+#   make coverage                      make test, with what it covers of each module: branches, and all processes
 #   make bench [ARGS="..."]            the loads and their floors, one table
 #   make sim   [SEEDS=1000]            simulated clusters under faults, seed by seed; ARGS="--story cluster"
 #   make soak                          the long campaigns
@@ -19,7 +20,7 @@ SEEDS ?= 100
 PINNED := --quiet --generate-hashes --all-build-deps --allow-unsafe --strip-extras --no-header --no-annotate \
 	--no-emit-options --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
-.PHONY: demo test check bench sim soak docs site lock clean
+.PHONY: demo test check coverage bench sim soak docs site lock clean
 
 demo: $(INSTALLED)
 	@$(BIN)/penstock demo $(ARGS)
@@ -32,6 +33,12 @@ check: $(SPARK)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+coverage: $(SPARK)
+	rm -rf build/coverage && mkdir -p build/coverage
+	$(BIN)/coverage run -m pytest -n $(WORKERS) -m "not soak" $(ARGS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
 
 bench: $(SPARK)
 	@$(BIN)/python -m bench $(ARGS)

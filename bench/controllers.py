@@ -29,7 +29,7 @@ from penstock.local.ports import free_ports
 from penstock.local.supervisor import stop_in_order
 from penstock.metadata.features import SUPPORTED_FEATURES
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.model.ids import METADATA_TOPIC
+from penstock.model.topics import METADATA_TOPIC
 from penstock.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from penstock.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,

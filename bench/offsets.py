@@ -25,6 +25,7 @@ from penstock.broker.coordinators.hashing import partition_for
 from penstock.client.errors import ClientError, raise_for
 from penstock.client.wire.connection import Connection
 from penstock.model.errors import ErrorCode
+from penstock.model.topics import CONSUMER_OFFSETS
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.protocol.messages.offset_commit import (
@@ -42,7 +43,6 @@ from penstock.testing.clusters import RunningCluster, start_cluster
 from penstock.testing.nodes import RunningNode
 
 TOPIC = "bench-offsets"
-OFFSETS_TOPIC = "__consumer_offsets"
 OFFSETS_PARTITIONS = 50
 GROUP_PREFIX = "bench-offsets"
 COMMIT_VERSION = 9
@@ -165,9 +165,9 @@ def one_round(cluster: RunningCluster, group: str, partitions: int) -> dict[str,
     seconds = time.perf_counter() - began
     longest = max(each.stop() for each in pings)
     text = found[0].log_text()[logs[found[0].node_id] :]
-    loaded = re.search(rf"{OFFSETS_TOPIC}-0: loaded (\d+) records in (\d+) ms", text)
+    loaded = re.search(rf"{CONSUMER_OFFSETS}-0: loaded (\d+) records in (\d+) ms", text)
     killed.start()
-    cluster.wait_for_isr(OFFSETS_TOPIC)
+    cluster.wait_for_isr(CONSUMER_OFFSETS)
     return {
         "seconds": seconds,
         "records": float(loaded[1]) if loaded else 0.0,
@@ -185,7 +185,7 @@ def main() -> None:
         with start_cluster(os.path.join(directory, "cluster")) as cluster:
             cluster.create_topic(TOPIC, arguments.partitions)
             coordinator_of(cluster, groups[0])
-            cluster.wait_for_isr(OFFSETS_TOPIC)
+            cluster.wait_for_isr(CONSUMER_OFFSETS)
             began = time.perf_counter()
             commit_all(cluster, groups, arguments.partitions)
             committed_s = time.perf_counter() - began

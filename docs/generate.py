@@ -404,6 +404,7 @@ PAGES = {
     "metrics.md": metrics_page,
     "cli.md": cli_page,
     "errors.md": errors_page,
+    "../architecture/modules.md": runpy.run_path(str(HERE / "layers.py"))["modules_page"],
 }
 
 

@@ -6,6 +6,7 @@ import io
 import itertools
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -49,6 +50,23 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="scenarios in text files: accept what happens now")
+
+
+_SECONDS_BY_FOLDER: Counter[str] = Counter()
+FEW_SECONDS = 30
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _SECONDS_BY_FOLDER["/".join(report.nodeid.split("/")[:2])] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Where the time of a long run goes, added up over all its processes."""
+    if sum(_SECONDS_BY_FOLDER.values()) < FEW_SECONDS:
+        return
+    terminalreporter.section("seconds by folder")
+    for folder, seconds in _SECONDS_BY_FOLDER.most_common():
+        terminalreporter.write_line(f"{seconds:8.1f}  {folder}")
 
 
 @pytest.fixture

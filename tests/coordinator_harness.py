@@ -13,9 +13,9 @@ from penstock.broker.coordinators.serde import GROUP_RECORDS
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.partitions.flusher import Flusher
 from penstock.broker.partitions.replica import Replica, Surroundings, Wakeups
+from penstock.coordinator.decision import CoordinatorRecord, Decision, Reply
 from penstock.metadata.image import EMPTY_IMAGE
 from penstock.metadata.partition import Partition
-from penstock.model.decision import CoordinatorRecord, Decision, Reply
 from penstock.model.ids import TopicPartition
 from penstock.protocol.messages.group_records import OffsetCommitKey, OffsetCommitValue
 from penstock.records.batch import read_header

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from group_world import World, assignment, subscription
+from penstock.coordinator.decision import Reply
 from penstock.groups.classic_group import ClassicState
 from penstock.groups.consumer_group import ConsumerGroup, ConsumerState
 from penstock.groups.embedded import read_assignment, read_subscription
 from penstock.groups.settings import GroupCoordinatorSettings
-from penstock.model.decision import Reply
 from penstock.model.errors import ErrorCode
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.consumer_group_heartbeat import (

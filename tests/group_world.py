@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from penstock.coordinator.decision import Caller, Decision, Reply
 from penstock.groups.embedded import read_assignment, read_subscription
 from penstock.groups.records import value_version
 from penstock.groups.settings import GroupCoordinatorSettings
 from penstock.groups.shard import GroupShard
 from penstock.groups.topics import DeletedTopic
-from penstock.model.decision import Caller, Decision, Reply
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import ZERO_UUID, Uuid
 from penstock.protocol.codec import MalformedMessage, decode, encode

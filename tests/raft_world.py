@@ -20,7 +20,7 @@ from penstock.raft.messages import (
 )
 from penstock.raft.quorum_state import ElectionState
 from penstock.raft.raft import Raft
-from penstock.raft.ready import Destination, Ready, Send
+from penstock.raft.ready import QuorumNode, Ready, Send
 from penstock.raft.roles import Candidate, Leader, Role
 from penstock.raft.settings import RaftSettings
 from penstock.raft.voters import NO_VOTERS, ReplicaKey, Voter, VoterEndpoint, VoterSet
@@ -100,7 +100,7 @@ class Table:
             disk,
             settings=settings,
             static_voters=known if static else NO_VOTERS,
-            bootstrap=tuple(Destination(-1 - other, f"node-{other}", 9093) for other in voters),
+            bootstrap=tuple(QuorumNode(-1 - other, f"node-{other}", 9093) for other in voters),
             can_become_voter=can_become_voter,
         )
         if start:

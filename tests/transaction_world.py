@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from penstock.model.decision import Caller, Decision
+from penstock.coordinator.decision import Caller, Decision
 from penstock.model.ids import TopicPartition
 from penstock.protocol.codec import decode, encode
 from penstock.protocol.declaration import Message

@@ -15,9 +15,10 @@ from chaos.group_ledger import Ledger
 from chaos.programs import KILLED, Program
 from chaos.workload import Writer
 from penstock.broker.coordinators.hashing import partition_for
-from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS
+from penstock.model.topics import CONSUMER_OFFSETS
 from penstock.testing.clusters import RunningCluster
 from penstock.testing.nodes import RunningNode
+from waiting import wait_until
 
 INTERNAL_PARTITIONS = 4
 SESSION_MS = 4000
@@ -111,12 +112,16 @@ class GroupScene:
     def catch_up(self) -> None:
         """Everything that was acknowledged to the writer is read and committed."""
         ends = self.ends()
-        deadline = time.monotonic() + PROGRESS_SECONDS
-        while not self.ledger.has_committed(ends):
-            assert time.monotonic() < deadline, f"{ends} not reached: {self.ledger.progress()}"
-            crashed = [each.process.returncode for each in self.members if not each.is_running]
-            assert not crashed, f"members ended with {crashed}"
-            time.sleep(0.02)
+        wait_until(
+            lambda: self.ledger.has_committed(ends),
+            lambda: f"{ends} reached: {self.ledger.progress()}",
+            PROGRESS_SECONDS,
+            between=self.check_members,
+        )
+
+    def check_members(self) -> None:
+        crashed = [each.process.returncode for each in self.members if not each.is_running]
+        assert not crashed, f"members ended with {crashed}"
 
     def check_commits(self) -> None:
         """What was acknowledged is there."""

@@ -16,8 +16,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 from chaos.programs import Event, Program
 from penstock.broker.coordinators.hashing import partition_for
-from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS
 from penstock.broker.coordinators.serde import GROUP_RECORDS
+from penstock.model.topics import CONSUMER_OFFSETS
 from penstock.protocol.messages.group_records import OffsetCommitKey
 
 

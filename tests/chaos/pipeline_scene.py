@@ -32,6 +32,7 @@ from penstock.spark.runtime.worker_python import worker_python
 from penstock.testing import Cluster
 from postgres_server import PostgresServer
 from spark.standalone import StandaloneCluster, marked
+from waiting import wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pipelines" / "fleet.yaml"
 TOPICS = ("truck-locations", "truck-fuel", "trucks", "truck-alerts", "fleet.dead-letters")
@@ -154,10 +155,10 @@ class Scene:
         return "; ".join(query.error or "" for query in queries if query.failures)
 
     def wait_for(self, condition: Callable[[], Any], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert time.monotonic() < deadline, f"{what} did not come\n{self.differences()}\n{self.log_text()}"
-            time.sleep(0.5)
+        def state() -> str:
+            return f"{what}\n{self.differences()}\n{self.log_text()}"
+
+        wait_until(condition, state, PATIENCE_S, between=lambda: time.sleep(0.5))
 
     def end(self) -> None:
         if self._driver is not None:

@@ -36,6 +36,7 @@ from chaos.spark_sink_query import END_OF_TIME, expected_windows, feed
 from penstock.arrow import read_table
 from penstock.testing import Cluster
 from spark.standalone import StandaloneCluster, start_standalone
+from waiting import wait_until
 
 PATIENCE_S = 600.0
 ENDED_WITHIN_S = 10.0
@@ -106,10 +107,7 @@ class Scene:
             driver = self.start(**settings)
 
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert time.monotonic() < deadline, f"{what} did not come\n{self.log_text()}"
-            time.sleep(0.05)
+        wait_until(condition, lambda: f"{what}\n{self.log_text()}", PATIENCE_S)
 
     def written(self) -> Counter[str]:
         table = read_table(self.kafka.bootstrap, TARGET, value="string", columns=["value"])
@@ -121,10 +119,11 @@ class Scene:
         assert not written - expected, f"too much: {written - expected}\n{self.log_text()}"
         complete = expected_windows(range((self.fed - 1 - 30) // 10 * 10))
         assert not complete - written, f"missing: {complete - written}\n{self.log_text()}"
-        deadline = time.monotonic() + ENDED_WITHIN_S
-        while found := self.still_open():
-            assert time.monotonic() < deadline, f"open: {found}\n{self.log_text()}"
-            time.sleep(0.1)
+        wait_until(
+            lambda: not self.still_open(),
+            lambda: f"transactions end: {self.still_open()}\n{self.log_text()}",
+            ENDED_WITHIN_S,
+        )
 
     def still_open(self) -> list[str]:
         with self.kafka.admin() as admin:

@@ -11,7 +11,7 @@ import pytest
 from chaos.group_faults import INTERNAL_PARTITIONS, PROPERTIES
 from chaos.transaction_faults import FAULTS, PROTOCOLS, Output, TransactionScene, is_all_decided
 from chaos.workload import Writer
-from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS
+from penstock.model.topics import CONSUMER_OFFSETS
 from penstock.testing.clusters import RunningCluster, start_cluster
 
 PARTITIONS = 4

@@ -16,9 +16,10 @@ from chaos.group_faults import ASKING, INTERNAL_PARTITIONS, PROGRESS_SECONDS, SE
 from chaos.programs import KILLED, Event, Program
 from chaos.workload import Writer
 from penstock.broker.coordinators.hashing import partition_for
-from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from penstock.model.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from penstock.testing.clusters import RunningCluster
 from penstock.testing.nodes import RunningNode
+from waiting import wait_until
 
 TRANSACTION_TIMEOUT_MS = 6000
 PROTOCOLS = {
@@ -90,11 +91,10 @@ class TransactionScene:
         return number
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PROGRESS_SECONDS
-        while not condition():
-            assert time.monotonic() < deadline, f"{what}; {dict(self.counts)}, {self.reasons.most_common(5)}"
-            self.tend()
-            time.sleep(0.02)
+        def state() -> str:
+            return f"{what}; {dict(self.counts)}, {self.reasons.most_common(5)}"
+
+        wait_until(condition, state, PROGRESS_SECONDS, between=self.tend)
 
     def progress(self) -> None:
         """What is sent from now on is processed, of all partitions."""
@@ -228,7 +228,7 @@ def zombie(scene: TransactionScene) -> None:
         scene.progress()
     finally:
         worker.resume()
-    scene.wait_until(lambda: not worker.is_running, "a zombie has not noticed that another took its place")
+    scene.wait_until(lambda: not worker.is_running, "a zombie notices that another took its place")
 
 
 def pause_worker(scene: TransactionScene) -> None:

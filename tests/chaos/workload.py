@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
+from waiting import wait_until
+
 # Where a consumer stands there must be something, whoever leads.
 LOST_POSITION = (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)
 
@@ -49,12 +51,11 @@ class Writer:
         self._stop.set()
 
     def wait_for(self, acknowledged: int, timeout: float = 60) -> None:
-        deadline = time.monotonic() + timeout
-        while len(self.acknowledged) < acknowledged:
-            assert time.monotonic() < deadline, (
-                f"{len(self.acknowledged)} of {acknowledged} acknowledged; {self.failures[:3]}"
-            )
-            self._stop.wait(0.01)
+        wait_until(
+            lambda: len(self.acknowledged) >= acknowledged,
+            lambda: f"{acknowledged} acknowledged, not {len(self.acknowledged)}; {self.failures[:3]}",
+            timeout,
+        )
 
     def wait_for_all_after(self, first: int, timeout: float = 90) -> None:
         """Until records from this number on, one for each partition, are sent and acknowledged."""

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from client_world import DEADLINE_S, until
+from client_world import DEADLINE_S
 from penstock import Consumer, Delivery, Producer, String
 from penstock.client.errors import ClientError
 from penstock.testing.clusters import RunningCluster, start_cluster
+from waiting import wait_until
 
 PROPERTIES = {
     "broker.session.timeout.ms": "3000",
@@ -69,7 +70,9 @@ class Traffic:
 
     def wait_for_more(self) -> None:
         wanted = len(self.read) + RECORDS_BETWEEN
-        until(lambda: self.problems or len(self.read) >= wanted, f"only {len(self.read)} of {wanted} were read")
+        wait_until(
+            lambda: self.problems or len(self.read) >= wanted, lambda: f"{wanted} records read, not {len(self.read)}"
+        )
         assert not self.problems
 
     def finish(self) -> None:

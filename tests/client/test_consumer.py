@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from client_world import NewTopic, until
+from client_world import NewTopic
 from penstock import Consumer, Json, Producer, Record, String, TopicPartition
 from penstock.client.errors import (
     BadSetting,
@@ -21,6 +21,7 @@ from penstock.client.errors import (
     WrongThread,
 )
 from penstock.serializers import Context
+from waiting import wait_until
 
 # A seek waits for the fetch that is under way, a rebalance for the next heartbeat.
 PROMPT = {"fetch.wait.max.ms": 20, "heartbeat.interval.ms": 50}
@@ -181,8 +182,8 @@ def test_where_a_new_group_starts(bootstrap: str, new_topic: NewTopic, group: st
     topic = new_topic()
     fill(bootstrap, topic, 3)
     with Consumer(bootstrap, topic, group=f"{group}-latest", start="latest") as consumer:
-        until(lambda: consumer.poll(0.1) is None and consumer.assignment(), "let in")
-        until(lambda: consumer.poll(0.1) is None and consumer.lag() == {TopicPartition(topic, 0): 0}, "at the end")
+        wait_until(lambda: consumer.poll(0.1) is None and consumer.assignment(), "let in")
+        wait_until(lambda: consumer.poll(0.1) is None and consumer.lag() == {TopicPartition(topic, 0): 0}, "at the end")
     strict = Consumer(bootstrap, topic, group=f"{group}-error", start="error")
     with strict, pytest.raises(OffsetOutOfRange, match="earliest"):
         read(strict, 1)
@@ -227,11 +228,11 @@ def test_members_share_partitions_and_hooks_are_told(bootstrap: str, new_topic: 
         assert two.poll(0.05) is None
         return len(one.assignment()) == len(two.assignment()) == 1
 
-    until(shared, "a partition each")
+    wait_until(shared, "a partition each")
     assert told == [("assigned", 2), ("revoked", 2), ("assigned", 1)]
     one.close()
     assert told[-1] == ("revoked", 1)
-    until(lambda: two.poll(0.05) is None and len(two.assignment()) == 2, "the rest")
+    wait_until(lambda: two.poll(0.05) is None and len(two.assignment()) == 2, "the rest")
     two.close()
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -18,6 +17,8 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from drivers import DEADLINE_S
 from drivers.kafka_python import KafkaPython
+
+from waiting import wait_until
 
 pytest.register_assert_rewrite("contract")
 
@@ -53,12 +54,9 @@ def new_topic(bootstrap: str, topic_name: Callable[[], str]) -> NewTopicFixture:
         name = topic_name()
         topic = NewTopic(name, partitions, 1, config={key.replace("_", "."): value for key, value in configs.items()})
         admin.create_topics([topic], operation_timeout=DEADLINE_S)[name].result(DEADLINE_S)
-        deadline = time.monotonic() + DEADLINE_S
-        while not serves(name, partitions):
-            # Kafka answers once the topic is committed; a record sent before its leader has heard of it is sent again
-            # later, and may then come after records sent later.
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        # Kafka answers once the topic is committed; a record sent before its leader has heard of it is sent again
+        # later, and may then come after records sent later.
+        wait_until(lambda: serves(name, partitions), f"{name} is served")
         return name
 
     return create

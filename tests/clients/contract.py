@@ -6,7 +6,6 @@ The tests know nothing of the client: a fixture `client` gives them a driver (se
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 
 import pytest
@@ -19,7 +18,9 @@ from cases import (
     default_partition,
     numbered_records,
 )
-from drivers import DEADLINE_S, Client, Header, Position, Record, Refused
+from drivers import Client, Header, Position, Record, Refused
+
+from waiting import wait_until
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
 MESSAGE_TOO_LARGE = 10
@@ -38,14 +39,6 @@ TopicName = Callable[[], str]
 def read_all(client: Client, topic: str, partitions: int, count: int) -> list[Record]:
     with client.reader(topic, dict.fromkeys(range(partitions), 0)) as reader:
         return by_position(reader.take(count))
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    """Brokers apply what the controller has committed a moment later; Kafka promises no more, even on one node."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 class Producing:
@@ -184,8 +177,8 @@ class Topics:
     def test_creates_lists_and_describes(self, client: Client, topic_name: TopicName) -> None:
         topic = topic_name()
         client.create_topic(topic, 5, {"retention.ms": "86400000", "cleanup.policy": "compact,delete"})
-        eventually(lambda: topic in client.topics())
-        eventually(lambda: client.partition_count(topic) == 5)
+        wait_until(lambda: topic in client.topics())
+        wait_until(lambda: client.partition_count(topic) == 5)
         assert client.produce(topic, [Record(b"k", b"v", (), BASE_TIMESTAMP_MS, 4)]) == [Position(4, 0)]
 
     def test_refuses_what_kafka_refuses(self, client: Client, topic_name: TopicName, new_topic: NewTopic) -> None:
@@ -205,13 +198,13 @@ class Topics:
         client.create_topic(topic, 2, {})
         client.produce(topic, numbered_records(10, partitions=2))
         client.delete_topic(topic)
-        eventually(lambda: topic not in client.topics())
+        wait_until(lambda: topic not in client.topics())
         with pytest.raises(Refused) as refused:
             client.delete_topic(topic)
         assert refused.value.code == UNKNOWN_TOPIC_OR_PARTITION
 
         client.create_topic(topic, 1, {})
-        eventually(lambda: client.partition_count(topic) == 1)
+        wait_until(lambda: client.partition_count(topic) == 1)
         assert (client.earliest(topic, 0), client.latest(topic, 0)) == (0, 0)
         sent = numbered_records(3)
         positions = client.produce(topic, sent)
@@ -221,7 +214,7 @@ class Topics:
         topic = new_topic(partitions=2)
         client.produce(topic, numbered_records(4, partitions=2))
         client.create_partitions(topic, 5)
-        eventually(lambda: client.partition_count(topic) == 5)
+        wait_until(lambda: client.partition_count(topic) == 5)
         added = (2, 3, 4)
         records = [Record(b"k", b"v", (), BASE_TIMESTAMP_MS, partition) for partition in added]
         assert client.produce(topic, records) == [Position(partition, 0) for partition in added]
@@ -235,8 +228,8 @@ class AutoCreation:
     def test_producing_to_an_unknown_topic_creates_it(self, client: Client, topic_name: TopicName) -> None:
         topic = topic_name()
         assert client.produce(topic, [Record(b"k", b"v", (), BASE_TIMESTAMP_MS)]) == [Position(0, 0)]
-        eventually(lambda: topic in client.topics())
-        eventually(lambda: client.partition_count(topic) == 1)
+        wait_until(lambda: topic in client.topics())
+        wait_until(lambda: client.partition_count(topic) == 1)
 
 
 class Configs:
@@ -248,7 +241,7 @@ class Configs:
         assert before["cleanup.policy"] == "delete"
         client.alter_topic_configs(topic, {"segment.bytes": "1048576", "max.message.bytes": "1500"})
         after = before | {"max.message.bytes": "1500"}
-        eventually(lambda: client.topic_configs(topic) == after)
+        wait_until(lambda: client.topic_configs(topic) == after)
         with pytest.raises(Refused) as refused:
             client.produce(topic, [Record(b"k", b"x" * 2_000, (), BASE_TIMESTAMP_MS, 0)])
         assert refused.value.code == MESSAGE_TOO_LARGE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 import uuid
 from collections.abc import Callable
 
@@ -12,6 +11,7 @@ from drivers import DEADLINE_S
 from group_members import Member, NewMember, Read
 
 from penstock.client.wire.admin import Admin
+from waiting import wait_until
 
 PARTITIONS = 6
 
@@ -58,11 +58,11 @@ class Group:
             self.members.pop().leave()
 
     def poll_until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while not condition():
-            assert time.monotonic() < deadline, f"{what}: {[member.assignment() for member in self.members]}"
+        def poll() -> None:
             for member in self.members:
                 self.read += member.poll()
+
+        wait_until(condition, lambda: f"{what}: {[member.assignment() for member in self.members]}", between=poll)
 
     def settle(self, working: int | None = None) -> None:
         """Until every partition is somebody's, nobody's twice, and so many members have some."""

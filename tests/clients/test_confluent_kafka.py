@@ -11,6 +11,8 @@ from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType
 from drivers import DEADLINE_S, Position, Record, Refused
 from drivers.confluent import ConfluentKafka, answer
 
+from waiting import wait_until
+
 INVALID_TIMESTAMP = 32
 INVALID_RECORD = 87
 HOUR_MS = 3_600_000
@@ -93,7 +95,7 @@ class TestUnknownTopics:
     def test_asking_a_producer_for_one_creates_it(self, client: ConfluentKafka, topic_name: contract.TopicName) -> None:
         topic = topic_name()
         producer = Producer(client.common)
-        contract.eventually(lambda: len(producer.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions) == 1)
+        wait_until(lambda: len(producer.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions) == 1)
 
     def test_a_bad_name_is_not_created(self, client: ConfluentKafka) -> None:
         producer = Producer(client.common)
@@ -155,4 +157,4 @@ class TestTopicSettings:
             configs = client.topic_configs(topic)
             return configs["retention.ms"], configs["segment.ms"]
 
-        contract.eventually(lambda: seen() == ("604800000", "3600000"))
+        wait_until(lambda: seen() == ("604800000", "3600000"))

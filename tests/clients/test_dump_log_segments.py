@@ -17,6 +17,8 @@ from drivers.confluent import ConfluentKafka
 from drivers.java import dump_log_segments
 from drivers.kafka_python import KafkaPython
 
+from waiting import wait_until
+
 PROPERTIES = {
     "metadata.log.max.record.bytes.between.snapshots": "2000",
     "log.cleaner.backoff.ms": "100",
@@ -75,7 +77,7 @@ def topic(files: Files, topic_name: contract.TopicName) -> str:
     """Two segments and part of a third: all codecs, with and without idempotence, awkward records, index entries."""
     name = topic_name()
     files.client.create_topic(name, 1, {"segment.bytes": "1048576", "index.interval.bytes": "500"})
-    contract.eventually(lambda: files.client.partition_count(name) == 1)
+    wait_until(lambda: files.client.partition_count(name) == 1)
     with closing(KafkaPython(files.bootstrap)) as writer:
         write_stages(writer, name)
     return name
@@ -136,7 +138,7 @@ def test_decodes_the_metadata_log(files: Files, topic: str) -> None:
 
 def test_decodes_snapshots_of_the_metadata(files: Files, topic: str) -> None:
     if not files.preallocated:
-        contract.eventually(lambda: bool(files.of("__cluster_metadata", ".checkpoint")))
+        wait_until(lambda: bool(files.of("__cluster_metadata", ".checkpoint")))
     for snapshot in files.of("__cluster_metadata", ".checkpoint")[-1:]:
         output = dump("--cluster-metadata-decoder", files=[snapshot])
         assert "SnapshotHeader" in output
@@ -151,12 +153,12 @@ def test_reads_compacted_segments(files: Files, topic_name: contract.TopicName) 
     name = topic_name()
     settings = {"cleanup.policy": "compact", "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.01"}
     files.client.create_topic(name, 1, settings)
-    contract.eventually(lambda: files.client.partition_count(name) == 1)
+    wait_until(lambda: files.client.partition_count(name) == 1)
     records = [record._replace(key=b"%d" % (n % 10)) for n, record in enumerate(numbered_records(900, size=1_500))]
     positions = files.client.produce(name, records, idempotent=True, codec="gzip", batch_bytes=8_000)
     filler = [Record(b"filler", os.urandom(1_000), (), record.timestamp, 0) for record in records] * 2
     files.client.produce(name, filler)
-    contract.eventually(lambda: files.cleaned_up_to(name) == files.active_segment(name))
+    wait_until(lambda: files.cleaned_up_to(name) == files.active_segment(name))
     output = dump("--deep-iteration", "--print-data-log", files=files.of(name, ".log"))
     dump("--index-sanity-check", files=files.of(name, "index"))
     last = as_read(records, positions)[-10:]

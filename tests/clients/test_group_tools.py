@@ -12,12 +12,12 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from contract import eventually
 from drivers.java import JavaClient, class_path
 from drivers.process import ProcessMember, to_text
 from live_group import PARTITIONS, PROPERTIES, Group
 
 from penstock.testing.nodes import RunningNode, start_node
+from waiting import wait_until
 
 GROUPS = "consumer.group.ConsumerGroupCommand"
 TRANSACTIONS = "TransactionsCommand"
@@ -67,7 +67,7 @@ def test_groups(tools: Tools) -> None:
     group.read_all()
     group.commit()
     assert group.name in tools.run(GROUPS, "--list").split()
-    eventually(lambda: {"GROUP": group.name, "STATE": "Stable"} in tools.rows(GROUPS, "--list", "--state"))
+    wait_until(lambda: {"GROUP": group.name, "STATE": "Stable"} in tools.rows(GROUPS, "--list", "--state"))
     assert {"GROUP": group.name, "TYPE": "Classic"} in tools.rows(GROUPS, "--list", "--type")
 
     rows = tools.rows(GROUPS, "--describe", *about)
@@ -178,7 +178,7 @@ def test_transactions(tools: Tools) -> None:
     (producer,) = tools.rows(TRANSACTIONS, "describe-producers", *place)
     assert producer["CurrentTransactionStartOffset"] == "None"
     tools.run(TRANSACTIONS, "forceTerminateTransaction", "--transactionalId", name)
-    eventually(lambda: state() in ("CompleteAbort", "Empty"))
+    wait_until(lambda: state() in ("CompleteAbort", "Empty"))
     records = read_internal(tools, "__transaction_state", "TransactionLogMessageFormatter")
     mine = [each["value"]["data"] for each in records if each["key"]["data"]["transactionalId"] == name]
     assert {each["producerId"] for each in mine} == {int(producer["ProducerId"])}

@@ -11,6 +11,8 @@ from cases import BASE_TIMESTAMP_MS, numbered_records
 from drivers import Record, Refused
 from drivers.java import JavaClient
 
+from waiting import wait_until
+
 UNKNOWN_TOPIC_OR_PARTITION = 3
 INVALID_CONFIG = 40
 INVALID_REQUEST = 42
@@ -95,7 +97,7 @@ class TestInspection:
         assert (created["partitions"], created["replicas"]) == (3, 1)
         assert created["configs"]["retention.ms"] == "1000000"
         assert created["configs"]["segment.bytes"] == "1073741824"
-        contract.eventually(lambda: topic in client.topics())
+        wait_until(lambda: topic in client.topics())
         assert client.call("topic_id", topic=topic) == created["topicId"]
 
     def test_log_directories_tell_sizes(self, client: JavaClient, new_topic: contract.NewTopic) -> None:
@@ -152,7 +154,7 @@ class TestDynamicSettings:
                 described = client.call("broker_configs", type="TOPIC", name=topic)[key]
                 return (described["value"], described["source"]) == (value, source)
 
-            contract.eventually(seen)
+            wait_until(seen)
 
         expect("cleanup.policy", "delete", "DEFAULT_CONFIG")
         change("APPEND", "cleanup.policy", "compact")
@@ -196,9 +198,9 @@ class TestDynamicSettings:
 
         change = {"type": "BROKER", "name": str(broker), "key": "log.cleaner.backoff.ms"}
         client.call("change_config", change="SET", value="14999", **change)
-        contract.eventually(lambda: value() == ("14999", "DYNAMIC_BROKER_CONFIG"))
+        wait_until(lambda: value() == ("14999", "DYNAMIC_BROKER_CONFIG"))
         client.call("change_config", change="DELETE", value=None, **change)
-        contract.eventually(lambda: value() == ("15000", "DEFAULT_CONFIG"))
+        wait_until(lambda: value() == ("15000", "DEFAULT_CONFIG"))
         with pytest.raises(Refused) as refused:
             client.call("change_config", type="BROKER", name=str(broker), change="SET", key="node.id", value="77")
         assert refused.value.code == INVALID_REQUEST

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from contract import eventually
 from drivers import DEADLINE_S, Refused
 from drivers.java import JavaClient, class_path
 from drivers.process import ProcessMember, to_text
@@ -21,6 +20,7 @@ from live_group import PARTITIONS, PROPERTIES, Group
 from penstock.broker.coordinators.hashing import partition_for
 from penstock.testing.clusters import start_cluster
 from penstock.testing.nodes import RunningNode, start_node
+from waiting import wait_until
 
 GROUP_ID_NOT_FOUND = 69
 NON_EMPTY_GROUP = 68
@@ -135,11 +135,11 @@ def test_topics_by_pattern(node: RunningNode, client: JavaClient, kind: str) -> 
     member = client.call("join", group=unique("group"), pattern=f"{prefix}-[0-9]", settings=KINDS[kind])
 
     def poll_until_assigned(*numbers: int) -> None:
-        deadline = time.monotonic() + DEADLINE_S
         wanted = [f"{prefix}-{number}" for number in numbers]
-        while client.call("assigned_topics", member=member) != wanted:
-            assert time.monotonic() < deadline
-            client.call("poll", member=member)
+        wait_until(
+            lambda: client.call("assigned_topics", member=member) == wanted,
+            between=lambda: client.call("poll", member=member),
+        )
 
     poll_until_assigned(1, 2)
     if kind.startswith("classic"):  # in the other protocol the broker looks for new ones every ten seconds
@@ -160,7 +160,7 @@ def test_groups_by_the_admin_client(node: RunningNode, client: JavaClient, kind:
     group.send(60)
     group.read_all()
     group.commit()
-    eventually(lambda: client.call("describe_group", group=name)["state"] == "Stable")
+    wait_until(lambda: client.call("describe_group", group=name)["state"] == "Stable")
     described = client.call("describe_group", group=name)
     assert (described["type"], described["assignor"], described["coordinator"]) == (protocol, "range", node.node_id)
     assert [each["clientId"] for each in described["members"]] == ["me", "me"]
@@ -255,7 +255,7 @@ def test_read_process_write(node: RunningNode, client: JavaClient) -> None:
     group.join()
     process(client, group, target, unique("id"), 30)
     expected = sorted(map(str, range(30)))
-    eventually(lambda: read() == expected)
+    wait_until(lambda: read() == expected)
     group.end()
     assert client.call("committed", group=group.name) == {f"{group.topic}-{index}": 5 for index in range(PARTITIONS)}
 
@@ -278,7 +278,7 @@ def test_transactions_by_the_admin_client(node: RunningNode, client: JavaClient)
     assert producer["transactionStart"] == 0
 
     client.call("fence", id=name)
-    eventually(lambda: client.call("describe_transaction", id=name)["state"] in ("CompleteAbort", "Empty"))
+    wait_until(lambda: client.call("describe_transaction", id=name)["state"] in ("CompleteAbort", "Empty"))
     with pytest.raises(Refused) as refused:
         client.call("commit_transaction", producer="first")
     assert refused.value.code == PRODUCER_FENCED
@@ -287,7 +287,7 @@ def test_transactions_by_the_admin_client(node: RunningNode, client: JavaClient)
     send(client, "second", topic, "kept")
     client.call("commit_transaction", producer="second")
     read = read_committed(client, topic)
-    eventually(lambda: read() == ["kept"])
+    wait_until(lambda: read() == ["kept"])
 
     client.call("begin", producer="second")
     send(client, "second", topic, "hanging")
@@ -324,5 +324,5 @@ def test_coordinators_are_killed(tmp_path: Path) -> None:
             process(client, group, target, name, 30)
             coordinator.start()
         expected = sorted(map(str, range(90)))
-        eventually(lambda: read() == expected)
+        wait_until(lambda: read() == expected)
         group.end()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +15,7 @@ from drivers.java import JavaClient, class_path, run_tool
 from penstock.client.wire.admin import Admin, ResourceType
 from penstock.model.ids import TopicPartition
 from penstock.testing.nodes import RunningNode, start_node
+from waiting import wait_until
 
 REASSIGN = "reassign.ReassignPartitionsCommand"
 THROTTLE = "replica.alter.log.dirs.io.max.bytes.per.second"
@@ -63,13 +63,6 @@ def described(node: RunningNode) -> dict[str, Any]:
     return {each["logDir"]: each["partitions"] for each in found["brokers"][0]["logDirs"]}
 
 
-def await_end_of_moves(admin: Admin) -> None:
-    deadline = time.monotonic() + 60
-    while admin.log_dirs.moves():
-        assert time.monotonic() < deadline, "the move does not come to an end"
-        time.sleep(0.05)
-
-
 @pytest.mark.soak
 def test_kafka_reassign_partitions_with_log_dirs(node: RunningNode, disks: list[str], tmp_path: Path) -> None:
     with closing(JavaClient(node.bootstrap)) as client, Admin(node.bootstrap) as admin:
@@ -87,7 +80,7 @@ def test_kafka_reassign_partitions_with_log_dirs(node: RunningNode, disks: list[
         assert (current["isFuture"], current["offsetLag"]) == (False, 0)
 
         admin.configs.alter(ResourceType.BROKER, "1", delete=[THROTTLE])
-        await_end_of_moves(admin)
+        wait_until(lambda: not admin.log_dirs.moves(), "the move ends")
         said = tool(node, REASSIGN, *plan, "--verify")
         assert "Reassignment of replica tools-0-1 completed successfully." in said
         assert home_of(admin, "tools") == target
@@ -125,7 +118,7 @@ def test_javas_admin(node: RunningNode, disks: list[str]) -> None:
         home, future, _ = client.call("replica_log_dir", **replica)
         assert (home, future) == (home_of(admin, "java"), target)
         admin.configs.alter(ResourceType.BROKER, "1", delete=[THROTTLE])
-        await_end_of_moves(admin)
+        wait_until(lambda: not admin.log_dirs.moves(), "the move ends")
         assert client.call("replica_log_dir", **replica) == [target, None, -1]
         assert admin.log_dirs.cancel(1, [TopicPartition("java", 0)]) == []
         assert client.call("move_replica", directory="/not/there", **replica) == "LogDirNotFoundException"

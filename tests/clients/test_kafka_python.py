@@ -11,6 +11,8 @@ import pytest
 from cases import BASE_TIMESTAMP_MS, numbered_records
 from drivers.kafka_python import ConfigResource, ConfigResourceType, KafkaPython, TopicPartition
 
+from waiting import wait_until
+
 
 @pytest.fixture(scope="module")
 def client(bootstrap: str) -> Iterator[KafkaPython]:
@@ -111,4 +113,4 @@ class TestInspection:
             configs = client.topic_configs(topic)
             return configs["retention.ms"], configs["segment.ms"]
 
-        contract.eventually(lambda: seen() == ("1000000", "7200000"))
+        wait_until(lambda: seen() == ("1000000", "7200000"))

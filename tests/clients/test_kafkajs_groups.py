@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from contract import eventually
 from drivers import DEADLINE_S, Refused
 from drivers.kafkajs import KafkaJs, why_not_installed
 from drivers.process import ProcessMember, to_text
@@ -20,6 +19,7 @@ from live_group import PARTITIONS, PROPERTIES, Group
 from penstock.broker.coordinators.hashing import partition_for
 from penstock.testing.clusters import start_cluster
 from penstock.testing.nodes import RunningNode, start_node
+from waiting import wait_until
 
 NON_EMPTY_GROUP = 68
 FENCED = (47, 90)  # INVALID_PRODUCER_EPOCH, PRODUCER_FENCED
@@ -99,7 +99,7 @@ def test_groups_by_the_admin_client(node: RunningNode, client: KafkaJs) -> None:
     group.send(60)
     group.read_all()
     group.commit()
-    eventually(lambda: client.call("describe_group", group=group.name)["state"] == "Stable")
+    wait_until(lambda: client.call("describe_group", group=group.name)["state"] == "Stable")
     described = client.call("describe_group", group=group.name)
     assert described == {"state": "Stable", "protocol": "RoundRobinAssigner", "members": 2}
     assert group.name in client.call("groups")
@@ -172,7 +172,7 @@ def test_transactions(node: RunningNode, client: KafkaJs) -> None:
         client.call("begin", producer="first")
         send(client, "first", topic, value)
         client.call(end, producer="first")
-    eventually(lambda: read() == ["also kept", "kept"])
+    wait_until(lambda: read() == ["also kept", "kept"])
 
     client.call("begin", producer="first")
     send(client, "first", topic, "a zombie's")
@@ -183,7 +183,7 @@ def test_transactions(node: RunningNode, client: KafkaJs) -> None:
         client.call("commit_transaction", producer="first")
     assert refused.value.code in FENCED
     client.call("commit_transaction", producer="second")
-    eventually(lambda: read() == ["also kept", "its successor's", "kept"])
+    wait_until(lambda: read() == ["also kept", "its successor's", "kept"])
 
 
 def test_read_process_write(node: RunningNode, client: KafkaJs) -> None:
@@ -195,7 +195,7 @@ def test_read_process_write(node: RunningNode, client: KafkaJs) -> None:
     group.join()
     process(client, group, target, unique("id"), 30)
     expected = sorted(map(str, range(30)))
-    eventually(lambda: read() == expected)
+    wait_until(lambda: read() == expected)
     committed = client.call("committed", group=group.name, topic=group.topic)
     assert committed == {str(index): 5 for index in range(PARTITIONS)}
     group.end()
@@ -227,6 +227,6 @@ def test_coordinators_are_killed(tmp_path: Path) -> None:
             process(client, group, target, name, 30)
             coordinator.start()
         expected = sorted(map(str, range(90)))
-        eventually(lambda: read() == expected)
+        wait_until(lambda: read() == expected)
         group.end()
-        eventually(lambda: client.call("describe_group", group=group.name)["members"] == 0)  # those who left are gone
+        wait_until(lambda: client.call("describe_group", group=group.name)["members"] == 0)  # those who left are gone

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 from cases import BASE_TIMESTAMP_MS, CODECS, default_partition
-from contract import eventually
 from drivers import DEADLINE_S, Record
 from drivers.confluent import ConfluentKafka
 from live_group import PROPERTIES
 
 from penstock.client.wire.admin import Admin
 from penstock.testing.nodes import RunningNode, start_node
+from waiting import wait_until
 
 NewTopic = Callable[..., str]
 
@@ -172,7 +172,7 @@ def test_reads_in_a_group(quick: RunningNode) -> None:
     watchdog = threading.Timer(2 * DEADLINE_S, lambda: [member.kill() for member in members])
     watchdog.start()
     try:
-        eventually(lambda: assigned(quick, group) == [1, 1])
+        wait_until(lambda: assigned(quick, group) == [1, 1])
         send(range(20))
         halves = [take(member, 10) for member in members]
         assert sorted(halves, key=min) == [set(range(0, 20, 2)), set(range(1, 20, 2))]

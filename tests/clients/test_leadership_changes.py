@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from penstock.testing.clusters import RunningCluster, start_cluster
+from waiting import wait_until
 
 RECORDS_BETWEEN = 20
 DEADLINE_SECONDS = 60.0
@@ -36,10 +36,7 @@ class Traffic:
 
     def wait_for_more(self) -> None:
         wanted = len(self.written) + RECORDS_BETWEEN
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while len(self.read) < wanted:
-            assert time.monotonic() < deadline, f"{len(self.written)} written, {len(self.read)} read"
-            time.sleep(0.02)
+        wait_until(lambda: len(self.read) >= wanted, lambda: f"{len(self.written)} written, {len(self.read)} read")
 
 
 def confluent(bootstrap: str, topic: str, traffic: Traffic) -> None:

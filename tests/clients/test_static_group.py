@@ -5,7 +5,6 @@ The course of librdkafka's test of static membership (0102), with kafka-python's
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,6 +17,7 @@ from live_group import PROPERTIES
 
 from penstock.client.wire.admin import Admin
 from penstock.testing.nodes import RunningNode, start_node
+from waiting import wait_until
 
 ASSIGN, REVOKE = "assign", "revoke"
 
@@ -103,11 +103,14 @@ class KafkaPython(kafka.ConsumerRebalanceListener):
 
 
 def settle(members: list[Any], *shares: int) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while sorted(member.assignment() for member in members) != sorted(shares):
-        assert time.monotonic() < deadline, [member.assignment() for member in members]
+    def assigned() -> list[int]:
+        return sorted(member.assignment() for member in members)
+
+    def poll() -> None:
         for member in members:
             member.poll()
+
+    wait_until(lambda: assigned() == sorted(shares), lambda: f"{shares}, not {assigned()}", between=poll)
 
 
 @pytest.mark.parametrize("kind", [Confluent, KafkaPython], ids=["confluent", "kafka-python"])

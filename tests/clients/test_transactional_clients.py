@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from drivers import DEADLINE_S
 
 from penstock.client.wire.admin import Admin
 from penstock.testing.nodes import RunningNode, start_node
+from waiting import wait_until
 
 PARTITIONS = 3
 PROPERTIES = {"group.initial.rebalance.delay.ms": "0"}
@@ -93,15 +94,8 @@ def test_committed_is_seen_and_aborted_is_not(node: RunningNode) -> None:
         else:
             writer.commit_transaction(DEADLINE_S)
     expected = [f"{number}-{letter}" for number in (0, 2, 4) for letter in "abcd"]
-    wait_for(lambda: read(node.bootstrap, topic, committed=True) == expected)
+    wait_until(lambda: read(node.bootstrap, topic, committed=True) == expected)
     assert len(read(node.bootstrap, topic, committed=False)) == 24
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Markers are written after the answer to a commit."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
 
 
 def test_nobody_reads_past_an_open_transaction(node: RunningNode) -> None:
@@ -114,7 +108,7 @@ def test_nobody_reads_past_an_open_transaction(node: RunningNode) -> None:
     second.commit_transaction(DEADLINE_S)
     assert read(node.bootstrap, topic, committed=True) == []
     first.commit_transaction(DEADLINE_S)
-    wait_for(lambda: len(read(node.bootstrap, topic, committed=True)) == 6)
+    wait_until(lambda: len(read(node.bootstrap, topic, committed=True)) == 6)
 
 
 def test_a_zombie_is_fenced(node: RunningNode) -> None:
@@ -130,7 +124,7 @@ def test_a_zombie_is_fenced(node: RunningNode) -> None:
     successor.begin_transaction()
     send(successor, topic, "successor")
     successor.commit_transaction(DEADLINE_S)
-    wait_for(lambda: read(node.bootstrap, topic, committed=True) == ["successor"])
+    wait_until(lambda: read(node.bootstrap, topic, committed=True) == ["successor"])
 
 
 def test_offsets_move_with_the_transaction_or_not_at_all(node: RunningNode) -> None:
@@ -170,7 +164,7 @@ def test_offsets_move_with_the_transaction_or_not_at_all(node: RunningNode) -> N
             writer.commit_transaction(DEADLINE_S)
             processed += len(messages)
     consumer.close()
-    wait_for(lambda: read(node.bootstrap, target, committed=True) == sorted(map(str, range(30))))
+    wait_until(lambda: read(node.bootstrap, target, committed=True) == sorted(map(str, range(30))))
     assert len(read(node.bootstrap, target, committed=False)) > 30
 
 
@@ -184,7 +178,7 @@ def test_a_transaction_outlives_a_crash_of_the_broker(tmp_path: Path) -> None:
         node.start()
         send(writer, topic, "a", "b", "c")
         writer.commit_transaction(DEADLINE_S)
-        wait_for(lambda: read(node.bootstrap, topic, committed=True) == ["a", "b", "c", "first"])
+        wait_until(lambda: read(node.bootstrap, topic, committed=True) == ["a", "b", "c", "first"])
 
 
 def test_an_abandoned_transaction_is_aborted(tmp_path: Path) -> None:
@@ -196,7 +190,7 @@ def test_an_abandoned_transaction_is_aborted(tmp_path: Path) -> None:
         send(lost, topic, "lost")
         plain = Producer({"bootstrap.servers": node.bootstrap, "log_level": 0})
         send(plain, topic, "plain")
-        wait_for(lambda: read(node.bootstrap, topic, committed=True) == ["plain"])
+        wait_until(lambda: read(node.bootstrap, topic, committed=True) == ["plain"])
 
 
 def test_aiokafka(node: RunningNode) -> None:
@@ -219,7 +213,7 @@ def test_aiokafka(node: RunningNode) -> None:
             await writer.stop()
 
     asyncio.run(program())
-    wait_for(lambda: read(node.bootstrap, topic, committed=True) == ["also kept", "kept"])
+    wait_until(lambda: read(node.bootstrap, topic, committed=True) == ["also kept", "kept"])
 
 
 def test_kafka_python(node: RunningNode) -> None:
@@ -235,4 +229,4 @@ def test_kafka_python(node: RunningNode) -> None:
         writer.abort_transaction()
     finally:
         writer.close()
-    wait_for(lambda: read(node.bootstrap, topic, committed=True) == ["kept"])
+    wait_until(lambda: read(node.bootstrap, topic, committed=True) == ["kept"])

@@ -1,4 +1,4 @@
-"""The demo as people start it. Whatever ends it, nothing of it is left."""
+"""The demo as users start it. However it ends, it leaves no process and no file."""
 
 from __future__ import annotations
 
@@ -10,23 +10,16 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from penstock.demo.streams import PIPELINES, pipeline_file
+from penstock.demo.workload import PIPELINES, pipeline_file
+from waiting import wait_until
 
 DEMO = [sys.executable, "-m", "penstock", "demo"]
 WAIT_SECONDS = 150.0
-
-
-def wait_for(condition: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not after {seconds:g} s: {what}"
-        time.sleep(0.1)
 
 
 def processes_of(directory: Path) -> list[str]:
@@ -43,9 +36,9 @@ def processes_of(directory: Path) -> list[str]:
 
 @pytest.fixture
 def temporary(tmp_path: Path) -> Iterator[Path]:
-    """Where the demo keeps its files; empty afterwards, and nobody works there."""
+    """Where the demo keeps its files; empty afterwards, and no process uses it."""
     yield tmp_path
-    wait_for(lambda: not processes_of(tmp_path), f"processes end: {processes_of(tmp_path)}")
+    wait_until(lambda: not processes_of(tmp_path), lambda: f"processes end: {processes_of(tmp_path)}", WAIT_SECONDS)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -68,31 +61,31 @@ def started(temporary: Path, *arguments: str, stdout: int = subprocess.PIPE) -> 
 def judged(demo: subprocess.Popen[str], seconds: float) -> dict[str, object]:
     out, err = demo.communicate(timeout=seconds)
     assert demo.returncode == 0, err
-    outcome: dict[str, object] = json.loads(out)
-    return outcome
+    result: dict[str, object] = json.loads(out)
+    return result
 
 
 @pytest.mark.timeout(600)
 def test_headless_without_spark(temporary: Path) -> None:
     with started(temporary, "--headless", "--no-spark", "--duration", "1", "--json") as demo:
-        outcome = judged(demo, 500)
-    assert outcome["failures"] == []
-    assert outcome["acknowledged"]
-    assert outcome["outputs"] == {
-        "topics": {"arrived": outcome["acknowledged"], "missing": 0, "doubled": 0, "dead_letters": 0}
+        result = judged(demo, 500)
+    assert result["failures"] == []
+    assert result["acknowledged"]
+    assert result["outputs"] == {
+        "topics": {"arrived": result["acknowledged"], "missing": 0, "doubled": 0, "dead_letters": 0}
     }
-    assert (outcome["brokers_killed"], outcome["poison"], outcome["replayed"]) == (1, 5, 5)
+    assert (result["brokers_killed"], result["poison"], result["replayed"]) == (1, 5, 5)
 
 
-def test_a_demo_that_nobody_listens_to_has_not_passed(temporary: Path) -> None:
-    """As in `penstock demo --headless | head -1`, with a head that has enough before the first line."""
+def test_a_demo_whose_output_is_closed_fails(temporary: Path) -> None:
+    """As in `penstock demo --headless | head -1`, with a `head` that exits before the first line."""
     reading, writing = os.pipe()
     os.close(reading)
     with started(temporary, "--headless", "--no-spark", "--duration", "600", stdout=writing) as demo:
         os.close(writing)
         _, err = demo.communicate(timeout=WAIT_SECONDS)
     assert demo.returncode == 1
-    assert err == "penstock: nobody reads what the demo says; it has ended, and nothing was counted\n"
+    assert err == "penstock: the demo's output was closed; the demo has ended and checked nothing\n"
 
 
 @pytest.mark.timeout(600)
@@ -104,8 +97,8 @@ def test_nothing_is_left_of_a_demo_that_was_killed(temporary: Path) -> None:
                 break
         assert processes_of(temporary)
         demo.send_signal(signal.SIGKILL)
-    wait_for(lambda: not processes_of(temporary), "its processes end")
-    wait_for(lambda: not list(temporary.iterdir()), "its files are taken away")
+    wait_until(lambda: not processes_of(temporary), "its processes end", WAIT_SECONDS)
+    wait_until(lambda: not list(temporary.iterdir()), "its files are taken away", WAIT_SECONDS)
 
 
 def test_a_display_needs_a_terminal(temporary: Path) -> None:
@@ -116,7 +109,7 @@ def test_a_display_needs_a_terminal(temporary: Path) -> None:
 
 
 class Terminal:
-    """A terminal of tmux's, which nobody looks at but us."""
+    """A terminal of tmux, which only the test reads."""
 
     def __init__(self, socket: Path, command: str) -> None:
         self._tmux = ["tmux", "-S", str(socket), "-f", "/dev/null"]
@@ -129,13 +122,10 @@ class Terminal:
         self._run("send-keys", "-t", "demo", key)
 
     def shows(self, text: str, seconds: float = WAIT_SECONDS) -> None:
-        deadline = time.monotonic() + seconds
-        while text not in (seen := self.text()):
-            assert time.monotonic() < deadline, f"{text!r} is not to be seen:\n{seen}"
-            time.sleep(0.1)
+        wait_until(lambda: text in self.text(), lambda: f"{text!r} in\n{self.text()}", seconds)
 
     def close(self) -> None:
-        """As if its window were closed: everybody in it gets SIGHUP."""
+        """As if its window were closed: every process in it gets SIGHUP."""
         subprocess.run([*self._tmux, "kill-server"], check=False, capture_output=True)
 
     def _run(self, *words: str) -> str:
@@ -186,7 +176,7 @@ def test_at_the_keys_without_spark(temporary: Path, tmp_path_factory: pytest.Tem
 @pytest.mark.timeout(1200)
 def test_at_the_keys_with_pipelines(temporary: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     with terminal(temporary, tmp_path_factory) as demo:
-        demo.shows("everything is at work", 600)
+        demo.shows("everything runs after", 600)
         survive(demo, 600)
 
 
@@ -194,14 +184,14 @@ def test_at_the_keys_with_pipelines(temporary: Path, tmp_path_factory: pytest.Te
 @pytest.mark.timeout(1200)
 def test_headless_with_pipelines(temporary: Path) -> None:
     with started(temporary, "--headless", "--duration", "60", "--json") as demo:
-        outcome = judged(demo, 1100)
-    assert outcome["failures"] == []
-    outputs = outcome["outputs"]
+        result = judged(demo, 1100)
+    assert result["failures"] == []
+    outputs = result["outputs"]
     assert isinstance(outputs, dict)
     assert set(outputs) == {"topics", "pipeline fleet", "pipeline shop"}
     assert all(each["arrived"] for each in outputs.values())
     assert not any(each["missing"] or each["doubled"] or each["dead_letters"] for each in outputs.values())
-    assert (outcome["brokers_killed"], outcome["poison"], outcome["replayed"]) == (1, 5, 5)
+    assert (result["brokers_killed"], result["poison"], result["replayed"]) == (1, 5, 5)
 
 
 @pytest.mark.soak
@@ -210,21 +200,21 @@ def test_headless_with_pipelines(temporary: Path) -> None:
 def test_nothing_is_left_of_pipelines(temporary: Path, tmp_path_factory: pytest.TempPathFactory, how: str) -> None:
     if how == "window closed":
         with terminal(temporary, tmp_path_factory) as demo:
-            demo.shows("everything is at work", 600)
-        wait_for(lambda: not processes_of(temporary), "its processes end")
-        wait_for(lambda: not list(temporary.iterdir()), "its files are taken away")
+            demo.shows("everything runs after", 600)
+        wait_until(lambda: not processes_of(temporary), "its processes end", WAIT_SECONDS)
+        wait_until(lambda: not list(temporary.iterdir()), "its files are taken away", WAIT_SECONDS)
         return
     number = {"interrupted": signal.SIGINT, "terminated": signal.SIGTERM, "killed": signal.SIGKILL}[how]
     with started(temporary, "--headless", "--duration", "600") as process:
         assert process.stdout is not None
         for line in process.stdout:
-            if "everything is at work" in line:
+            if "everything runs after" in line:
                 break
         process.send_signal(number)
         process.communicate(timeout=WAIT_SECONDS)
     assert process.returncode == (-number if how == "killed" else 130)
-    wait_for(lambda: not processes_of(temporary), "its processes end")
-    wait_for(lambda: not list(temporary.iterdir()), "its files are taken away")
+    wait_until(lambda: not processes_of(temporary), "its processes end", WAIT_SECONDS)
+    wait_until(lambda: not list(temporary.iterdir()), "its files are taken away", WAIT_SECONDS)
 
 
 @pytest.mark.soak

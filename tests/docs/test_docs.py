@@ -48,7 +48,9 @@ def generate() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["settings.md", "apis.md", "metrics.md", "cli.md", "errors.md"])
+@pytest.mark.parametrize(
+    "name", ["settings.md", "apis.md", "metrics.md", "cli.md", "errors.md", "../architecture/modules.md"]
+)
 def test_generated_pages_are_current(name: str, generate: ModuleType) -> None:
     page: Callable[[], str] = generate.PAGES[name]
     assert (ROOT / "docs" / name).read_text(encoding="utf-8") == page(), "run make docs"

@@ -12,7 +12,6 @@ import json
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,7 @@ from penstock.protocol.messages.produce import ProduceResponse
 from penstock.testing.clusters import RunningCluster, start_cluster
 from penstock.testing.nodes import RunningNode, start_node
 from penstock.testing.requests import batch, now_ms, only_partition, produce_request
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from conftest import CommandLine
@@ -210,16 +210,14 @@ def test_a_consumer_that_keeps_rebalancing(doctor: Doctor, node: RunningNode) ->
     thread = threading.Thread(target=come_and_go)
     thread.start()
     try:
-        deadline = time.monotonic() + DEADLINE_S
-        findings: Findings = {}
-        while "group-rebalancing" not in findings:
-            assert time.monotonic() < deadline
-            _, findings = doctor(node.bootstrap, "--watch", "2", "--max-clock-skew", "2h")
+        finding = wait_until(
+            lambda: doctor(node.bootstrap, "--watch", "2", "--max-clock-skew", "2h")[1].get("group-rebalancing")
+        )
     finally:
         stop.set()
         thread.join()
-    assert findings["group-rebalancing"]["subject"] == "restless"
-    assert "max.poll.interval.ms" in findings["group-rebalancing"]["why"]
+    assert finding["subject"] == "restless"
+    assert "max.poll.interval.ms" in finding["why"]
 
 
 # -- partitions ------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import re
 import socket
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -16,6 +16,7 @@ from penstock.doctor.metrics_pages import Page, read_page
 from penstock.protocol.messages.list_transactions import ListTransactionsRequest
 from penstock.testing.clusters import RunningCluster, start_cluster
 from penstock.testing.nodes import RunningNode, start_node
+from waiting import wait_until
 from wire import Wire, batch, produce_request
 
 DEADLINE_S = 60
@@ -46,13 +47,6 @@ def page_of(node: RunningNode) -> Page:
 
 def over_all(cluster: RunningCluster, name: str, **labels: str) -> float:
     return sum(page_of(broker).total(name, **labels) for broker in cluster.brokers if broker.running)
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +98,7 @@ def test_counts_are_what_clients_did(cluster: RunningCluster) -> None:
 
     # It has committed less than it read, and nothing in one partition.
     consumer.commit(offsets=[TopicPartition("orders", index, 10 + index) for index in range(3)], asynchronous=False)
-    wait_for(lambda: over_all(cluster, PARKED, delayedOperation="FetchConsumer") > 0)
+    wait_until(lambda: over_all(cluster, PARKED, delayedOperation="FetchConsumer") > 0)
     with Admin(cluster.bootstrap) as admin:
         told = {
             (each.topic, each.partition): each.lag for each in admin.groups.lag("billing") if each.committed is not None
@@ -170,9 +164,9 @@ def test_open_transactions(cluster: RunningCluster) -> None:
     producer.produce("ledger", b"entry")
     producer.flush(DEADLINE_S)
     assert over_all(cluster, "penstock_transactions", state="Ongoing") == 1
-    wait_for(lambda: over_all(cluster, "penstock_transaction_oldest_open_seconds") > 0)
+    wait_until(lambda: over_all(cluster, "penstock_transaction_oldest_open_seconds") > 0)
     producer.abort_transaction(DEADLINE_S)
-    wait_for(lambda: over_all(cluster, "penstock_transactions", state="Ongoing") == 0)
+    wait_until(lambda: over_all(cluster, "penstock_transactions", state="Ongoing") == 0)
 
 
 def test_the_quorum(cluster: RunningCluster) -> None:
@@ -207,12 +201,12 @@ def test_a_broker_that_dies_shows(cluster: RunningCluster) -> None:
             described = admin.cluster.describe()
         return len([each for each in described.under_replicated if each not in described.offline])
 
-    wait_for(lambda: page_of(controller).value(OFFLINE) == 1)
-    wait_for(lambda: 2 <= over_all(cluster, UNDER_REPLICATED) == under_replicated())
+    wait_until(lambda: page_of(controller).value(OFFLINE) == 1)
+    wait_until(lambda: 2 <= over_all(cluster, UNDER_REPLICATED) == under_replicated())
     assert page_of(cluster.broker(1)).total("kafka_server_replicamanager_isrshrinks_total") >= 2
     assert page_of(controller).value("kafka_controller_kafkacontroller_fencedbrokercount") == 1
     cluster.broker(3).start()
-    wait_for(lambda: over_all(cluster, UNDER_REPLICATED) == 0 and page_of(controller).value(OFFLINE) == 0)
+    wait_until(lambda: over_all(cluster, UNDER_REPLICATED) == 0 and page_of(controller).value(OFFLINE) == 0)
     assert page_of(cluster.broker(1)).total("kafka_server_replicamanager_isrexpands_total") >= 2
 
 
@@ -266,7 +260,7 @@ def test_silent_clients_take_nobody_the_room(node: RunningNode) -> None:
     finally:
         for connection in silent:
             connection.close()
-    wait_for(lambda: ask(node, b"GET /metrics HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 200"))
+    wait_until(lambda: ask(node, b"GET /metrics HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 200"))
 
 
 def test_beyond_the_limit_series_are_left_out(node: RunningNode) -> None:

@@ -9,11 +9,10 @@ import re
 import shutil
 import subprocess
 import threading
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from confluent_kafka import Consumer, Producer
 from penstock.local.ports import free_ports
 from penstock.testing.clusters import RunningCluster, start_cluster
 from penstock.testing.nodes import RunningNode
+from waiting import wait_until
 
 DOCS = Path(__file__).parents[2] / "docs"
 WAIT_SECONDS = 120.0
@@ -41,13 +41,6 @@ MAY_BE_ZERO = {
     "Furthest behind, by follower",
     "Nodes behind",
 }
-
-
-def wait_for(condition: Callable[[], object], what: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.1)
 
 
 class Prometheus:
@@ -76,7 +69,7 @@ class Prometheus:
                 stdout=log,
                 stderr=log,
             )
-        wait_for(self._answers, self.log.read_text)
+        wait_until(self._answers, self.log.read_text, WAIT_SECONDS)
 
     def aim(self) -> None:
         """At where the nodes have their numbers now: it is another port whenever one starts."""
@@ -196,18 +189,26 @@ def test_every_panel_has_something_to_draw(cluster: RunningCluster, prometheus: 
         for target in panel.get("targets", ())
     }
     healthy = [queries[title, "A"] for title in ("Offline partitions", "Under-replicated", "Brokers fenced")]
-    wait_for(lambda: len(prometheus.values("up")) == 6 and min(prometheus.values("up")) == 1, prometheus.log.read_text)
-    wait_for(lambda: all(prometheus.values(query) == [0] for query in healthy), lambda: healthy)
+    wait_until(
+        lambda: len(prometheus.values("up")) == 6 and min(prometheus.values("up")) == 1,
+        prometheus.log.read_text,
+        WAIT_SECONDS,
+    )
+    wait_until(lambda: all(prometheus.values(query) == [0] for query in healthy), lambda: healthy, WAIT_SECONDS)
 
     # One broker is away for a while, which shows, and is back.
     cluster.broker(3).kill()
-    wait_for(lambda: prometheus.values(queries["Under-replicated", "A"]) > [0], lambda: "nothing is under-replicated")
-    wait_for(lambda: prometheus.values(queries["Brokers fenced", "A"]) == [1], lambda: "no broker is fenced")
+    wait_until(
+        lambda: prometheus.values(queries["Under-replicated", "A"]) > [0],
+        "a partition is under-replicated",
+        WAIT_SECONDS,
+    )
+    wait_until(lambda: prometheus.values(queries["Brokers fenced", "A"]) == [1], "a broker is fenced", WAIT_SECONDS)
     cluster.broker(3).start()
     prometheus.aim()
     # A second member comes and goes, and its group rebalances.
     second = member_of_billing(cluster)
-    wait_for(lambda: second.poll(0.1), lambda: "it reads nothing")
+    wait_until(lambda: second.poll(0.1), "it reads something", WAIT_SECONDS)
     second.close()
 
     waiting = dict(queries)
@@ -220,8 +221,8 @@ def test_every_panel_has_something_to_draw(cluster: RunningCluster, prometheus: 
                 del waiting[title, reference]
         return not waiting
 
-    wait_for(drawn, lambda: {title: (query, seen[title]) for title, query in waiting.items()})
-    wait_for(lambda: all(prometheus.values(query) == [0] for query in healthy), lambda: healthy)
+    wait_until(drawn, lambda: {title: (query, seen[title]) for title, query in waiting.items()}, WAIT_SECONDS)
+    wait_until(lambda: all(prometheus.values(query) == [0] for query in healthy), lambda: healthy, WAIT_SECONDS)
     assert prometheus.values(queries["Active controllers", "A"]) == [1]
     # What the panels choose from.
     variables = [each["query"]["query"] for each in dashboard()["templating"]["list"] if each["type"] == "query"]
@@ -240,14 +241,14 @@ def test_alerts_can_be_read(cluster: RunningCluster, prometheus: Prometheus) -> 
     assert len(alerts) > 5
     for alert in alerts:
         measured = re.split(r" (?:<|>|!=) ", alert)[0].replace("5m", "15s").replace("10m", "30s")
-        wait_for(lambda measured=measured: prometheus.values(measured), lambda alert=alert: alert)
+        wait_until(lambda measured=measured: prometheus.values(measured), lambda alert=alert: alert, WAIT_SECONDS)
         prometheus.values(alert)
 
 
 @pytest.mark.soak
 def test_every_metric_has_a_kind_and_a_help(cluster: RunningCluster, prometheus: Prometheus) -> None:
     """As Prometheus understands what it has scraped."""
-    wait_for(lambda: prometheus.values("up"), prometheus.log.read_text)
+    wait_until(lambda: prometheus.values("up"), prometheus.log.read_text, WAIT_SECONDS)
     known = prometheus.ask("metadata")
     assert "kafka_network_requestmetrics_totaltime_seconds" in known
     for name, metadata in known.items():

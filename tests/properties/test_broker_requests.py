@@ -13,7 +13,7 @@ import struct
 from typing import Any
 
 import pytest
-from test_broker_fast_paths import Peer
+from joined_connection import Peer
 
 import wire as w
 from penstock.broker.apis import BROKER_APIS

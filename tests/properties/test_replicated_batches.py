@@ -91,7 +91,7 @@ def test_a_follower_has_the_files_of_its_leader(
         data = leader.read(follower.log_end_offset, fetch_bytes, leader.log_end_offset).data
         if chance.random() < 0.5:
             data = data[: chance.randrange(read_header(data).size, len(data) + 1)]  # as Apache Kafka's leaders cut
-        follower.append_as_follower(data, NOW, max_leader_epoch=leader.epochs.latest)
+        follower.append_preassigned(data, NOW, max_leader_epoch=leader.epochs.latest)
     assert follower.epochs.entries == leader.epochs.entries
     end = leader.log_end_offset
     assert follower.last_stable_offset(end) == leader.last_stable_offset(end)

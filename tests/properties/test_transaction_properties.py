@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 
-from penstock.model.decision import Decision
+from penstock.coordinator.decision import Decision
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
 from penstock.protocol.codec import decode

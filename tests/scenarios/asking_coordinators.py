@@ -23,6 +23,7 @@ from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupReq
 from penstock.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from penstock.protocol.messages.produce import ProduceRequest
 from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from waiting import wait_until
 from wire import Wire, batch, create_topic, list_offset, produce_request
 
 PATIENCE_S = 60.0
@@ -63,10 +64,7 @@ def find_coordinators(wire: Wire) -> None:
 def new_topic(wire: Wire, name: str) -> str:
     """With two partitions. Kafka answers before their leader has heard of them."""
     create_topic(wire, name, partitions=2)
-    deadline = time.monotonic() + PATIENCE_S
-    while list_offset(wire, name, -1).error_code:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: not list_offset(wire, name, -1).error_code)
     return name
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.testing.nodes import RunningNode, start_node
+from waiting import wait_until
 
 TOPIC = "compacted"
 KEYS = 50
@@ -69,10 +69,7 @@ def test_a_reader_of_a_compacted_topic_gets_the_last_value_of_every_key(tmp_path
                 last[key] = None if (number + round_number) % 7 == 0 else b"%d " % round_number + os.urandom(1000)
                 producer.produce(TOPIC, key=key, value=last[key])
             producer.flush()
-        deadline = time.monotonic() + 60
-        while not is_clean(node):
-            assert time.monotonic() < deadline, f"still dirty: {os.listdir(node.partition_directory(TOPIC))}"
-            time.sleep(0.05)
+        wait_until(lambda: is_clean(node), lambda: f"clean: {os.listdir(node.partition_directory(TOPIC))}")
 
         compacted = everything_in(node)
         assert len(compacted) < KEYS * ROUNDS / 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
@@ -15,6 +14,7 @@ from penstock.protocol.messages.describe_configs import DescribeConfigsRequest, 
 from penstock.protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from waiting import wait_until
 from wire import TOPIC_RESOURCE, Wire, create_topic, metadata_of
 
 Names = Callable[[str], str]
@@ -31,9 +31,7 @@ def test_a_topic_asked_for_twice_is_created(wire: Wire, unique_topic: Names) -> 
     topic = unique_topic("twice")
     names = [MetadataRequestTopic(name=topic), MetadataRequestTopic(name=topic)]
     wire.ask(MetadataRequest(topics=names, allow_auto_topic_creation=True))
-    deadline = time.monotonic() + 10
-    while metadata_of(wire, topic).error_code:
-        assert time.monotonic() < deadline
+    wait_until(lambda: not metadata_of(wire, topic).error_code, "the topic is created")
 
 
 def test_no_keys_are_all_keys(wire: Wire, unique_topic: Names) -> None:
@@ -64,10 +62,8 @@ def test_a_cursor_that_points_nowhere_is_refused(
 @pytest.mark.parametrize("version", range(1, 4))
 def test_a_coordinator_that_is_found_comes_with_a_message(wire: Wire, version: int) -> None:
     request = FindCoordinatorRequest(key="readers")
-    deadline = time.monotonic() + 20
-    while (found := wire.ask(request, version)).error_code:
-        assert time.monotonic() < deadline, ErrorCode(found.error_code).name
-    assert found.error_message == "NONE"
+    wait_until(lambda: not wire.ask(request, version).error_code, "a coordinator is found")
+    assert wire.ask(request, version).error_message == "NONE"
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])

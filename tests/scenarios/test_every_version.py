@@ -5,7 +5,6 @@ A response that holds a value its version cannot carry, or that a client of that
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +13,8 @@ import pytest
 
 from penstock.broker.apis import BROKER_APIS
 from penstock.model.errors import ErrorCode
-from penstock.model.ids import METADATA_TOPIC, ZERO_UUID
+from penstock.model.ids import ZERO_UUID
+from penstock.model.topics import METADATA_TOPIC
 from penstock.protocol.apis import API, ApiKey
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages import (
@@ -60,6 +60,7 @@ from penstock.protocol.messages.list_transactions import ListTransactionsRequest
 from penstock.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from penstock.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from penstock.testing.nodes import RunningNode
+from waiting import wait_until
 from wire import BROKER_RESOURCE, TOPIC_RESOURCE, Wire, batch, create_topic, produce, producer_id
 
 # Version 6 of InitProducerId is for those who have enabled two-phase commit.
@@ -368,17 +369,10 @@ REFUSED = {
 
 def await_coordinators(wire: Wire, kind: int) -> None:
     """The topic they write to is made when they are first looked for, and then has to be loaded."""
-    deadline = time.monotonic() + 30
-    while True:
-        (found,) = wire.ask(FindCoordinatorRequest(key_type=kind, coordinator_keys=["group"])).coordinators
-        if found.error_code == ErrorCode.NONE:
-            break
-        assert time.monotonic() < deadline, ErrorCode(found.error_code).name
-        time.sleep(0.01)
+    find = FindCoordinatorRequest(key_type=kind, coordinator_keys=["group"])
+    wait_until(lambda: not wire.ask(find).coordinators[0].error_code, "a coordinator is found")
     request = ListGroupsRequest() if kind == GROUP_KIND else ListTransactionsRequest()
-    while wire.ask(request).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: wire.ask(request).error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,17 +10,11 @@ from asking_coordinators import find_coordinators, new_producer, patiently
 from penstock.log.transaction_index import ENTRY_SIZE
 from penstock.model.errors import ErrorCode
 from penstock.testing.nodes import start_node
+from waiting import wait_until
 from wire import Wire, batch, create_topic, fetch, produce, values
 
 INDEX = "00000000000000000000.txnindex"
 NO_ROOM = "has no room for its transaction index"
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 20.0
-    while not condition():
-        assert time.monotonic() < deadline, f"not within 20 s: {what}"
-        time.sleep(0.02)
 
 
 def test_an_abort_without_room_shows_nothing(small_disk: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,6 +14,7 @@ from penstock.client.wire.admin import ResourceType
 from penstock.model.ids import TopicPartition
 from penstock.testing.clusters import RunningCluster, start_cluster
 from penstock.testing.nodes import RunningNode
+from waiting import wait_until
 
 THROTTLE = "replica.alter.log.dirs.io.max.bytes.per.second"
 PROPERTIES = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
@@ -85,10 +85,7 @@ def test_all_replicas_move_and_their_leader_dies(cluster: RunningCluster) -> Non
     with cluster.admin() as admin:
         for broker_id in targets:
             admin.configs.alter(ResourceType.BROKER, str(broker_id), delete=[THROTTLE])
-        deadline = time.monotonic() + 60
-        while admin.log_dirs.moves():
-            assert time.monotonic() < deadline, "the moves do not come to an end"
-            time.sleep(0.1)
+        wait_until(lambda: not admin.log_dirs.moves(), "the moves end")
         homes = {
             each.broker_id: each.path
             for each in admin.log_dirs.describe()

@@ -15,6 +15,7 @@ import pytest
 
 from penstock.model.errors import ErrorCode
 from penstock.testing.nodes import RunningNode, start_node
+from waiting import wait_until
 from wire import (
     TOPIC_RESOURCE,
     Closed,
@@ -33,13 +34,6 @@ from wire import (
 )
 
 FIRST_SEGMENT = "00000000000000000000.log"
-
-
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.02)
 
 
 # -- stop and start

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +12,7 @@ from penstock.protocol.messages.produce import PartitionProduceData, ProduceRequ
 from penstock.records.builder import build_batch
 from penstock.records.compression import Codec
 from penstock.testing.nodes import RunningNode
+from waiting import wait_until
 from wire import (
     TOPIC_RESOURCE,
     Wire,
@@ -298,14 +299,5 @@ def test_flush_ms_makes_the_log_durable_without_a_request(
     """Seen from outside: a flush writes the leader epochs down."""
     topic = new_topic(flush_ms="1")
     produce(wire, topic, batch("a"))
-    path = f"{broker.partition_directory(topic)}/leader-epoch-checkpoint"
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        try:
-            with open(path) as checkpoint:
-                if checkpoint.read().split()[1:] == ["1", "0", "0"]:
-                    return
-        except FileNotFoundError:
-            pass
-        time.sleep(0.01)
-    pytest.fail("no flush within 20 s")
+    path = Path(broker.partition_directory(topic), "leader-epoch-checkpoint")
+    wait_until(lambda: path.exists() and path.read_text().split()[1:] == ["1", "0", "0"], "the log is flushed")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from penstock.protocol.messages.create_topics import (
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from penstock.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from penstock.testing.nodes import RunningNode, start_node
+from waiting import wait_until
 from wire import (
     APPEND,
     BROKER_RESOURCE,
@@ -341,10 +341,7 @@ def test_retention_follows_its_setting(tmp_path: Path) -> None:
         assert end_offset(wire, "t") == 1
         waiting.send(fetch_request("t", 1, max_wait_ms=60_000, min_bytes=1), 12)
         assert alter_configs(wire, TOPIC_RESOURCE, "t", {"retention.ms": str(DAY_MS)}) is ErrorCode.NONE
-        deadline = time.monotonic() + 20
-        while fetch(wire, "t", 1).log_start_offset != 1:
-            assert time.monotonic() < deadline, "the segment is still there"
-            time.sleep(0.02)
+        wait_until(lambda: fetch(wire, "t", 1).log_start_offset == 1, "the segment is deleted")
         assert fetch(wire, "t", 0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         assert produce(wire, "t", batch("new")).base_offset == 1
         assert values(fetch(wire, "t", 1).records) == [b"new"]
@@ -359,10 +356,7 @@ def test_a_topic_is_made_when_a_client_asks_for_it(wire: Wire, unique_topic: Nam
     assert metadata_of(wire, name, create=False).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert metadata_of(wire, name, create=False).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert metadata_of(wire, name, create=True).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    deadline = time.monotonic() + 20
-    while metadata_of(wire, name).error_code != ErrorCode.NONE:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: metadata_of(wire, name).error_code == ErrorCode.NONE, "the topic is created")
     assert produce(wire, name, batch("a")).base_offset == 0
 
 

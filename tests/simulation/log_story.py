@@ -195,7 +195,7 @@ class Story:
             data += batch
             offset = header.next_offset
         try:
-            self.log.append_as_follower(data, self.clock.now_ms())
+            self.log.append_preassigned(data, self.clock.now_ms())
         except KafkaError as error:
             assert error.code == ErrorCode.KAFKA_STORAGE_ERROR
             stored = [batch for batch in stored if batch.header.last_offset < self.log.log_end_offset]
@@ -209,7 +209,7 @@ class Story:
             offset = stored[-1].header.next_offset if stored else self.log.log_end_offset
             stored.append(self._new_replicated([*self.batches, *stored], offset))
         try:
-            self.log.append_as_follower(b"".join(batch.data for batch in stored), self.clock.now_ms())
+            self.log.append_preassigned(b"".join(batch.data for batch in stored), self.clock.now_ms())
         except KafkaError as error:
             assert error.code == ErrorCode.KAFKA_STORAGE_ERROR
             stored = [batch for batch in stored if batch.header.last_offset < self.log.log_end_offset]

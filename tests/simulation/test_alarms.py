@@ -6,7 +6,7 @@ import pytest
 
 from penstock.broker.metadata.neighbourhood import Neighbourhood
 from penstock.simulator.stories.alarm_story import SECONDS, play
-from penstock.simulator.story import Outcome, quietly
+from penstock.simulator.story import StoryResult, quietly
 
 SEEDS = range(10)
 
@@ -23,7 +23,7 @@ def test_no_election_without_a_death_in_an_hour() -> None:
 def first_violation(seconds: float = SECONDS, properties: dict[str, str] | None = None) -> str:
     quietly()
     outcomes = (play(seed, seconds, properties) for seed in SEEDS)
-    broken: Outcome | None = next((each for each in outcomes if each.violation is not None), None)
+    broken: StoryResult | None = next((each for each in outcomes if each.violation is not None), None)
     assert broken is not None and broken.violation is not None, "nothing was seen"
     return broken.violation.split(":")[0]
 

@@ -242,7 +242,7 @@ def restamp_what_is_old(patch: Patch) -> None:
     def learned(self: Replica, high_watermark: int, log_start: int) -> None:
         original(self, high_watermark, log_start)
         if high_watermark > 10:
-            file = self.log._files.open(self.log.segments[0].path)
+            file = self.log._disk.system.open(self.log.segments[0].path)
             file.pwrite((99).to_bytes(4, "big"), 12)
             file.close()
 

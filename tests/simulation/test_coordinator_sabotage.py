@@ -16,10 +16,10 @@ import pytest
 
 from penstock.broker.apis import produce
 from penstock.broker.coordinators.coordinator import Coordinator
-from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS
 from penstock.broker.coordinators.loading import Load
 from penstock.broker.coordinators.partition import CoordinatorPartition
 from penstock.broker.partitions.replica import Replica
+from penstock.coordinator.decision import Decision
 from penstock.groups.classic_group import ClassicGroup
 from penstock.groups.consumer_group import ConsumerGroup
 from penstock.groups.departures import Departures
@@ -33,8 +33,8 @@ from penstock.groups.timers import TimerKey
 from penstock.io.files import Buffer
 from penstock.log.log import Appended, Log
 from penstock.log.recovery import replay_batch
-from penstock.model.decision import Decision
 from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.topics import CONSUMER_OFFSETS
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
 from penstock.records import validation

@@ -20,6 +20,7 @@ from log_story import ACTIONS, DIRECTORY, Story
 from penstock.io.files import File
 from penstock.log import loading, log, recovery, stored
 from penstock.log.log import Log
+from penstock.log.log_files import LogFiles
 from penstock.log.segment import Segment
 from penstock.log.unsynced import Unsynced
 from penstock.model.errors import ErrorCode, KafkaError
@@ -138,13 +139,13 @@ def _old_snapshots_are_believed(patch: pytest.MonkeyPatch) -> None:
 
 
 def _deletion_in_any_order(patch: pytest.MonkeyPatch) -> None:
-    def set_aside(self: Log, segments: list[Segment]) -> list[str]:
+    def set_aside(self: LogFiles, segments: list[Segment]) -> list[str]:
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(self._files, "sync_directory", _nothing)
+            inner.setattr(self.system, "sync_directory", _nothing)
             return original(self, segments)
 
-    original = Log._set_aside
-    patch.setattr(Log, "_set_aside", set_aside)
+    original = LogFiles.set_aside
+    patch.setattr(LogFiles, "set_aside", set_aside)
 
 
 def _aborts_behind_their_markers(patch: pytest.MonkeyPatch) -> None:

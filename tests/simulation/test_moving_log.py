@@ -125,13 +125,13 @@ def _the_start_need_not_be_durable(patch: pytest.MonkeyPatch) -> None:
 
 
 def _aborted_transactions_are_not_copied(patch: pytest.MonkeyPatch) -> None:
-    def append_as_follower(self: Log, data: Buffer, now_ms: int = -1, **options: int) -> None:
+    def append_preassigned(self: Log, data: Buffer, now_ms: int = -1, **options: int) -> None:
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(TransactionIndex, "prepare", _nothing)
             original(self, data, now_ms, **options)
 
-    original = Log.append_as_follower
-    patch.setattr(Log, "append_as_follower", append_as_follower)
+    original = Log.append_preassigned
+    patch.setattr(Log, "append_preassigned", append_preassigned)
 
 
 def _nothing(*_: object, **__: object) -> None:

@@ -24,9 +24,9 @@ from penstock.simulator.client import Client, Lost, records_checked
 from penstock.simulator.stories.broker_world import BrokerWorld
 from penstock.simulator.story import quietly
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
+from waiting import wait_until_async
 
 DISKS = ("/disk/a", "/disk/b", "/disk/c")
-CHECKS_MAX = 2000
 
 
 def run(story: Callable[[BrokerWorld], Awaitable[None]], *, seed: int | str = 1, **properties: str) -> None:
@@ -70,19 +70,11 @@ async def places(client: Client, topic: str = "t") -> tuple[str, str | None]:
     return current, future
 
 
-async def until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
-    for _ in range(CHECKS_MAX):
-        if await condition():
-            return
-        await asyncio.sleep(0.05)
-    pytest.fail(f"{what}: not within {CHECKS_MAX} checks")
-
-
 async def arrived(client: Client, disk: str, topic: str = "t") -> None:
     async def there() -> bool:
         return await places(client, topic) == (disk, None)
 
-    await until(there, f"{topic} in {disk}")
+    await wait_until_async(there, f"{topic} in {disk}")
 
 
 async def values(client: Client, topic: str = "t", offset: int = 0) -> list[bytes | None]:
@@ -138,7 +130,7 @@ def test_a_replica_moves_while_it_is_written_and_read(configs: dict[str, str]) -
             assert topic is not None
             # The controller was told, too.
             assert topic.partitions[0].directory_of(1) == world.node.identity.directories[target]
-            await until(lambda: _done(not names(world, home)), "the old files gone")
+            await wait_until_async(lambda: not names(world, home), "the old files gone")
             assert names(world, target) == ["t-0"]
             assert "former-directories" not in world.disk.list(f"{target}/t-0")
         await world.stop()
@@ -148,10 +140,6 @@ def test_a_replica_moves_while_it_is_written_and_read(configs: dict[str, str]) -
             assert await places(client) == (target, None)
 
     run(story)
-
-
-async def _done(condition: bool) -> bool:
-    return condition
 
 
 def test_errors() -> None:
@@ -190,7 +178,7 @@ def test_a_move_is_throttled_cancelled_and_redirected() -> None:
             assert await places(client) == (home, third)
             assert await ask(client, home) == ErrorCode.NONE
             assert await places(client) == (home, None)
-            await until(lambda: _done(not names(world, second) + names(world, third)), "the copies gone")
+            await wait_until_async(lambda: not names(world, second) + names(world, third), "the copies gone")
             assert numbered(await values(client)) == list(range(20))
 
     run(story, replica_alter_log_dirs_io_max_bytes_per_second="100")
@@ -224,7 +212,7 @@ def test_deleting_the_topic_ends_its_move() -> None:
             home = await filled(world, client)
             await ask(client, another(home))
             assert await client.delete_topic("t") == ErrorCode.NONE
-            await until(lambda: _done(not any(names(world, disk) for disk in DISKS)), "all of it gone")
+            await wait_until_async(lambda: not any(names(world, disk) for disk in DISKS), "all of it gone")
             await client.create_topic("t")
             assert await values(client) == []
 
@@ -276,7 +264,7 @@ async def given_up(client: Client, home: str) -> None:
     async def stays() -> bool:
         return await places(client) == (home, None)
 
-    await until(stays, "the end of the move")
+    await wait_until_async(stays, "the end of the move")
 
 
 @pytest.mark.parametrize("operation", ["write", "sync"])
@@ -460,7 +448,7 @@ def test_compaction_waits_for_a_move_and_goes_on_after_it() -> None:
         await world.start()
         async with world.client() as client:
             await arrived(client, another(home))
-            await until(lambda: _done(_size(world) < size / 2), "compaction of what was moved")
+            await wait_until_async(lambda: _size(world) < size / 2, "compaction of what was moved")
             latest: dict[bytes | None, bytes | None] = {}
             offset = 0
             while offset < 60:  # compaction leaves batches without records

@@ -7,12 +7,13 @@ import asyncio
 from typing import Any
 
 import pytest
+from quorum_cluster import create, in_world
 
 from penstock.io.files import read_file
 from penstock.metadata.features import SUPPORTED_FEATURES
 from penstock.metadata.index import PartitionIndex
 from penstock.model.errors import ErrorCode
-from penstock.model.ids import METADATA_TOPIC
+from penstock.model.topics import METADATA_TOPIC
 from penstock.protocol.messages import add_raft_voter
 from penstock.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from penstock.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -28,7 +29,6 @@ from penstock.records.batch import iterate_headers
 from penstock.simulator.client import Client, Lost, connected
 from penstock.simulator.stories.cluster_world import CLUSTER_ID, CONTROLLER_PORT, DATA, PORT, ClusterWorld, Machine
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
-from simulation.test_quorum_cluster import create, in_world
 
 METADATA_LOG = f"{DATA}/__cluster_metadata-0"
 

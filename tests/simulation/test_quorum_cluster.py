@@ -3,45 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
+from quorum_cluster import create, in_world
 
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages import add_raft_voter
 from penstock.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from penstock.simulator.client import Lost
 from penstock.simulator.stories.cluster_world import CLUSTER_ID, CONTROLLER_PORT, DATA, ClusterWorld
-from penstock.simulator.twins.loop import SimulatedLoop, simulate
 
 SMALL = {
     "metadata.log.max.record.bytes.between.snapshots": "2000",
     "metadata.max.retention.bytes": "6000",
     "internal.metadata.log.segment.bytes": "1500",
 }
-
-
-def in_world(story: Callable[[ClusterWorld], Awaitable[None]], seed: int | str = 0, **options: object) -> None:
-    async def program(loop: SimulatedLoop) -> None:
-        world = ClusterWorld(loop, seed, **options)  # type: ignore[arg-type]
-        await story(world)
-        assert not world.failures, world.failures
-
-    simulate(program, seed)
-
-
-async def create(world: ClusterWorld, broker: str, name: str) -> bool | None:
-    """Whether it was created; None if nobody said."""
-    try:
-        async with world.client(broker, patience=20) as client:
-            error = await client.create_topic(name)
-    except Lost:
-        return None
-    if error is ErrorCode.REQUEST_TIMED_OUT:
-        return None
-    # Asked twice on the way, as the controller changed: somebody has created it.
-    return error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
 
 
 def test_a_cluster_comes_up_and_answers_alike_everywhere() -> None:

@@ -22,7 +22,7 @@ from penstock.raft.messages import FetchAnswer, Vote
 from penstock.raft.progress import Progress, ReplicaProgress
 from penstock.raft.quorum import Quorum
 from penstock.raft.quorum_state import ElectionState
-from penstock.raft.ready import Destination, Ready
+from penstock.raft.ready import QuorumNode, Ready
 from penstock.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
 from penstock.raft.voters import Voter, VoterSet
 from penstock.raft.voting import Voting
@@ -149,7 +149,7 @@ def commit_before_comparing(patch: Patch) -> None:
     """A follower takes the leader's high watermark for its own log, also if that diverges."""
     original = Following.fetch_answered
 
-    def fetch_answered(self: Following, answer: FetchAnswer, by: Destination) -> bool:
+    def fetch_answered(self: Following, answer: FetchAnswer, by: QuorumNode) -> bool:
         role = self._quorum.role
         if isinstance(role, Follower) and answer.diverging is not None:
             role.leader_high_watermark = answer.high_watermark

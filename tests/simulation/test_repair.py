@@ -14,6 +14,7 @@ from penstock.simulator.stories.cluster_world import Machine
 from penstock.simulator.story import quietly
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
 from replication_world import TOPIC, ReplicatedTopic
+from waiting import wait_until_async
 
 BATCHES = 30
 VALUES = [f"{number}-{'x' * 60}" for number in range(BATCHES)]
@@ -232,10 +233,7 @@ def test_a_leader_whose_last_batch_nobody_can_copy_leaves_it_to_others() -> None
 async def until_failed(topic: ReplicatedTopic, machine: Machine) -> None:
     """A node that ends by itself is no failure of the test."""
     failures = topic.world.failures
-    deadline = topic.world.loop.time() + 60
-    while not failures:
-        assert topic.world.loop.time() < deadline
-        await asyncio.sleep(0.1)
+    await wait_until_async(lambda: failures, "the node ends")
     assert "is damaged before others have copied it" in failures.pop()
     machine.crash()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import threading
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from penstock.pipelines.engine.metrics import PipelineMetrics
 from penstock.pipelines.engine.runner import Runner
 from penstock.pipelines.operate.backfill import Backfill, BackfillRefused
 from penstock.pipelines.operate.remote import reports
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,14 +58,6 @@ def passed(rows):
         time.sleep(0.01)
     return rows
 """
-
-
-def eventually(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"not within {TIMEOUT_S} s"
-        time.sleep(0.05)
-    return found
 
 
 class Shop:
@@ -122,7 +114,7 @@ def test_a_pipeline_is_seen_and_stopped_between_two_batches(
             runner.cut()
             thread.join(TIMEOUT_S)
     assert shop.copied() == [1, 2, 3]
-    eventually(lambda: not reports(cluster.bootstrap)[shop.name].is_live)
+    wait_until(lambda: not reports(cluster.bootstrap)[shop.name].is_live, seconds=TIMEOUT_S)
     status, _, err = cli("pipeline", "stop", shop.name, "-b", cluster.bootstrap)
     assert (status, f"{shop.name} does not run: it stopped" in err) == (1, True)
     status, out, _ = cli("pipeline", "list", "-b", cluster.bootstrap)
@@ -135,10 +127,10 @@ def test_a_pipeline_is_seen_and_stopped_between_two_batches(
         backfill.run_once()
         assert shop.copied(shop.topics["copies"] + ".again") == [2, 3]
         assert [query.rows_in for query in backfill.report().queries] == [rows]
-    eventually(lambda: reports(cluster.bootstrap)[wanted.name].state == "ended")
+    wait_until(lambda: reports(cluster.bootstrap)[wanted.name].state == "ended", seconds=TIMEOUT_S)
     assert reports(cluster.bootstrap)[wanted.name].backfill_of == shop.name
     with Admin(cluster.bootstrap) as admin:
-        eventually(lambda: admin.groups.find(f"spark-{wanted.name}.orders") is not None)
+        wait_until(lambda: admin.groups.find(f"spark-{wanted.name}.orders") is not None, seconds=TIMEOUT_S)
     with pytest.raises(BackfillRefused, match="was begun with to"):
         backfill_runner(shop.loaded, dataclasses.replace(wanted, end="latest"), cluster.bootstrap, lambda: spark)
 
@@ -156,13 +148,13 @@ def _seen(shop: Shop, runner: Runner, cli: CommandLine, address: str) -> None:
         return report if report is not None and said and report.queries[0].failures >= 2 else None
 
     # Its sink is down: it tries again and again, and says so.
-    report = eventually(backing_off)
+    report = wait_until(backing_off, seconds=TIMEOUT_S)
     assert report.last_error == 'query "orders": ConnectionError: the sink is down'
     assert report.queries[0].restarts >= 2
 
     # It is up again: nothing is lost, and nothing there twice.
     shop.down.unlink()
-    eventually(lambda: runner.report().queries[0].batches)
+    wait_until(lambda: runner.report().queries[0].batches, seconds=TIMEOUT_S)
     assert shop.copied() == [1, 2]
     (query,) = runner.report().queries
     assert (query.rows_in, query.rows_out, query.dead_letters) == (3, {"copies": 2}, 1)
@@ -171,7 +163,7 @@ def _seen(shop: Shop, runner: Runner, cli: CommandLine, address: str) -> None:
         lines = page.read().decode().splitlines()
     labels = f'{{pipeline="{shop.name}",query="orders"}}'
     assert f"penstock_pipeline_dead_letters_total{labels} 1.0" in lines
-    eventually(lambda: reports(bootstrap)[shop.name].queries[0].batches)
+    wait_until(lambda: reports(bootstrap)[shop.name].queries[0].batches, seconds=TIMEOUT_S)
     status, out, err = cli("pipeline", "status", shop.name, "-b", bootstrap)
     assert (status, out.splitlines()[0].startswith(f"{shop.name}: running for")) == (0, True)
     assert "and has recovered: " in err
@@ -181,13 +173,13 @@ def _stopped(shop: Shop, runner: Runner, cli: CommandLine) -> None:
     """A stop lets the batch under way end, and begins no other."""
     shop.slow.touch()
     shop.produce(order(3))
-    eventually(shop.writing.exists)
+    wait_until(shop.writing.exists, seconds=TIMEOUT_S)
     shop.produce(order(4))
     answers: list[Any] = []
     command = ("pipeline", "stop", shop.name, "--timeout", "300", "-b", shop.cluster.bootstrap)
     stopping = threading.Thread(target=lambda: answers.append(cli(*command)))
     stopping.start()
-    eventually(runner.stopping.is_set)
+    wait_until(runner.stopping.is_set, seconds=TIMEOUT_S)
     shop.slow.unlink()
     stopping.join(TIMEOUT_S)
     assert answers == [(0, f"{shop.name}: stopped\n", "")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from penstock.arrow import write_table
 from penstock.spark import queries, watch
 from penstock.spark.progress.query_progress import QueryProgress
 from penstock.testing import Cluster
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,13 +22,6 @@ if TYPE_CHECKING:
     from conftest import CommandLine
 
 TIMEOUT_S = 120
-
-
-def eventually(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {TIMEOUT_S} s"
-        time.sleep(0.05)
 
 
 def fill(cluster: Cluster, topic: str, rows: int) -> None:
@@ -67,8 +60,8 @@ def test_a_running_query_and_its_end(
         .start()
     )
     # Spark does not ask the source for more before an hour has passed, so only the listener knows that it is done.
-    eventually(lambda: sum(committed(cluster, "spark-progress").values()) == 10)
-    eventually(lambda: (seen := told(cluster, "progress")) is not None and seen.batch_id is not None)
+    wait_until(lambda: sum(committed(cluster, "spark-progress").values()) == 10, seconds=TIMEOUT_S)
+    wait_until(lambda: (seen := told(cluster, "progress")) is not None and seen.batch_id is not None, seconds=TIMEOUT_S)
     seen = told(cluster, "progress")
     assert seen is not None
     assert (seen.query_id, seen.run_id, seen.state, seen.error) == (query.id, query.runId, "running", None)
@@ -79,7 +72,9 @@ def test_a_running_query_and_its_end(
         (f"penstock: {topic}", "spark-progress", 10)
     ]
     query.stop()
-    eventually(lambda: (seen := told(cluster, "progress")) is not None and seen.state == "terminated")
+    wait_until(
+        lambda: (seen := told(cluster, "progress")) is not None and seen.state == "terminated", seconds=TIMEOUT_S
+    )
 
 
 def test_a_query_that_fails_and_one_that_was_given_a_group(
@@ -96,14 +91,14 @@ def test_a_query_that_fails_and_one_that_was_given_a_group(
     broken = rows.selectExpr("raise_error('no such customer')").writeStream.format("noop").queryName("broken").start()
     with pytest.raises(StreamingQueryException):
         broken.awaitTermination(TIMEOUT_S)
-    eventually(lambda: (seen := told(cluster, "broken")) is not None and seen.state == "failed")
+    wait_until(lambda: (seen := told(cluster, "broken")) is not None and seen.state == "failed", seconds=TIMEOUT_S)
     failed = told(cluster, "broken")
     assert failed is not None
     assert "no such customer" in (failed.error or "")
     assert failed.batch_id is None
     whole = rows.writeStream.format("noop").queryName("whole").trigger(availableNow=True).start()
     assert whole.awaitTermination(TIMEOUT_S)
-    eventually(lambda: (seen := told(cluster, "whole")) is not None and seen.state == "terminated")
+    wait_until(lambda: (seen := told(cluster, "whole")) is not None and seen.state == "terminated", seconds=TIMEOUT_S)
     assert committed(cluster, "billing") == {0: 7}
 
     status, out, err = cli("spark", "status", "-b", cluster.bootstrap)

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.model.decision import Caller, Decision
+from penstock.coordinator.decision import Caller, Decision
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.protocol.codec import decode

@@ -21,6 +21,7 @@ from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
 from penstock.protocol.messages.list_transactions import ListTransactionsRequest
 from penstock.testing.clusters import RunningCluster, start_cluster
 from penstock.testing.nodes import RunningNode, start_node
+from waiting import wait_until
 from wire import Closed, Wire, batch, create_topic, only_partition, produce_request
 
 PATIENCE_S = 60
@@ -111,10 +112,10 @@ class Process:
         return self._ask_any(ask)
 
     def wait_for(self, transactional_id: str, state: str) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while (found := self.describe(transactional_id).transaction_state) != state:
-            assert time.monotonic() < deadline, found
-            time.sleep(0.02)
+        def found() -> str:
+            return str(self.describe(transactional_id).transaction_state)
+
+        wait_until(lambda: found() == state, lambda: f"{state}, not {found()}", PATIENCE_S)
 
     def committed(self, topic: str, partition: int = 0) -> list[str]:
         """What a reader of committed records sees now."""

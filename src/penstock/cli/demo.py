@@ -16,8 +16,7 @@ from penstock.cli.output import Json, fail, print_json, silence
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from penstock.demo.script import Outcome
-    from penstock.demo.show import Show
+    from penstock.demo.demo import Demo, DemoResult
 
 HEADLESS_SECONDS = 30.0
 RATE = 400.0
@@ -61,94 +60,92 @@ def demo(
         penstock demo --no-spark
         penstock demo --headless --duration 60
     """
-    from penstock.demo.show import Show
+    from penstock.demo.demo import Demo
 
     if not (headless or json) and not (sys.stdin.isatty() and sys.stdout.isatty()):
         fail("the display needs a terminal; without one, add --headless")
     lines = _lines(json) if headless or json else None
-    show = Show(rate=rate, spark=not no_spark, tell=lines or (lambda text: None))
+    running = Demo(rate=rate, spark=not no_spark, report=lines or (lambda text: None))
     try:
-        with _signals(show):
+        with _signals(running):
             if lines is not None:
-                outcome = _headless(show, duration or HEADLESS_SECONDS, picture)
+                result = _headless(running, duration or HEADLESS_SECONDS, picture)
             else:
-                outcome = _interactive(show, duration)
+                result = _interactive(running, duration)
     finally:
-        show.close()
-    if show.interrupted:
+        running.close()
+    if running.interrupted:
         raise KeyboardInterrupt
-    if show.is_unheard:
-        fail("nobody reads what the demo says; it has ended, and nothing was counted")
-    _conclude(outcome, json, spark=not no_spark)
+    if running.output_closed:
+        fail("the demo's output was closed; the demo has ended and checked nothing")
+    _conclude(result, json, spark=not no_spark)
 
 
-def _headless(show: Show, duration: float, picture: str | None) -> Outcome | None:
-    from penstock.demo.script import perform
+def _headless(running: Demo, duration: float, picture: str | None) -> DemoResult | None:
+    from penstock.demo.headless import run_headless, run_with_picture
 
     if picture is None:
-        return perform(show, duration)
-    from penstock.demo.picture import pictured
-
-    return pictured(show, duration, picture)
+        return run_headless(running, duration)
+    return run_with_picture(running, duration, picture)
 
 
-def _interactive(show: Show, duration: float | None) -> Outcome | None:
-    from penstock.demo.stage import play
+def _interactive(running: Demo, duration: float | None) -> DemoResult | None:
+    from penstock.demo.interactive import run_interactive
 
-    return play(show, duration, _console(wraps=True))
+    return run_interactive(running, duration, _console(wraps=True))
 
 
-def _conclude(outcome: Outcome | None, json: bool, *, spark: bool) -> None:
-    if outcome is None:
+def _conclude(result: DemoResult | None, json: bool, *, spark: bool) -> None:
+    if result is None:
         fail("the demo failed before events flowed")
     if json:
-        print_json(_machine(outcome))
+        print_json(_machine(result))
     else:
         console = _console(wraps=False)  # a file has no width
         console.print()
-        for verdict in outcome.verdicts:
+        for verdict in result.verdicts:
             colour = "green" if verdict.is_good else "bold red"
             console.print(f"  {verdict.output:<16} [{colour}]{verdict.text}[/]")
-        if spark and len(outcome.verdicts) == 1:
-            console.print("  pipelines        [yellow]were not at work yet, and are not judged[/]")
+        if spark and len(result.verdicts) == 1:
+            console.print("  pipelines        [yellow]were not running yet, and are not checked[/]")
         console.print(
-            f"  meanwhile        brokers killed {outcome.kills}, poison records {outcome.poison}, "
-            f"dead letters replayed {outcome.replayed}"
+            f"  incidents        brokers killed {result.kills}, poison records {result.poison}, "
+            f"dead letters replayed {result.replayed}"
         )
-        pipelines = "" if len(outcome.verdicts) == 1 else f", pipelines after {outcome.working_seconds:.0f} s"
+        pipelines = "" if len(result.verdicts) == 1 else f", pipelines running after {result.running_seconds:.0f} s"
         console.print(
-            f"  time             cluster at work after {outcome.started_seconds:.1f} s{pipelines}, "
-            f"{outcome.seconds:.0f} s in all"
+            f"  time             cluster running after {result.started_seconds:.1f} s{pipelines}, "
+            f"{result.seconds:.0f} s in total"
         )
         console.print()
-    if not outcome.is_good:
-        bad = [f"{verdict.output}: {verdict.text}" for verdict in outcome.verdicts if not verdict.is_good]
-        if not outcome.verdicts:
-            fail("nothing was counted: the demo was ended before the last events had come out")
-        fail(f"the demo failed: {'; '.join([*outcome.failures, *bad]) or 'nothing was acknowledged'}")
+    if not result.is_good:
+        bad = [f"{verdict.output}: {verdict.text}" for verdict in result.verdicts if not verdict.is_good]
+        if not result.verdicts:
+            fail("nothing was checked: the demo ended before the last events had come out")
+        fail(f"the demo failed: {'; '.join([*result.failures, *bad]) or 'nothing was acknowledged'}")
     if not json:
         _console(wraps=False).print("[bold green]Nothing was lost, and nothing came twice.[/]")
 
 
-def _machine(outcome: Outcome) -> dict[str, Any]:
+def _machine(result: DemoResult) -> dict[str, Any]:
     return {
-        "acknowledged": outcome.acknowledged,
+        "acknowledged": result.acknowledged,
         "outputs": {
             verdict.output: {
                 "arrived": verdict.arrived,
                 "missing": len(verdict.missing),
                 "doubled": verdict.doubled,
-                "dead_letters": verdict.letters,
+                "dead_letters": verdict.dead_letters,
             }
-            for verdict in outcome.verdicts
+            for verdict in result.verdicts
         },
-        "brokers_killed": outcome.kills,
-        "poison": outcome.poison,
-        "replayed": outcome.replayed,
-        "failures": list(outcome.failures),
-        "seconds_to_cluster": round(outcome.started_seconds, 1),
-        "seconds_to_pipelines": round(outcome.working_seconds, 1),
-        "seconds": round(outcome.seconds, 1),
+        "brokers_killed": result.kills,
+        "poison": result.poison,
+        "replayed": result.replayed,
+        "failures": list(result.failures),
+        "seconds_to_cluster": round(result.started_seconds, 1),
+        "seconds_to_pipelines": round(result.running_seconds, 1),
+        "seconds": round(result.seconds, 1),
     }
 
 
@@ -175,16 +172,16 @@ def _lines(json: bool) -> Any:
 
 
 @contextlib.contextmanager
-def _signals(show: Show) -> Iterator[None]:
+def _signals(running: Demo) -> Iterator[None]:
     """Ctrl-C, SIGTERM and the end of the terminal all end the demo, with cleanup."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        show.interrupt()
+        running.interrupt()
 
     handlers = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
-        if not show.interrupted:
+        if not running.interrupted:
             for number, handler in handlers.items():
                 signal.signal(number, handler)

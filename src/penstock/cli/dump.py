@@ -25,7 +25,8 @@ from penstock.log.index import OffsetIndex, TimeIndex
 from penstock.log.producer_snapshot import CorruptSnapshot, decode_snapshot
 from penstock.log.transaction_index import CorruptTransactionIndex, TransactionIndex
 from penstock.metadata.serde import UnknownRecord, decode_record
-from penstock.model.ids import METADATA_TOPIC, uuid_text
+from penstock.model.ids import uuid_text
+from penstock.model.topics import METADATA_TOPIC
 from penstock.protocol.declaration import Message
 from penstock.protocol.primitives import MalformedMessage
 from penstock.records.batch import HEADER_SIZE, BatchHeader, CorruptBatch, check_crc, iterate_headers, read_header

@@ -13,7 +13,7 @@ import typer
 from penstock.cli.output import DEFAULT_BOOTSTRAP, Json, fail, print_json, print_table
 
 if TYPE_CHECKING:
-    from penstock.pipelines.operate.replay import Outcome
+    from penstock.pipelines.operate.replay import ReplayResult
 
 
 def replay_dead_letters(
@@ -105,7 +105,7 @@ def replay_dead_letters(
     print(f"{topic}: {sent} {'would be sent' if dry_run else 'sent'}{_others(outcome)}")
 
 
-def _others(outcome: Outcome) -> str:
+def _others(outcome: ReplayResult) -> str:
     told = {
         "sent before": outcome.before,
         "not asked for": outcome.others,

@@ -13,12 +13,12 @@ from enum import IntEnum
 from typing import Final, TypeVar
 
 from penstock.controller.eligible import check_change, records_after_change
-from penstock.controller.names import check_topic_name
 from penstock.controller.result import Result
 from penstock.controller.view import MIN_INSYNC_REPLICAS, ClusterView
 from penstock.metadata.features import METADATA_4_3_IV0
 from penstock.metadata.image import ConfigResource, ResourceType
 from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.topics import check_topic_name
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages import alter_configs as legacy
 from penstock.protocol.messages import incremental_alter_configs as incremental

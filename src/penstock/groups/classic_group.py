@@ -20,8 +20,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
+from penstock.coordinator.decision import Token
 from penstock.groups.embedded import CONSUMER, read_topics
-from penstock.model.decision import Token
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.codec import MalformedMessage
 from penstock.protocol.messages.group_records import GroupMetadataValue, MemberMetadata

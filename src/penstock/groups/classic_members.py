@@ -7,6 +7,7 @@ brings what it owns, and is answered at once; SyncGroup brings it what it has be
 
 from __future__ import annotations
 
+from penstock.coordinator.decision import Caller, Decision, Reply, Token
 from penstock.groups.consumer_group import ConsumerGroup
 from penstock.groups.consumer_member import ClassicFacet, ConsumerMember, MemberState
 from penstock.groups.departures import Departures
@@ -18,7 +19,6 @@ from penstock.groups.migration import Migration, version_of
 from penstock.groups.rebalance import join_error
 from penstock.groups.state import GroupState
 from penstock.groups.timers import TimerKey
-from penstock.model.decision import Caller, Decision, Reply, Token
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.codec import MalformedMessage
 from penstock.protocol.messages.consumer_group_heartbeat import TopicPartitions

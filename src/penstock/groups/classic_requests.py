@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from penstock.coordinator.decision import Decision, Reply, Token
 from penstock.groups.classic_group import ClassicGroup, ClassicState
 from penstock.groups.rebalance import Rebalance, assignment_of, sync_error
 from penstock.groups.records import classic_group_record
 from penstock.groups.state import GroupState
 from penstock.groups.timers import TimerKey
-from penstock.model.decision import Decision, Reply, Token
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.heartbeat import HeartbeatRequest
 from penstock.protocol.messages.leave_group import MemberIdentity, MemberResponse

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
+from penstock.coordinator.decision import CoordinatorRecord
 from penstock.groups import records
 from penstock.groups.consumer_member import ConsumerMember, Owned, Target
-from penstock.model.decision import CoordinatorRecord
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import Uuid
 from penstock.protocol.declaration import Message

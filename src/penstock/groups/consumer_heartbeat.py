@@ -11,6 +11,7 @@ everything.
 
 from __future__ import annotations
 
+from penstock.coordinator.decision import Caller, Decision, Reply, Token
 from penstock.groups.classic_group import ClassicGroup
 from penstock.groups.consumer_group import ConsumerGroup
 from penstock.groups.consumer_member import (
@@ -27,7 +28,6 @@ from penstock.groups.membership import Membership, check_name, owns_exactly, own
 from penstock.groups.migration import Migration
 from penstock.groups.records import classic_group_record, current_record, epoch_record, target_epoch_record
 from penstock.groups.state import GroupState
-from penstock.model.decision import Caller, Decision, Reply, Token
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.consumer_group_heartbeat import (
     Assignment,

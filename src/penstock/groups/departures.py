@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.coordinator.decision import Decision
 from penstock.groups.consumer_group import ConsumerGroup
 from penstock.groups.consumer_member import LEAVING_FOR_A_WHILE, ConsumerMember
 from penstock.groups.draft import Draft
@@ -23,7 +24,6 @@ from penstock.groups.records import (
 from penstock.groups.state import GroupState
 from penstock.groups.subscriptions import Subscriptions
 from penstock.groups.topics import metadata_hash
-from penstock.model.decision import Decision
 
 
 class Departures:

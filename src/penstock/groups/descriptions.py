@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from penstock.coordinator.decision import CoordinatorRecord
 from penstock.groups.classic_group import ClassicGroup, ClassicState
 from penstock.groups.consumer_group import ConsumerGroup
 from penstock.groups.consumer_member import ConsumerMember
@@ -11,7 +12,6 @@ from penstock.groups.embedded import CONSUMER
 from penstock.groups.offset_deletion import OffsetDeletion
 from penstock.groups.records import classic_group_record
 from penstock.groups.state import GroupState
-from penstock.model.decision import CoordinatorRecord
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import Uuid
 from penstock.protocol.messages import consumer_group_describe, describe_groups

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from penstock.coordinator.decision import CoordinatorRecord
 from penstock.groups.consumer_group import ConsumerGroup
-from penstock.model.decision import CoordinatorRecord
 
 
 class Draft:

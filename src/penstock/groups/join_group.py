@@ -11,12 +11,12 @@ is the leader: that is how a leader asks for a new assignment, because topics ha
 
 from __future__ import annotations
 
+from penstock.coordinator.decision import Caller, Decision, Reply, Token
 from penstock.groups.classic_group import ClassicGroup, ClassicMember, ClassicState, Protocol
 from penstock.groups.rebalance import Rebalance, generation_of, join_error, sync_error
 from penstock.groups.records import classic_group_record
 from penstock.groups.state import GroupState
 from penstock.groups.timers import TimerKey
-from penstock.model.decision import Caller, Decision, Reply, Token
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 

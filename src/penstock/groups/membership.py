@@ -13,7 +13,7 @@ from penstock.groups.assignors import ASSIGNORS, Subscriber
 from penstock.groups.consumer_group import ConsumerGroup
 from penstock.groups.consumer_member import ConsumerMember, MemberState
 from penstock.groups.draft import Draft
-from penstock.groups.reconciliation import Destination, reconcile
+from penstock.groups.reconciliation import WantedAssignment, reconcile
 from penstock.groups.records import (
     current_record,
     epoch_record,
@@ -53,7 +53,7 @@ class Membership:
         """A member whose wishes are what they were, in a group that is."""
         if member.is_reconciled_to(group.assignment_epoch):
             return member
-        return reconcile(member, self._destination(group, member, False), owned)
+        return reconcile(member, self._wanted(group, member, False), owned)
 
     def update(
         self,
@@ -79,13 +79,13 @@ class Membership:
         member = draft.group.members[after.member_id]
         moved = member
         if subscription_changed or not member.is_reconciled_to(draft.group.assignment_epoch):
-            moved = reconcile(member, self._destination(draft.group, member, subscription_changed), owned)
+            moved = reconcile(member, self._wanted(draft.group, member, subscription_changed), owned)
         if moved != member:
             draft.emit(current_record(draft.group.group_id, moved.member_id, moved.possessions()))
         return moved
 
-    def _destination(self, group: ConsumerGroup, member: ConsumerMember, subscription_changed: bool) -> Destination:
-        return Destination(
+    def _wanted(self, group: ConsumerGroup, member: ConsumerMember, subscription_changed: bool) -> WantedAssignment:
+        return WantedAssignment(
             group.assignment_epoch,
             group.target.get(member.member_id, {}),
             self._subscriptions.topic_ids(group, member),

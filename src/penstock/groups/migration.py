@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from penstock.coordinator.decision import Decision, Reply
 from penstock.groups.classic_group import ClassicGroup, ClassicMember, ClassicState
 from penstock.groups.consumer_group import ConsumerGroup
 from penstock.groups.consumer_member import ClassicFacet, ConsumerMember
@@ -39,7 +40,6 @@ from penstock.groups.records import (
 from penstock.groups.state import GroupState
 from penstock.groups.timers import TimerKey
 from penstock.groups.topics import metadata_hash
-from penstock.model.decision import Decision, Reply
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import Uuid
 from penstock.protocol.codec import MalformedMessage

@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
+from penstock.coordinator.decision import Caller, CoordinatorRecord, Decision, Reply, Token
 from penstock.groups.classic_group import ClassicGroup, ClassicState
 from penstock.groups.consumer_group import ConsumerGroup
 from penstock.groups.consumer_member import ConsumerMember
 from penstock.groups.records import offset_record
 from penstock.groups.state import GroupState
 from penstock.groups.timers import TimerKey
-from penstock.model.decision import Caller, CoordinatorRecord, Decision, Reply, Token
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import ZERO_UUID, Uuid
 from penstock.protocol.messages.offset_commit import (

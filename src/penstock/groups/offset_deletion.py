@@ -14,13 +14,13 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from penstock.coordinator.decision import CoordinatorRecord, Decision
 from penstock.groups.classic_group import ClassicGroup, ClassicState
 from penstock.groups.consumer_group import ConsumerGroup
 from penstock.groups.offset_store import CommittedOffset
 from penstock.groups.records import classic_group_record, offset_tombstone
 from penstock.groups.state import GroupState
 from penstock.groups.topics import DeletedTopic
-from penstock.model.decision import CoordinatorRecord, Decision
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import ZERO_UUID, TopicPartition, Uuid
 from penstock.protocol.messages.offset_delete import (

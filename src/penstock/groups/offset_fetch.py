@@ -8,10 +8,10 @@ where clients go by topic ids, it is not returned.
 
 from __future__ import annotations
 
+from penstock.coordinator.decision import Caller
 from penstock.groups.consumer_group import ConsumerGroup
 from penstock.groups.offset_store import CommittedOffset
 from penstock.groups.state import GroupState
-from penstock.model.decision import Caller
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import ZERO_UUID, TopicPartition, Uuid
 from penstock.protocol.messages.offset_fetch import (

@@ -13,11 +13,11 @@ Deadlines of a group: `join` (the rebalance, or the initial delay) and `sync`; o
 
 from __future__ import annotations
 
+from penstock.coordinator.decision import Decision, Reply
 from penstock.groups.classic_group import ClassicGroup, ClassicMember, ClassicState
 from penstock.groups.records import classic_group_record
 from penstock.groups.state import GroupState
 from penstock.groups.timers import TimerKey
-from penstock.model.decision import Decision, Reply
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from penstock.protocol.messages.sync_group import SyncGroupResponse

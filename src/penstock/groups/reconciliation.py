@@ -23,8 +23,8 @@ from penstock.model.ids import Uuid
 from penstock.protocol.messages.consumer_group_heartbeat import TopicPartitions
 
 
-class Destination(NamedTuple):
-    """Where a member is to go."""
+class WantedAssignment(NamedTuple):
+    """What a member is to have, and in which epoch."""
 
     epoch: int
     target: Target
@@ -37,20 +37,20 @@ class Destination(NamedTuple):
 
 
 def reconcile(
-    member: ConsumerMember, destination: Destination, owned: Iterable[TopicPartitions] | None
+    member: ConsumerMember, wanted: WantedAssignment, owned: Iterable[TopicPartitions] | None
 ) -> ConsumerMember:
     """The member after its heartbeat. `owned`: what it says it has; None if it did not say."""
     reported = None if owned is None else {part.topic_id: frozenset(part.partitions) for part in owned}
-    if member.state is MemberState.STABLE and member.epoch == destination.epoch:
-        return _shed(member, destination, reported) if destination.subscription_changed else member
+    if member.state is MemberState.STABLE and member.epoch == wanted.epoch:
+        return _shed(member, wanted, reported) if wanted.subscription_changed else member
     if member.state is MemberState.UNREVOKED_PARTITIONS and _still_has(member.revoking, reported):
-        return _shed(member, destination, reported) if destination.subscription_changed else member
+        return _shed(member, wanted, reported) if wanted.subscription_changed else member
     if member.state is MemberState.UNKNOWN and reported != {}:
         raise KafkaError(
             ErrorCode.FENCED_MEMBER_EPOCH,
             "The consumer group member is in a unknown state. The member must abandon all its partitions and rejoin.",
         )
-    return _advance(member, destination, reported)
+    return _advance(member, wanted, reported)
 
 
 def _still_has(revoking: Owned, reported: Target | None) -> bool:
@@ -60,9 +60,9 @@ def _still_has(revoking: Owned, reported: Target | None) -> bool:
     return any(not partitions.isdisjoint(revoking.get(topic_id, ())) for topic_id, partitions in reported.items())
 
 
-def _shed(member: ConsumerMember, destination: Destination, reported: Target | None) -> ConsumerMember:
+def _shed(member: ConsumerMember, wanted: WantedAssignment, reported: Target | None) -> ConsumerMember:
     """Within its epoch, a member gives up the topics it has unsubscribed from."""
-    kept = {topic_id: part for topic_id, part in member.assigned.items() if topic_id in destination.subscribed}
+    kept = {topic_id: part for topic_id, part in member.assigned.items() if topic_id in wanted.subscribed}
     if len(kept) == len(member.assigned):
         return member
     revoking = {topic_id: dict(part) for topic_id, part in member.revoking.items()}
@@ -80,21 +80,21 @@ def _shed(member: ConsumerMember, destination: Destination, reported: Target | N
     return member._replace(previous_epoch=member.epoch, assigned=kept)
 
 
-def _advance(member: ConsumerMember, destination: Destination, reported: Target | None) -> ConsumerMember:
+def _advance(member: ConsumerMember, wanted: WantedAssignment, reported: Target | None) -> ConsumerMember:
     assigned: dict[Uuid, dict[int, int]] = {}
     revoking: dict[Uuid, dict[int, int]] = {}
     granted: dict[Uuid, dict[int, int]] = {}
     waits = False
-    for topic_id in {*destination.target, *member.assigned}:
-        target = destination.target.get(topic_id, frozenset()) if topic_id in destination.subscribed else frozenset()
+    for topic_id in {*wanted.target, *member.assigned}:
+        target = wanted.target.get(topic_id, frozenset()) if topic_id in wanted.subscribed else frozenset()
         has = member.assigned.get(topic_id, {})
         kept = {partition: epoch for partition, epoch in has.items() if partition in target}
         lost = {partition: epoch for partition, epoch in has.items() if partition not in target}
         new = {}
         for partition in target - has.keys():
             # What it was giving up, and has given up, it may have back.
-            if destination.owner_of(topic_id, partition) in (None, member.member_id):
-                new[partition] = destination.epoch
+            if wanted.owner_of(topic_id, partition) in (None, member.member_id):
+                new[partition] = wanted.epoch
             else:
                 waits = True
         if kept or new:
@@ -110,12 +110,12 @@ def _advance(member: ConsumerMember, destination: Destination, reported: Target 
             revoking=revoking,
         )
     state = MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE
-    if (member.state, member.epoch, member.assigned) == (state, destination.epoch, granted):
+    if (member.state, member.epoch, member.assigned) == (state, wanted.epoch, granted):
         # Still waiting for the same.
         return member
     return member._replace(
         state=state,
-        epoch=destination.epoch,
+        epoch=wanted.epoch,
         previous_epoch=member.epoch,
         assigned=granted,
         revoking={},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from penstock.model.decision import CoordinatorRecord
+from penstock.coordinator.decision import CoordinatorRecord
 from penstock.model.ids import ZERO_UUID, Uuid
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.group_records import (

@@ -2,7 +2,7 @@
 
 Records come in through `replay` (when loading, and right after every append), requests through one method an API, time
 through `tick`; decisions come out. `loaded` is called once in between, when everything in the log has been replayed:
-from then on the groups live. All laws are those of `penstock.model.decision`.
+from then on the groups live. All laws are those of `penstock.coordinator.decision`.
 
 Requests that name several groups must name only groups of this partition; who calls splits them, and joins the answers.
 The runtime keeps `topics` current, and tells what was deleted (`topics_deleted`). Topics and groups that the caller may
@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final
 
+from penstock.coordinator.decision import Caller, Decision, Reply, Token
 from penstock.groups.classic_group import ClassicGroup
 from penstock.groups.classic_members import ClassicMembers
 from penstock.groups.classic_requests import ClassicRequests
@@ -33,7 +34,6 @@ from penstock.groups.state import GroupState
 from penstock.groups.subscriptions import Subscriptions
 from penstock.groups.timers import TimerKey
 from penstock.groups.topics import DeletedTopic, TopicsView
-from penstock.model.decision import Caller, Decision, Reply, Token
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ownership import owned_by_loop
 from penstock.protocol.declaration import Message

@@ -15,7 +15,7 @@ from penstock.groups.records import regex_record, regex_tombstone
 from penstock.groups.state import GroupState
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import Uuid
-from penstock.model.regex import InvalidRegex, Regex
+from penstock.regex import InvalidRegex, Regex
 
 # Expressions remembered in their compiled form.
 _REMEMBERED: Final = 1000

@@ -51,7 +51,7 @@ class OffsetMap:
         """Nothing is known of records behind this one."""
 
 
-class Kept(NamedTuple):
+class RetainedBatch(NamedTuple):
     batch: Buffer | None
     """None: the batch as it is."""
     header: BatchHeader
@@ -74,7 +74,7 @@ class BatchFilter:
         self.changed = 0
         """Batches that did not stay as they were."""
 
-    def retain(self, view: memoryview, position: int, header: BatchHeader) -> Kept | None:
+    def retain(self, view: memoryview, position: int, header: BatchHeader) -> RetainedBatch | None:
         """What to write in place of this batch; None if nothing."""
         self.records_read += header.count
         if header.is_control:
@@ -91,23 +91,23 @@ class BatchFilter:
             self.changed += 1
         return kept
 
-    def _retain_control(self, view: memoryview, position: int, header: BatchHeader) -> Kept | None:
+    def _retain_control(self, view: memoryview, position: int, header: BatchHeader) -> RetainedBatch | None:
         if not self._transactions.may_discard(view, position, header):
-            return Kept(None, header)
+            return RetainedBatch(None, header)
         if header.count == 0:
-            return Kept(None, header) if self._must_stay(header) else None
+            return RetainedBatch(None, header) if self._must_stay(header) else None
         horizon = header.delete_horizon_ms
         if horizon is not None:
-            return self._emptied(header) if horizon <= self._now_ms else Kept(None, header)
+            return self._emptied(header) if horizon <= self._now_ms else RetainedBatch(None, header)
         body = records_body(view, position, header, max_size=self._max_size)
         return self._rebuilt(header, body, list(iterate_spans(body, header)), self._new_horizon)
 
-    def _retain_data(self, view: memoryview, position: int, header: BatchHeader) -> Kept | None:
+    def _retain_data(self, view: memoryview, position: int, header: BatchHeader) -> RetainedBatch | None:
         if header.count == 0:
-            return Kept(None, header) if self._must_stay(header) else None
+            return RetainedBatch(None, header) if self._must_stay(header) else None
         latest_offset = self._latest_offset
         if header.base_offset > latest_offset:
-            return Kept(None, header)
+            return RetainedBatch(None, header)
         body = records_body(view, position, header, max_size=self._max_size)
         find = self._offsets.get
         base_offset = header.base_offset
@@ -137,10 +137,12 @@ class BatchFilter:
         if needs_horizon:
             return self._rebuilt(header, body, spans, self._new_horizon)
         if len(spans) == header.count:
-            return Kept(None, header)
+            return RetainedBatch(None, header)
         return self._rebuilt(header, body, spans, None)
 
-    def _rebuilt(self, header: BatchHeader, body: bytes, spans: list[RecordSpan], new_horizon: int | None) -> Kept:
+    def _rebuilt(
+        self, header: BatchHeader, body: bytes, spans: list[RecordSpan], new_horizon: int | None
+    ) -> RetainedBatch:
         attributes = header.attributes
         base_timestamp = header.base_timestamp
         if attributes & LOG_APPEND_TIME:
@@ -159,9 +161,9 @@ class BatchFilter:
         new_header = header._replace(
             attributes=attributes, base_timestamp=base_timestamp, max_timestamp=max_timestamp, count=len(spans)
         )
-        return Kept(assemble(new_header, contents), new_header)
+        return RetainedBatch(assemble(new_header, contents), new_header)
 
-    def _emptied(self, header: BatchHeader) -> Kept | None:
+    def _emptied(self, header: BatchHeader) -> RetainedBatch | None:
         if not self._must_stay(header):
             return None
         empty = header._replace(
@@ -169,7 +171,7 @@ class BatchFilter:
             base_timestamp=NO_TIMESTAMP,
             count=0,
         )
-        return Kept(assemble(empty, b""), empty)
+        return RetainedBatch(assemble(empty, b""), empty)
 
     def _must_stay(self, header: BatchHeader) -> bool:
         """Whether the batch's header says something that nothing else in the log does."""

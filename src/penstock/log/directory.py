@@ -33,7 +33,8 @@ from penstock.log.checkpoints import (
 from penstock.log.handles import Handles
 from penstock.log.log import Log
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.model.ids import METADATA_TOPIC, TopicPartition, Uuid
+from penstock.model.ids import TopicPartition, Uuid
+from penstock.model.topics import METADATA_TOPIC
 from penstock.replication.producers import DAY_MS
 from penstock.settings.topic import TopicSettings
 

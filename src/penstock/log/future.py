@@ -71,7 +71,9 @@ class FutureLog:
                     log.truncate_to(offset)
                 case AdvanceStart(offset):
                     log.advance_log_start(offset)
-                    remove(log.delete_below_start(now_ms))
+                    remove(
+                        log.delete_old_segments(now_ms, log.log_start_offset)
+                    )  # retention is the current log's business
                 case Copy(offset):
                     return offset
                 case CaughtUp():
@@ -101,7 +103,7 @@ class FutureLog:
             first = read_header(view)
             if first.base_offset < log.log_end_offset:
                 log.truncate_fully_and_start_at(first.base_offset)
-        log.append_as_follower(view, now_ms)
+        log.append_preassigned(view, now_ms)
         self.copied_bytes += len(view)
 
     def cut(self, offset: int) -> None:

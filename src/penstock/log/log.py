@@ -10,27 +10,31 @@ An append is applied whole or not at all. All that may fail goes before the writ
 transaction index for a marker that aborts a transaction, without which readers would see its records. What is behind
 the write happens in memory; should it fail, the append is taken back (`stored`).
 
-How it is read is in `reader`, what else becomes of its files in `stored`.
+Reading finds the batch that holds an offset (segment by bisection, position by index, then a few headers) and returns
+whole batches below a maximal offset. On the event loop it never waits for the disk: what is not in the page cache is
+read again on a worker thread, while the loop goes on appending, rolling and deleting.
+
+What else becomes of its files is in `stored`, and where they lie in `log_files`.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple, TypeVar, overload
 
 from penstock.io.files import Buffer, FileSystem
-from penstock.log.handles import Handles
+from penstock.log.handles import Handles, NotCached, OwnAccess
+from penstock.log.index import CorruptIndex
 from penstock.log.loading import load
-from penstock.log.movable import MovableLog
 from penstock.log.partition_metadata import PARTITION_METADATA, settle_topic_id
 from penstock.log.recovery import replay_batch
 from penstock.log.replicated import aborts_transaction, replicated_batches
 from penstock.log.segment import MAX_RELATIVE_OFFSET
-from penstock.log.segments import Segments, Slice, TimestampedOffset
-from penstock.log.stored import NoRoom
+from penstock.log.segments import LogEnd, Segments, Slice, TimestampedOffset
+from penstock.log.stored import NEVER_WRITTEN, NoRoom, StoredLog
 from penstock.log.transaction_index import AbortedTransaction
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition, Uuid
@@ -41,6 +45,7 @@ from penstock.records.batch import (
     LOG_APPEND_TIME,
     TRANSACTIONAL,
     BatchHeader,
+    CorruptBatch,
     read_header,
     set_base_offset,
 )
@@ -50,6 +55,11 @@ from penstock.replication.verification import Verification
 from penstock.settings.topic import TopicSettings
 
 logger = logging.getLogger("penstock.log")
+
+Found = TypeVar("Found")
+
+# What one batch may decompress to when its records are searched; socket.request.max.bytes where that is known.
+DECOMPRESSED_BYTES_MAX: Final = 100 * 1024 * 1024
 
 __all__ = ["Appended", "Log", "NoRoom", "Slice", "TimestampedOffset"]
 
@@ -64,8 +74,21 @@ class Appended(NamedTuple):
     """The batch had been appended before; these are its offsets."""
 
 
-@owned_by_loop(shared=("_cut_during_flush", "_epochs_changed"))
-class Log(MovableLog):
+@owned_by_loop(
+    anywhere=(
+        "read",
+        "read_committed",
+        "_read_waiting",
+        "offset_for_timestamp",
+        "offset_of_max_timestamp",
+        "_undisturbed",
+    ),
+    shared=("_cut_during_flush", "_epochs_written"),  # by `flush`
+)
+class Log(StoredLog):
+    """Appending and reading. The rest is inherited and not held: both change the end of the log, its active segment and
+    epoch with every batch, and what lies between would cost each of them."""
+
     @classmethod
     def open(
         cls,
@@ -91,7 +114,7 @@ class Log(MovableLog):
         try:
             if not files.exists(directory):
                 files.make_directories(directory)
-                log._unsynced.add_directory(os.path.dirname(directory) or ".")
+                log._disk.unsynced.add_directory(os.path.dirname(directory) or ".")
             log._load(clean_shutdown, recovery_point, log_start_offset, now_ms)
         except OSError as error:
             raise log._storage_error("cannot be opened", error) from error
@@ -99,13 +122,14 @@ class Log(MovableLog):
 
     def _load(self, clean_shutdown: bool, recovery_point: int | None, log_start_offset: int, now_ms: int) -> None:
         is_foreign, recovery_point = recovery_point is None, recovery_point or 0
-        self.topic_id, written = settle_topic_id(self._files, self.directory, self.topic_id)
+        disk, unsynced = self._disk, self._disk.unsynced
+        self.topic_id, written = settle_topic_id(disk.system, disk.directory, self.topic_id)
         if written:
-            self._unsynced.add(os.path.join(self.directory, PARTITION_METADATA))
-            self._unsynced.add_directory(self.directory)
+            unsynced.add(os.path.join(disk.directory, PARTITION_METADATA))
+            unsynced.add_directory(disk.directory)
         loaded = load(
-            self._files,
-            self.directory,
+            disk.system,
+            disk.directory,
             self.producers,
             clean_shutdown=clean_shutdown,
             recovery_point=recovery_point,
@@ -116,25 +140,26 @@ class Log(MovableLog):
             now_ms=now_ms,
         )
         self.epochs = loaded.epochs
-        self._latest_epoch = loaded.epochs.latest
+        self._epochs_written = loaded.epochs.changes
         self.log_start_offset = loaded.log_start_offset
         self.recovery_point = loaded.recovery_point
         self.recovered_bytes = loaded.recovered_bytes
         self.may_lack_beginning = not clean_shutdown and loaded.segments[0].base_offset > max(recovery_point, 0)
-        self._segments = Segments(self._files, loaded.segments)
+        disk.segments = Segments(disk.system, loaded.segments)
+        disk.snapshots = loaded.snapshots
         self._next_offset = loaded.log_end_offset
-        self._snapshots = loaded.snapshots
         active = loaded.segments[-1]
         self._set_active(active)
-        self._snapshot_position = active.size
+        disk.snapshot_position = active.size
         if not clean_shutdown or active.file is not None or loaded.recovery_point < loaded.log_end_offset:
             # What was made again, or for the first time, or by a process that was killed, may not be on the disk.
-            self._epochs_changed = bool(loaded.epochs.entries)
-            self._unsynced.add_directory(self.directory)
-            self._unsynced.add_directory(os.path.dirname(self.directory) or ".")
+            if loaded.epochs.entries:
+                self._epochs_written = NEVER_WRITTEN
+            unsynced.add_directory(disk.directory)
+            unsynced.add_directory(os.path.dirname(disk.directory) or ".")
             for segment, following in zip_longest(loaded.segments, loaded.segments[1:]):
                 if following is None or following.base_offset >= loaded.recovery_point:
-                    self._unsynced.add_existing(segment.paths)
+                    unsynced.add_existing(segment.paths)
 
     # -- appending
 
@@ -198,21 +223,28 @@ class Log(MovableLog):
         rule = self._rule
         first = offset = self._next_offset
         size = position = segment.size
-        if position == 0 or leader_epoch != self._latest_epoch or self._before_append is not None:
+        if position == 0 or leader_epoch != self.epochs.latest or self._before_append is not None:
             return None
+        data: list[Buffer] = []
+        written = []
         for batch, header in batches:
             _, length, _, _, _, _, last_offset_delta, _, max_timestamp, _, _, _, _ = header
-            position += length + LENGTH_OVERHEAD
+            length += LENGTH_OVERHEAD
+            position += length
+            last_offset = offset + last_offset_delta
             if (
                 position > rule.unquestioned_bytes
-                or offset + last_offset_delta > rule.max_offset
+                or last_offset > rule.max_offset
                 or (max_timestamp if rule.by_timestamp else now_ms) > rule.after_ms
             ):
                 return None
             set_base_offset(batch, 0, offset, leader_epoch)
-            offset += last_offset_delta + 1
+            data.append(batch)
+            written.append((length, last_offset, max_timestamp))
+            offset = last_offset + 1
         try:
-            self._next_offset = segment.append_run(batches, first)
+            segment.append_run(data, written)
+            self._next_offset = offset
         except OSError as error:
             raise self._storage_error("cannot be written", error) from error
         except BaseException:
@@ -274,7 +306,7 @@ class Log(MovableLog):
         set_base_offset(batch, 0, base_offset, leader_epoch)
         try:
             segment.append(batch, size, last_offset, max_timestamp)
-            if leader_epoch != self._latest_epoch and leader_epoch >= 0:
+            if leader_epoch != self.epochs.latest and leader_epoch >= 0:
                 self.assign_epoch(leader_epoch, base_offset)
             self._next_offset = last_offset + 1  # behind the epoch: `flush`, on its thread, looks at this first
             if position == 0:
@@ -285,7 +317,7 @@ class Log(MovableLog):
             self._take_back(segment, position, base_offset)
             raise
 
-    def append_as_follower(self, data: Buffer, now_ms: int = -1, *, max_leader_epoch: int | None = None) -> None:
+    def append_preassigned(self, data: Buffer, now_ms: int = -1, *, max_leader_epoch: int | None = None) -> None:
         """Append batches that have offsets and epochs already: replicated, or built by the metadata quorum. With
         `max_leader_epoch`, those of a later epoch are left out, and what follows them."""
         view = memoryview(data)
@@ -296,15 +328,15 @@ class Log(MovableLog):
                 break
             aborts = header.attributes & CONTROL and aborts_transaction(view, position, header)
             if run and (aborts or not self._fits(run[0], position - run_start, header, now_ms)):
-                self._write_as_given(view[run_start:position], run, now_ms)
+                self._write_preassigned(view[run_start:position], run, now_ms)
                 run, run_start = [], position
             run.append(header)
             end = position + header.size
             if aborts:  # alone: what it needs on the disk depends on all that goes before
-                self._write_as_given(view[run_start:end], run, now_ms, aborts=True)
+                self._write_preassigned(view[run_start:end], run, now_ms, aborts=True)
                 run, run_start = [], end
         if run:
-            self._write_as_given(view[run_start:end], run, now_ms)
+            self._write_preassigned(view[run_start:end], run, now_ms)
 
     def _fits(self, first: BatchHeader, written_before: int, header: BatchHeader, now_ms: int) -> bool:
         """Whether a batch may be written together with those before it: nothing changes between them."""
@@ -317,7 +349,7 @@ class Log(MovableLog):
             and (header.max_timestamp if rule.by_timestamp else now_ms) <= rule.after_ms
         )
 
-    def _write_as_given(
+    def _write_preassigned(
         self, data: memoryview, headers: list[BatchHeader], now_ms: int, *, aborts: bool = False
     ) -> None:
         """One batch, or several that fit. One that `aborts` a transaction is alone."""
@@ -333,7 +365,10 @@ class Log(MovableLog):
             self._prepare_abort(first.producer_id, first.last_offset)
         segment, size, end = self._active, self._active.size, self._next_offset
         try:
-            segment.append_given(data, headers)
+            if first is last:
+                segment.append(data, first.size, first.last_offset, first.max_timestamp)
+            else:
+                segment.append_run(data, [(each.size, each.last_offset, each.max_timestamp) for each in headers])
         except OSError as error:
             self._drop_prepared_abort()
             raise self._storage_error("cannot be written", error) from error
@@ -341,7 +376,7 @@ class Log(MovableLog):
             self._take_back(segment, size, end)
             raise
         try:
-            if first.leader_epoch >= 0 and first.leader_epoch != self._latest_epoch:
+            if first.leader_epoch >= 0 and first.leader_epoch != self.epochs.latest:
                 self.assign_epoch(first.leader_epoch, first.base_offset)
             self._next_offset = last.last_offset + 1
             if size == 0:
@@ -371,11 +406,143 @@ class Log(MovableLog):
         except OSError as error:
             self._drop_prepared_abort()
             raise self._storage_error("has no room for its transaction index", error) from error
-        self._unsynced.add(index.path)
-        self._unsynced.add_directory(self.directory)
+        self._disk.unsynced.add(index.path)
+        self._disk.unsynced.add_directory(self.directory)
 
     def _drop_prepared_abort(self) -> None:
         try:
             self._active.transactions.drop_prepared()
         except OSError as error:  # another is written over it, and nothing else before it is gone
             logger.warning("%s: an entry cannot be cut off yet: %s", self._active.transactions.path, error)
+
+    # -- reading
+
+    @overload
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        max_offset: int,
+        *,
+        at_least_one: bool = True,
+        cached_only: Literal[False] = False,
+        doubted: bool = False,
+    ) -> Slice: ...
+
+    @overload
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        max_offset: int,
+        *,
+        at_least_one: bool = True,
+        cached_only: bool,
+        doubted: bool = False,
+    ) -> Slice | None: ...
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        max_offset: int,
+        *,
+        at_least_one: bool = True,
+        cached_only: bool = False,
+        doubted: bool = False,
+    ) -> Slice | None:
+        """Whole batches from `offset` on, up to `max_bytes` and below `max_offset`; the first one whatever its size if
+        `at_least_one`.
+
+        With `cached_only` (on the event loop only) None is returned where this would wait for the disk; the caller
+        repeats the read on a worker thread without it. What does come from the disk is checked, and so is what the
+        reader has `doubted`.
+        """
+        end = self._next_offset
+        if max_offset > end:
+            max_offset = end
+        if offset >= max_offset or offset < self.log_start_offset:
+            if offset > end or offset < self.log_start_offset:
+                raise KafkaError(
+                    ErrorCode.OFFSET_OUT_OF_RANGE,
+                    f"{self.topic_partition}: offset {offset} is not in {self.log_start_offset} to {end}",
+                )
+            return Slice(b"", offset)
+        if not cached_only:
+            return self._read_waiting(offset, max_bytes, max_offset, at_least_one)[0]
+        disk, active = self._disk, self._active
+        log_end = LogEnd(active, active.size, end)
+        try:
+            return disk.segments.read(offset, max_bytes, max_offset, log_end, at_least_one, disk.access, doubted)
+        except NotCached:
+            return None
+        except CorruptBatch:
+            self.on_corruption()
+            raise
+        except OSError as error:
+            raise self._described("cannot be read", error) from error
+        except CorruptIndex as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+    def read_committed(
+        self, offset: int, max_bytes: int, max_offset: int, *, at_least_one: bool = True
+    ) -> tuple[Slice, list[AbortedTransaction]]:
+        """On a worker thread: what `read` gives, and the aborted transactions that overlap it. Both are of one moment,
+        whatever retention and compaction do meanwhile."""
+        return self._read_waiting(offset, max_bytes, max_offset, at_least_one, with_aborted=True)
+
+    def _read_waiting(
+        self, offset: int, max_bytes: int, max_offset: int, at_least_one: bool, *, with_aborted: bool = False
+    ) -> tuple[Slice, list[AbortedTransaction]]:
+        """The event loop may append, roll or delete meanwhile. So the end of the log, an offset and a position that
+        belong together only on the event loop, is not used: where to stop is found by searching for `max_offset`."""
+
+        def read() -> tuple[Slice, list[AbortedTransaction]]:
+            disk = self._disk
+            try:
+                # These first: were they gone when the records are read, those would be, too, and the read fails.
+                aborted = disk.segments.aborted_transactions(offset, max_offset) if with_aborted else []
+                with OwnAccess(disk.system) as access:
+                    found = disk.segments.read(offset, max_bytes, max_offset, None, at_least_one, access, True)
+            except FileNotFoundError:
+                if offset < self.log_start_offset:
+                    raise KafkaError(
+                        ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.topic_partition}: offset {offset} was deleted"
+                    ) from None
+                raise
+            return found, aborted
+
+        return self._undisturbed(read, "cannot be read")
+
+    def offset_for_timestamp(
+        self, timestamp: int, *, max_size: int = DECOMPRESSED_BYTES_MAX
+    ) -> TimestampedOffset | None:
+        """The first record whose timestamp is at least `timestamp`. For a worker thread: it reads from the disk, and
+        decompresses up to `max_size` bytes of a batch."""
+        return self._undisturbed(
+            lambda: self._disk.segments.offset_for_timestamp(timestamp, self.log_start_offset, max_size),
+            "cannot be searched",
+        )
+
+    def offset_of_max_timestamp(self, *, max_size: int = DECOMPRESSED_BYTES_MAX) -> TimestampedOffset | None:
+        """The first record with the largest timestamp. For a worker thread, too."""
+        return self._undisturbed(lambda: self._disk.segments.offset_of_max_timestamp(max_size), "cannot be searched")
+
+    def _undisturbed(self, read: Callable[[], Found], otherwise: str) -> Found:
+        """The result of a read on a worker thread."""
+        try:
+            return self._replacements.undisturbed(read)
+        except CorruptBatch:
+            self.on_corruption()
+            raise
+        except OSError as error:
+            raise self._described(otherwise, error) from error
+        except CorruptIndex as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        return max(self.producers.last_stable_offset(high_watermark), self.log_start_offset)
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        """For a reader of committed data that was given the batches in [start, end)."""
+        return self._disk.segments.aborted_transactions(start, end)

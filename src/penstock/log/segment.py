@@ -19,7 +19,8 @@ import logging
 import os
 import struct
 from bisect import insort
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable
+from typing import TypeAlias
 
 from crc32c import crc32c
 
@@ -33,7 +34,6 @@ from penstock.records.batch import (
     LENGTH_OVERHEAD,
     MAGIC,
     MIN_LENGTH,
-    BatchHeader,
     CorruptBatch,
 )
 
@@ -60,6 +60,10 @@ _MAX_VERIFIED = 64
 
 def file_name(base_offset: int, suffix: str) -> str:
     return f"{base_offset:020d}{suffix}"
+
+
+# Of a batch: its size, last offset and largest timestamp.
+Written: TypeAlias = tuple[int, int, int]
 
 
 class Segment:
@@ -221,59 +225,34 @@ class Segment:
             self.since_index_entry = 0
         self.since_index_entry += size
 
-    def append_run(self, batches: Sequence[tuple[Buffer, BatchHeader]], next_offset: int) -> int:
-        """Write batches at the end, the first of them at `next_offset`, at once; the offset after them. OSError leaves
-        the segment as it was."""
+    def append_run(self, data: Buffer | list[Buffer], batches: Iterable[Written]) -> None:
+        """Write several batches at the end, at once: as `append` does each of them, which alone is spared the loop."""
         file = self.file
         if file is None or self._torn or not self._loaded_timestamps:
             file = self._prepare_to_write()
         position = self.size
         try:
-            file.pwritev([batch for batch, _ in batches], position)
+            if isinstance(data, list):
+                file.pwritev(data, position)
+            else:
+                file.pwrite(data, position)
         except OSError:
             self._cut_torn_write(file)
             raise
-        for _, header in batches:
-            last_offset = next_offset + header.last_offset_delta
-            max_timestamp = header.max_timestamp
+        since_index_entry, interval = self.since_index_entry, self.index_interval
+        for size, last_offset, max_timestamp in batches:
             if max_timestamp > self._max_timestamp:
                 self._max_timestamp = max_timestamp
                 self._max_timestamp_offset = last_offset
             if position == 0:
                 self._first_timestamp = max_timestamp
-            if self.since_index_entry > self.index_interval:
+            if since_index_entry > interval:
                 self.add_index_entry(position, last_offset, self._max_timestamp, self._max_timestamp_offset)
-                self.since_index_entry = 0
-            size = header.length + LENGTH_OVERHEAD
-            self.since_index_entry += size
+                since_index_entry = 0
+            since_index_entry += size
             position += size
-            next_offset = last_offset + 1
+        self.since_index_entry = since_index_entry
         self.size = position
-        return next_offset
-
-    def append_given(self, data: Buffer, headers: Sequence[BatchHeader]) -> None:
-        """Write batches that lie one behind the other in `data`, and have their offsets, at once. OSError leaves the
-        segment as it was."""
-        file = self.file
-        if file is None or self._torn or not self._loaded_timestamps:
-            file = self._prepare_to_write()
-        try:
-            file.pwrite(data, self.size)
-        except OSError:
-            self._cut_torn_write(file)
-            raise
-        for header in headers:
-            last_offset = header.last_offset
-            if header.max_timestamp > self._max_timestamp:
-                self._max_timestamp = header.max_timestamp
-                self._max_timestamp_offset = last_offset
-            if self.size == 0:
-                self._first_timestamp = header.max_timestamp
-            if self.since_index_entry > self.index_interval:
-                self.add_index_entry(self.size, last_offset, self._max_timestamp, self._max_timestamp_offset)
-                self.since_index_entry = 0
-            self.since_index_entry += header.size
-            self.size += header.size
 
     def add_index_entry(self, position: int, last_offset: int, max_timestamp: int, max_timestamp_offset: int) -> None:
         """For the batch at `position`; timestamps are the largest so far."""

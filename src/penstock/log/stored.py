@@ -30,24 +30,26 @@ from penstock.log.checkpoints import LEADER_EPOCH_CHECKPOINT, write_epoch_checkp
 from penstock.log.damage import Damage, find_damage
 from penstock.log.handles import Handles, OwnAccess
 from penstock.log.loading import load_producers
-from penstock.log.producer_snapshot import ProducerSnapshots
-from penstock.log.reader import ReadableLog
+from penstock.log.log_files import LogFiles
+from penstock.log.replacements import Replacements
 from penstock.log.retention import deletable
 from penstock.log.rolling import RollRule
-from penstock.log.segment import DELETED_SUFFIX, Segment
+from penstock.log.segment import Segment
 from penstock.log.swap import swap_files
-from penstock.log.unsynced import Unsynced, sync_file
+from penstock.log.unsynced import sync_file
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition, Uuid
 from penstock.model.ownership import owned_by_loop
 from penstock.records.batch import CorruptBatch
 from penstock.replication.epochs import LeaderEpochs
+from penstock.replication.moving import Extent
 from penstock.replication.producers import ProducerStates
 from penstock.settings.topic import TopicSettings
 
 logger = logging.getLogger("penstock.log")
 
 _NEVER = 1 << 62
+NEVER_WRITTEN = -1
 
 # Recovery has to read the headers from the last snapshot of the producers on.
 _BYTES_BETWEEN_SNAPSHOTS = 64 * 1024 * 1024
@@ -63,9 +65,14 @@ class NoRoom(KafkaError):
 
 
 @owned_by_loop(
-    anywhere=("flush", "_flushed_elsewhere", "_storage_error"), shared=("_cut_during_flush", "_epochs_changed")
+    anywhere=("directory", "flush", "_flushed_elsewhere", "_storage_error", "_described"),
+    shared=("_cut_during_flush", "_epochs_written"),  # by `flush`
 )
-class StoredLog(ReadableLog):
+class StoredLog:
+    """The state of a log, and all that changes it but appending."""
+
+    _active: Segment
+
     def __init__(
         self,
         files: FileSystem,
@@ -77,8 +84,10 @@ class StoredLog(ReadableLog):
         topic_id: Uuid | None,
     ) -> None:
         """For `Log.open`, which fills in the rest."""
-        super().__init__(files, directory, topic_partition, handles, producers)
+        self.topic_partition = topic_partition
+        self.producers = producers
         self.topic_id = topic_id
+        self.log_start_offset = 0
         self.epochs = LeaderEpochs()
         self.recovery_point = 0
         self.recovered_bytes = 0
@@ -89,26 +98,27 @@ class StoredLog(ReadableLog):
         """Where it begins as the directory's checkpoint has it."""
         self.repairs = 0
         self._settings = settings
-        self._latest_epoch = -1
-        self._epochs_changed = False
-        self._snapshots = ProducerSnapshots(files, directory, ())
-        self._snapshot_position = 0
-        self._unsynced = Unsynced(files)
+        self._disk = LogFiles(files, directory, handles)
+        self._replacements = Replacements(topic_partition)
+        self._next_offset = 0
+        self._epochs_written = 0
+        """Their `changes` when they were last written to the checkpoint."""
         self._cut_during_flush = _NEVER
         self._before_append: Callable[[], None] | None = None
         """Set while the files have yet to follow a cut. Lets them, or raises KafkaError."""
         self._cut_off: list[Segment] = []
         """Segments behind the end of the log whose files have yet to go."""
         self._is_trusted = True
-        self._adoptions = 0  # how often the log went on in another directory
         self._closed = False
-        self.on_io_error: Callable[[OSError], None] = _nobody_counts
+        self.on_corruption: Callable[[], None] = _ignore
+        """Called when a reader, on any thread, has found a batch that is not what was written."""
+        self.on_io_error: Callable[[OSError], None] = _ignore
         """Called when something other than a read has failed, on any thread, before the caller gets its KafkaError. Not
         called once the log is closed: whoever still works on it then finds that its files are gone."""
-        self.before_cut: Callable[[int], None] = _nobody_minds
+        self.before_cut: Callable[[int], None] = _ignore
         """Called before everything from an offset on is cut. What is on disk about the log must not say more of it:
         other records will take the place of those that go."""
-        self.before_roll: Callable[[], None] = _nobody_notes
+        self.before_roll: Callable[[], None] = _ignore
         """Called before a segment is added. OSError if it must not be."""
 
     def _storage_error(self, what: str, error: OSError) -> KafkaError:
@@ -116,7 +126,40 @@ class StoredLog(ReadableLog):
             self.on_io_error(error)
         return self._described(what, error)
 
+    def _described(self, what: str, error: OSError) -> KafkaError:
+        logger.error("%s %s: %s", self.directory, what, error)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} {what}: {error}")
+
     # -- what it holds
+
+    @property
+    def directory(self) -> str:
+        return self._disk.directory
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._next_offset
+
+    @property
+    def size(self) -> int:
+        return self._disk.segments.size
+
+    @property
+    def segments(self) -> list[Segment]:
+        """Oldest first; the last one is active."""
+        return self._disk.segments.copy()
+
+    @property
+    def first_base_offset(self) -> int:
+        return self._disk.segments[0].base_offset
+
+    @property
+    def active_segment(self) -> Segment:
+        return self._active
+
+    @property
+    def extent(self) -> Extent:
+        return Extent(self.log_start_offset, self._next_offset, self.epochs)
 
     @property
     def settings(self) -> TopicSettings:
@@ -125,24 +168,30 @@ class StoredLog(ReadableLog):
     @property
     def needs_flush(self) -> bool:
         """Is there anything that `flush` would make durable?"""
-        return self._next_offset > self.recovery_point or self._epochs_changed or bool(self._unsynced)
+        return (
+            self._next_offset > self.recovery_point
+            or self._epochs_written != self.epochs.changes
+            or bool(self._disk.unsynced)
+        )
 
     @property
     def is_unsettled(self) -> bool:
         """Whether the files have yet to follow a cut, before anything is appended."""
         return self._before_append is not None
 
-    def update_settings(self, settings: TopicSettings, active: Segment | None = None) -> None:
+    def update_settings(self, settings: TopicSettings) -> None:
         self._settings = settings
-        for segment in self._segments:
+        for segment in self._disk.segments:
             segment.index_interval = settings.index_interval_bytes
-        self._set_active(active or self._active)
+        self._set_active(self._active)
 
     def assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
         """A leader's epoch begins; the checkpoint is written with the next flush."""
-        if self.epochs.assign(leader_epoch, start_offset):
-            self._epochs_changed = True
-        self._latest_epoch = self.epochs.latest
+        self.epochs.assign(leader_epoch, start_offset)
+
+    def take_epochs(self, current: StoredLog) -> None:
+        """Those of the log this is a copy of: some epochs have left no batch to learn them from."""
+        self.epochs.become(current.epochs)
 
     # -- rolling
 
@@ -155,46 +204,35 @@ class StoredLog(ReadableLog):
         if self._active.size:
             self._roll(self._next_offset, now_ms)
 
+    def skip_to(self, offset: int, now_ms: int) -> None:
+        """There is no batch between the end of the log and `offset`: compaction took them all."""
+        if offset > self._next_offset:
+            self._roll(offset, now_ms)
+
     def _roll(self, base_offset: int, now_ms: int) -> None:
         """KafkaError leaves the log as it was."""
         if self._before_append is not None:
             self._before_append()
-        old = self._active
+        old, disk = self._active, self._disk
         try:
             old.cut_failed_writes()
             self.before_roll()
-            new = Segment.create(
-                self._files,
-                self.directory,
-                base_offset,
-                index_interval=self._settings.index_interval_bytes,
-                now_ms=now_ms,
-            )
+            new = disk.create_segment(base_offset, self._settings.index_interval_bytes, now_ms)
             if not old.size:  # its base is too low for what comes, and nothing is in it
-                old.close()
-                self._remove_files(old)
+                disk.remove(old)
         except OSError as error:
             raise self._storage_error("cannot begin a new segment", error) from error
-        self._unsynced.add_directory(self.directory)
+        disk.unsynced.add_directory(disk.directory)
         if old.size:
             old.seal()
-            self._unsynced.add_existing(old.paths)
-            self._segments.append(new)
+            disk.unsynced.add_existing(old.paths)
+            disk.segments.append(new)
         else:
-            self._segments.replace([old], [new])
+            disk.segments.replace([old], [new])
         self._set_active(new)
         self._next_offset = base_offset
-        self._snapshot_producers(base_offset)
-        self._snapshots.prune(self.recovery_point)
-
-    def _snapshot_producers(self, offset: int) -> None:
-        """Leave the producers on disk as of `offset`, the end of the log."""
-        if self._before_append is not None:
-            return  # they may know of what is to be cut
-        if self._snapshots.write(offset, self.producers.entries):
-            self._snapshot_position = self._active.size
-            self._unsynced.add(self._snapshots.path(offset))
-            self._unsynced.add_directory(self.directory)
+        disk.snapshot_producers(base_offset, self.producers.entries)
+        disk.snapshots.prune(self.recovery_point)
 
     # -- durability
 
@@ -205,44 +243,46 @@ class StoredLog(ReadableLog):
         may be tried again; any other failure is final.
         """
         self._cut_during_flush = _NEVER
-        adoptions, directory, unsynced = self._adoptions, self.directory, self._unsynced
-        end = self._next_offset
+        disk = self._disk
+        end = self._next_offset  # before the active segment: one that is closed in between is among the unsynced
         active = self._active
         try:
             if end > self.recovery_point:
-                sync_file(self._files, active.path)
-            if self._epochs_changed:
-                self._epochs_changed = False
+                sync_file(disk.system, active.path)
+            changes = self.epochs.changes
+            if self._epochs_written != changes:
+                path = os.path.join(disk.directory, LEADER_EPOCH_CHECKPOINT)
                 try:
-                    path = os.path.join(directory, LEADER_EPOCH_CHECKPOINT)
-                    write_epoch_checkpoint(self._files, path, tuple(self.epochs.entries))
-                except BaseException as error:
-                    self._epochs_changed = True
-                    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                    write_epoch_checkpoint(disk.system, path, tuple(self.epochs.entries))
+                except OSError as error:
+                    if error.errno == errno.ENOSPC:
                         raise NoRoom(f"{self.topic_partition} cannot be synced: {error}") from error
                     raise
+                self._epochs_written = changes
                 # Noted after the change: the event loop may sync the directory at any moment, and take the note off.
-                unsynced.add_directory(directory)
-            unsynced.sync()
+                disk.unsynced.add_directory(disk.directory)
+            disk.unsynced.sync()
         except (OSError, NoRoom) as error:
-            if adoptions != self._adoptions:
+            if disk is not self._disk:
                 return self._flushed_elsewhere()
             if isinstance(error, NoRoom):
                 raise
             raise self._storage_error("cannot be synced", error) from error
-        return end if adoptions == self._adoptions else self._flushed_elsewhere()
+        return end if disk is self._disk else self._flushed_elsewhere()
 
     def _flushed_elsewhere(self) -> int:
         """The log went on in another directory meanwhile. Whatever became of the old files proves nothing."""
-        self._epochs_changed = True
+        self._epochs_written = NEVER_WRITTEN
         return self.recovery_point
 
     def flushed(self, offset: int) -> None:
         """`flush` returned `offset`. What was cut meanwhile, and written anew, is not what was synced."""
         self.recovery_point = max(self.recovery_point, min(offset, self._cut_during_flush, self._next_offset))
-        if self._active.size - self._snapshot_position > _BYTES_BETWEEN_SNAPSHOTS:
-            self._snapshot_producers(self._next_offset)
-            self._snapshots.prune(self.recovery_point)
+        disk = self._disk
+        if self._active.size - disk.snapshot_position > _BYTES_BETWEEN_SNAPSHOTS and self._before_append is None:
+            # Before a cut is finished the producers may know of what is to go.
+            disk.snapshot_producers(self._next_offset, self.producers.entries)
+            disk.snapshots.prune(self.recovery_point)
 
     def close(self, clean: bool = True) -> None:
         """After a clean close the next `open` has nothing to check. One that is not clean only lets the files go."""
@@ -250,21 +290,19 @@ class StoredLog(ReadableLog):
             return
         if clean:
             self._settle()
-        if clean and (self.needs_flush or self._snapshots.latest != self._next_offset):
+        disk = self._disk
+        if clean and (self.needs_flush or disk.snapshots.latest != self._next_offset):
             if self._active.size:
                 self._active.seal()
             else:
                 self._active.write_indexes()
-            self._unsynced.add_existing(self._active.paths)
-            self._snapshot_producers(self._next_offset)
-            self._snapshots.prune(self._next_offset)
-            self._unsynced.add_directory(self.directory)
+            disk.unsynced.add_existing(self._active.paths)
+            disk.snapshot_producers(self._next_offset, self.producers.entries)
+            disk.snapshots.prune(self._next_offset)
+            disk.unsynced.add_directory(disk.directory)
             self.flushed(self.flush())
         self._closed = True
-        for segment in self._segments:
-            segment.close()
-            for path in segment.paths:
-                self._handles.forget(path)
+        disk.close()
 
     def _settle(self) -> None:
         """Let the files end where the log does: after a clean stop their sizes are believed."""
@@ -294,8 +332,7 @@ class StoredLog(ReadableLog):
             )
         if offset > self.log_start_offset:
             self.log_start_offset = offset
-            if self.epochs.truncate_from_start(offset):
-                self._epochs_changed = True
+            self.epochs.truncate_from_start(offset)
 
     def delete_old_segments(self, now_ms: int, high_watermark: int) -> list[str]:
         """Drop the segments that retention no longer wants, some at a time. Their files get the suffix `.deleted`, and
@@ -303,8 +340,9 @@ class StoredLog(ReadableLog):
         again soon."""
         if self._before_append is not None:
             self._before_append()
+        disk = self._disk
         count, reason = deletable(
-            self._segments.copy(),
+            disk.segments.copy(),
             self._settings,
             log_start_offset=self.log_start_offset,
             log_end_offset=self._next_offset,
@@ -314,38 +352,20 @@ class StoredLog(ReadableLog):
         if not count:
             return []
         count = min(count, _SEGMENTS_DELETED_AT_ONCE)
-        if count == len(self._segments):
+        if count == len(disk.segments):
             self._roll(self._next_offset, now_ms)
-        removed = self._segments.copy()[:count]
-        logger.info(
-            "%s: deleting %d segments below %d: %s", self.directory, count, self._segments[count].base_offset, reason
-        )
+        removed, start = disk.segments.copy()[:count], disk.segments[count].base_offset
+        logger.info("%s: deleting %d segments below %d: %s", disk.directory, count, start, reason)
         try:
             # The end offset lives on in the name of the newest segment, and the producers in the snapshot at the new
             # front of the log: they must be durable before the others go.
-            sync_file(self._files, self._snapshots.path(self._segments[count].base_offset))
-            self._unsynced.sync_directory(self.directory)
-            self.advance_log_start(self._segments[count].base_offset)
-            self._segments.remove(removed)
-            return self._set_aside(removed)
+            sync_file(disk.system, disk.snapshots.path(start))
+            disk.unsynced.sync_directory(disk.directory)
+            self.advance_log_start(start)
+            disk.segments.remove(removed)
+            return disk.set_aside(removed)
         except OSError as error:
             raise self._storage_error("cannot delete segments", error) from error
-
-    def _set_aside(self, segments: list[Segment]) -> list[str]:
-        """Durably from the oldest on: were a newer one gone and an older one back after a power loss, the log would
-        have a hole, and recovery could not tell which side of it to believe. And durably the log file before the
-        others: it must not come back without its aborted transactions."""
-        paths: list[str] = []
-        for segment in segments:
-            segment.close()
-            for path in filter(self._files.exists, segment.paths):
-                self._handles.forget(path)
-                self._unsynced.forget(path)
-                self._files.rename(path, path + DELETED_SUFFIX)
-                paths.append(path + DELETED_SUFFIX)
-                if path == segment.path:
-                    self._files.sync_directory(self.directory)
-        return paths
 
     def truncate_to(self, offset: int) -> None:
         """Cut everything at and above `offset`: a follower that found its tail to differ from its leader's.
@@ -355,8 +375,7 @@ class StoredLog(ReadableLog):
         """
         if offset >= self._next_offset:
             # A leader that was succeeded before it appended anything has left its epoch at the end.
-            self._epochs_changed |= self.epochs.truncate_from_end(self._next_offset)
-            self._latest_epoch = self.epochs.latest
+            self.epochs.truncate_from_end(self._next_offset)
             return
         if offset <= self.log_start_offset:
             self.truncate_fully_and_start_at(offset)
@@ -364,8 +383,9 @@ class StoredLog(ReadableLog):
         self._check_trusted()
         try:
             self.before_cut(offset)
-            segment = self._segments[self._segments.number_of(offset)]
-            with OwnAccess(self._files) as access:
+            segments = self._disk.segments
+            segment = segments[segments.number_of(offset)]
+            with OwnAccess(self._disk.system) as access:
                 position, _ = segment.find(offset, access)
                 end = segment.offset_at(position, access)
         except CorruptBatch:
@@ -382,41 +402,40 @@ class StoredLog(ReadableLog):
     def _end_at(self, segment: Segment, position: int, offset: int) -> None:
         """Let the log end at `offset`, which is at `position` in `segment`. The files follow: `_finish_cut`."""
         segment.size = position
-        later = self._segments.copy()[self._segments.number_of(segment.base_offset) + 1 :]
-        self._segments.remove(later)
+        segments = self._disk.segments
+        later = segments.copy()[segments.number_of(segment.base_offset) + 1 :]
+        segments.remove(later)
         self._cut_off += later
         self._active = segment
         self._next_offset = offset
         # Of several the lowest counts: what was written behind an earlier one is not what the flush has synced either.
         self._cut_during_flush = min(self._cut_during_flush, offset)
         self.recovery_point = min(self.recovery_point, offset)
-        self._epochs_changed |= self.epochs.truncate_from_end(offset)
-        self._latest_epoch = self.epochs.latest
+        self.epochs.truncate_from_end(offset)
         self._before_append = self._finish_cut
 
     def _finish_cut(self) -> None:
         """Cut from the files what is behind the end of the log, and know again what the rest of it says. KafkaError
         leaves it to the next call; the end of the log is where it should be even so."""
-        segment, end = self._active, self._next_offset
+        segment, end, disk = self._active, self._next_offset, self._disk
         try:
             if self._cut_off:
                 for later in reversed(self._cut_off):
-                    later.close()
-                    self._remove_files(later)
-                self._sync_cut(lambda: self._files.sync_directory(self.directory))
+                    disk.remove(later)
+                self._sync_cut(lambda: disk.system.sync_directory(disk.directory))
                 self._cut_off = []
             segment.truncate_to_position(segment.size, end)
             # Synced here, before anything is appended: after a power loss the batches that were cut could otherwise
             # come back, whole and with good CRCs, among those that have taken their place.
-            self._sync_cut(lambda: sync_file(self._files, segment.path))
-            self._snapshots.remove_above(end)
-            self._unsynced.add_directory(self.directory)
-            self._unsynced.add_existing(segment.paths)
+            self._sync_cut(lambda: sync_file(disk.system, segment.path))
+            disk.snapshots.remove_above(end)
+            disk.unsynced.add_directory(disk.directory)
+            disk.unsynced.add_existing(segment.paths)
             self._reload_producers(end)
             self._set_active(segment)
         except OSError as error:
             raise self._storage_error("cannot be truncated", error) from error
-        self._snapshot_position = segment.size
+        disk.snapshot_position = segment.size
         self._before_append = None
 
     def _sync_cut(self, sync: Callable[[], None]) -> None:
@@ -445,10 +464,10 @@ class StoredLog(ReadableLog):
     def _reload_producers(self, offset: int) -> None:
         now_ms = max((entry.last_seen_ms for entry in self.producers.entries), default=0)
         load_producers(
-            self._files,
-            self._segments.copy(),
+            self._disk.system,
+            self._disk.segments.copy(),
             self.producers,
-            self._snapshots,
+            self._disk.snapshots,
             offset,
             start=self.log_start_offset,
             now_ms=now_ms,
@@ -462,8 +481,6 @@ class StoredLog(ReadableLog):
         except OSError as error:
             raise self._storage_error("cannot be emptied", error) from error
         self.epochs.clear()
-        self._epochs_changed = True
-        self._latest_epoch = -1
         self.producers.clear()
         self._next_offset = self.log_start_offset = self.recovery_point = offset
         self._cut_during_flush = min(self._cut_during_flush, offset)
@@ -472,70 +489,84 @@ class StoredLog(ReadableLog):
 
     def _begin_anew(self) -> None:
         """Replace all files by those of an empty log. KafkaError leaves it to the next call."""
+        disk = self._disk
         try:
-            old = self._segments.copy()
+            old = disk.segments.copy()
             for segment in (*old, *self._cut_off):
-                segment.close()
-                self._remove_files(segment)
-            new = Segment.create(
-                self._files,
-                self.directory,
-                self._next_offset,
-                index_interval=self._settings.index_interval_bytes,
-                now_ms=old[-1].created_ms,
-            )
-            self._segments.replace(old, [new])
+                disk.remove(segment)
+            new = disk.create_segment(self._next_offset, self._settings.index_interval_bytes, old[-1].created_ms)
+            disk.segments.replace(old, [new])
             self._set_active(new)
-            self._snapshots.remove_above(-1)
-            self._sync_cut(lambda: self._files.sync_directory(self.directory))  # before anything is appended
+            disk.snapshots.remove_above(-1)
+            self._sync_cut(lambda: disk.system.sync_directory(disk.directory))  # before anything is appended
         except OSError as error:
             raise self._storage_error("cannot be emptied", error) from error
         self._cut_off = []
-        self._snapshot_position = 0
+        disk.snapshot_position = 0
         self._before_append = None
+
+    # -- other files in the place of those it has
 
     def replace_segments(self, base_offset: int, replaced: Sequence[int], now_ms: int) -> list[str]:
         """Put the compacted segment at `base_offset` in the place of the closed ones at the offsets `replaced`.
 
         `swap.prepare_swap` has run; the paths returned are for `swap.finish_swap`. Both are for a worker thread.
         """
-        old = [segment for segment in self._segments if segment.base_offset in replaced]
+        disk = self._disk
+        old = [segment for segment in disk.segments if segment.base_offset in replaced]
         if len(old) != len(replaced) or self._active in old:
             raise ValueError(f"{self.directory}: {list(replaced)} are not closed segments of the log")
-        with self._replacing:
-            self._replacements += 1
-            for segment in old:
-                segment.is_replaced = True
-                for path in segment.paths:
-                    self._handles.forget(path)
-                    self._unsynced.forget(path)
+        with self._replacements.replacing():
+            disk.let_go(old)
             try:
-                paths = swap_files(self._files, self.directory, base_offset, replaced)
-                names = self._files.list(self.directory)
+                paths = swap_files(disk.system, disk.directory, base_offset, replaced)
+                names = disk.system.list(disk.directory)
             except OSError as error:
                 raise self._storage_error("cannot replace segments", error) from error
             new = Segment.found(
-                self._files,
-                self.directory,
+                disk.system,
+                disk.directory,
                 base_offset,
                 names,
                 index_interval=self._settings.index_interval_bytes,
                 now_ms=now_ms,
             )
-            self._segments.replace(old, [new])
+            disk.segments.replace(old, [new])
         return paths
+
+    def adopt(self, future: StoredLog, directory: str) -> None:
+        """Go on with the files of `future`, a copy of this log, which have been renamed to be in `directory`.
+
+        The copy holds exactly what this log does, and is synced at least as far. It is not used any more. Whoever holds
+        on to this log need not know: it keeps its producers and its settings. Reads on worker threads begin again; a
+        flush that is under way proves nothing about the new files.
+        """
+        assert (future.log_start_offset, future.log_end_offset) == (self.log_start_offset, self.log_end_offset)
+        assert future.recovery_point >= self.recovery_point
+        future._disk.relocate(directory)
+        with self._replacements.replacing():
+            self._disk.let_go(self._disk.segments)
+            if future._epochs_written != future.epochs.changes or future.epochs.entries != self.epochs.entries:
+                self._epochs_written = NEVER_WRITTEN
+            self.recovery_point = future.recovery_point
+            self._set_active(future._active)
+            # In this order: a flush that begins meanwhile sees only the new files, or that it proves nothing.
+            self._disk = future._disk
+            self._cut_during_flush = self.recovery_point
+        self.update_settings(self._settings)
 
     # -- repair
 
     def find_damage(self, segment: Segment) -> Callable[[], Damage | None]:
         """To be run on a worker thread: the first damage in a segment as it is now."""
-        number = self._segments.number_of(segment.base_offset)
-        is_last = number == len(self._segments) - 1
-        end_offset = self._next_offset if is_last else self._segments[number + 1].base_offset
+        segments, system = self._disk.segments, self._disk.system
+        number = segments.number_of(segment.base_offset)
+        is_last = number == len(segments) - 1
+        end_offset = self._next_offset if is_last else segments[number + 1].base_offset
         size, cuts = segment.size, segment.cuts
 
         def look() -> Damage | None:
-            damage = find_damage(self._files, segment, size, end_offset)
+            damage = find_damage(system, segment, size, end_offset)
             return None if damage is None else damage._replace(cuts=cuts)
 
         return look
@@ -551,33 +582,17 @@ class StoredLog(ReadableLog):
         if not self.is_still_there(segment, damage):
             return False
         try:
-            file = self._files.open(segment.path)
+            file = self._disk.system.open(segment.path)
             try:
                 file.pwrite(data, damage.position)
             finally:
                 file.close()
         except OSError as error:
             raise self._storage_error("cannot be repaired", error) from error
-        self._unsynced.add(segment.path)
+        self._disk.unsynced.add(segment.path)
         self.repairs += 1
         return True
 
-    # -- files
 
-    def _remove_files(self, segment: Segment) -> None:
-        for path in segment.paths:
-            self._handles.forget(path)
-            self._unsynced.forget(path)
-            self._files.remove(path)
-
-
-def _nobody_counts(error: OSError) -> None:
-    """Until somebody says that he does."""
-
-
-def _nobody_minds(offset: int) -> None:
-    """Until somebody does."""
-
-
-def _nobody_notes() -> None:
-    """A log by itself has no directory that remembers it."""
+def _ignore(*_: object) -> None:
+    """Until the one who opened the log says what is to be done."""

@@ -10,8 +10,6 @@ from typing import NamedTuple
 Uuid = bytes
 
 ZERO_UUID: Uuid = bytes(16)
-METADATA_TOPIC = "__cluster_metadata"
-METADATA_TOPIC_ID: Uuid = bytes(15) + b"\x01"
 
 
 def uuid_text(uuid: Uuid) -> str:

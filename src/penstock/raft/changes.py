@@ -23,7 +23,7 @@ from penstock.raft.messages import (
     VoterChangeAnswer,
 )
 from penstock.raft.quorum import Quorum
-from penstock.raft.ready import Destination, Token
+from penstock.raft.ready import QuorumNode, Token
 from penstock.raft.roles import Leader
 from penstock.raft.voter_change import ChangeKind, VoterChange
 from penstock.raft.voters import KRAFT_VERSIONS, ReplicaKey, Voter, VoterSet
@@ -109,7 +109,7 @@ class Changes:
             raise Refused(ErrorCode.REQUEST_TIMED_OUT, "The last change of the voters is not committed yet.")
         return history.voters
 
-    def _destination(self, key: ReplicaKey, endpoints: Endpoints) -> Destination:
+    def _destination(self, key: ReplicaKey, endpoints: Endpoints) -> QuorumNode:
         to = self._quorum.destination(key.node_id, endpoints)
         if to is None:
             raise Refused(ErrorCode.INVALID_REQUEST, f"The request names no endpoint of {self._quorum.listener}.")
@@ -118,7 +118,7 @@ class Changes:
     def _deadline(self) -> int:
         return self._quorum.now + self._quorum.settings.request_timeout_ms
 
-    def _ask_versions(self, role: Leader, change: VoterChange, to: Destination) -> None:
+    def _ask_versions(self, role: Leader, change: VoterChange, to: QuorumNode) -> None:
         quorum = self._quorum
         if not quorum.connections.is_ready(to, quorum.now):
             raise Refused(ErrorCode.REQUEST_TIMED_OUT, f"Node {change.voter.key.node_id} has not answered yet.")

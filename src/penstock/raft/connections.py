@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from penstock.raft.messages import Request
-from penstock.raft.ready import Destination, Send
+from penstock.raft.ready import QuorumNode, Send
 
 
 class InFlight(NamedTuple):
     request_id: int
-    to: Destination
+    to: QuorumNode
     request: Request
     deadline: int
 
@@ -23,7 +23,7 @@ class InFlight(NamedTuple):
 class Connections:
     def __init__(
         self,
-        bootstrap: Sequence[Destination],
+        bootstrap: Sequence[QuorumNode],
         request_timeout_ms: int,
         retry_backoff_ms: int,
         random_below: Callable[[int], int],
@@ -48,17 +48,17 @@ class Connections:
         self._backing_off_until = {node: until for node, until in self._backing_off_until.items() if until > now}
         return expired
 
-    def is_ready(self, to: Destination, now: int) -> bool:
+    def is_ready(self, to: QuorumNode, now: int) -> bool:
         return to.node_id not in self._in_flight and not self.is_backing_off(to, now)
 
-    def is_backing_off(self, to: Destination, now: int) -> bool:
+    def is_backing_off(self, to: QuorumNode, now: int) -> bool:
         return self._backing_off_until.get(to.node_id, now) > now
 
     @property
     def any_in_flight(self) -> bool:
         return bool(self._in_flight)
 
-    def send(self, to: Destination, request: Request, now: int) -> Send:
+    def send(self, to: QuorumNode, request: Request, now: int) -> Send:
         assert to.node_id not in self._in_flight, "one request at a time to each node"
         self._last_id += 1
         self._in_flight[to.node_id] = InFlight(self._last_id, to, request, now + self._request_timeout_ms)
@@ -71,17 +71,17 @@ class Connections:
                 return self._in_flight.pop(sent.to.node_id)
         return None
 
-    def back_off(self, to: Destination, now: int, pause_ms: int | None = None) -> None:
+    def back_off(self, to: QuorumNode, now: int, pause_ms: int | None = None) -> None:
         """`pause_ms`: for longer than usual."""
         self._backing_off_until[to.node_id] = now + (pause_ms or self._retry_backoff_ms)
 
-    def back_off_everywhere(self, to: Destination, now: int, pause_ms: int) -> None:
+    def back_off_everywhere(self, to: QuorumNode, now: int, pause_ms: int) -> None:
         """Also from bootstrap servers at the same address: they are the same node, whose id was not known."""
         for server in (to, *self._bootstrap):
             if (server.host, server.port) == (to.host, to.port):
                 self.back_off(server, now, pause_ms)
 
-    def find_server(self, voters: Sequence[Destination], now: int) -> Destination | None:
+    def find_server(self, voters: Sequence[QuorumNode], now: int) -> QuorumNode | None:
         """A random bootstrap server, or voter that is none, if no request is on its way: there is never more than one
         fetch."""
         if self._in_flight:

@@ -23,7 +23,7 @@ from penstock.raft.messages import (
     VoterChangeAnswer,
 )
 from penstock.raft.quorum import Quorum, QuorumBroken
-from penstock.raft.ready import AppendFetched, Destination, InstallSnapshot, StartSnapshot, TruncateTo, WriteSnapshot
+from penstock.raft.ready import AppendFetched, InstallSnapshot, QuorumNode, StartSnapshot, TruncateTo, WriteSnapshot
 from penstock.raft.roles import Download, Follower
 from penstock.raft.voters import VoterSet
 
@@ -34,7 +34,7 @@ class Following:
 
     # -- answers: whether the next request may follow at once ------------------------------------------------------
 
-    def fetch_answered(self, answer: FetchAnswer, by: Destination) -> bool:
+    def fetch_answered(self, answer: FetchAnswer, by: QuorumNode) -> bool:
         quorum = self._quorum
         role = quorum.role
         if answer.error is not ErrorCode.NONE or not isinstance(role, Follower):
@@ -108,7 +108,7 @@ class Following:
         self._heard_leader(role)
         return True
 
-    def process_gone(self, to: Destination) -> None:
+    def process_gone(self, to: QuorumNode) -> None:
         """The leader's process is dead. The pre-vote tells whether the others think so too; and whoever asks this node,
         before it asks itself, is not told that there is a leader."""
         quorum, role = self._quorum, self._quorum.role
@@ -177,7 +177,7 @@ class Following:
         elif not quorum.connections.any_in_flight:
             self._ask_leader(role, leader)
 
-    def _ask_leader(self, role: Follower, leader: Destination) -> None:
+    def _ask_leader(self, role: Follower, leader: QuorumNode) -> None:
         quorum = self._quorum
         if role.update_voter_at <= quorum.now:
             role.update_voter_at = quorum.now + 2 * quorum.settings.fetch_timeout_ms

@@ -21,12 +21,12 @@ from penstock.raft.quorum_state import NOBODY, ElectionState
 from penstock.raft.ready import (
     AppendControl,
     ControlRecord,
-    Destination,
     LeaderAndEpoch,
+    QuorumNode,
+    QuorumReply,
     ReadLog,
     ReadSnapshot,
     Ready,
-    Reply,
     Token,
 )
 from penstock.raft.roles import (
@@ -63,7 +63,7 @@ class Quorum:
         settings: RaftSettings,
         log: LogView,
         history: VoterHistory,
-        bootstrap: Sequence[Destination],
+        bootstrap: Sequence[QuorumNode],
         can_become_voter: bool,
         random_below: Callable[[int], int],
         now: int,
@@ -153,11 +153,11 @@ class Quorum:
         directory_id = voted.directory_id if self.history.kraft_version >= 1 else ZERO_UUID
         return ElectionState(self.epoch, leader_id, voted.node_id, directory_id)
 
-    def destination(self, node_id: int, endpoints: Endpoints) -> Destination | None:
+    def destination(self, node_id: int, endpoints: Endpoints) -> QuorumNode | None:
         """Where to reach a node: its endpoint on the quorum's listener."""
         for endpoint in endpoints:
             if endpoint.listener == self.listener:
-                return Destination(node_id, endpoint.host, endpoint.port)
+                return QuorumNode(node_id, endpoint.host, endpoint.port)
         return None
 
     def random_election_deadline(self) -> int:
@@ -193,11 +193,11 @@ class Quorum:
             return LeaderAndEpoch(NOBODY, self.epoch)
         return LeaderAndEpoch(self.leader_id, self.epoch)
 
-    def send(self, to: Destination, request: Request) -> None:
+    def send(self, to: QuorumNode, request: Request) -> None:
         self.ready.sends.append(self.connections.send(to, request, self.now))
 
     def reply(self, token: Token, answer: Answer, read: ReadLog | ReadSnapshot | None = None) -> None:
-        self.ready.replies.append(Reply(token, answer, read))
+        self.ready.replies.append(QuorumReply(token, answer, read))
 
     def append_control(self, records: Sequence[ControlRecord]) -> int:
         """As one batch at the end of the log; effective at once. Returns the offset of its last record."""

@@ -91,7 +91,7 @@ from penstock.raft.messages import (
 )
 from penstock.raft.quorum import Quorum
 from penstock.raft.quorum_state import ElectionState
-from penstock.raft.ready import ControlRecord, Destination, LeaderAndEpoch, Ready, Token
+from penstock.raft.ready import ControlRecord, LeaderAndEpoch, QuorumNode, Ready, Token
 from penstock.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
 from penstock.raft.settings import RaftSettings
 from penstock.raft.voter_history import VoterHistory
@@ -110,7 +110,7 @@ class Raft:
         log: LogView,
         history: VoterHistory,
         election: ElectionState | None,
-        bootstrap: Sequence[Destination],
+        bootstrap: Sequence[QuorumNode],
         settings: RaftSettings,
         random_below: Callable[[int], int],
         can_become_voter: bool,

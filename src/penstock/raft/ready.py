@@ -15,7 +15,7 @@ Token = object
 ControlRecord = LeaderChangeMessage | KRaftVersionRecord | VotersRecord
 
 
-class Destination(NamedTuple):
+class QuorumNode(NamedTuple):
     """`node_id` below -1: a bootstrap server, of which only the address is known."""
 
     node_id: int
@@ -69,7 +69,7 @@ class Send(NamedTuple):
     """A request on its way. `request_id` is what `answered` and `request_failed` refer to."""
 
     request_id: int
-    to: Destination
+    to: QuorumNode
     request: Request
 
 
@@ -84,7 +84,7 @@ class ReadSnapshot(NamedTuple):
     max_bytes: int
 
 
-class Reply(NamedTuple):
+class QuorumReply(NamedTuple):
     """With `read`: fill `FetchAnswer.records` or `FetchSnapshotAnswer.data` from there first."""
 
     token: Token
@@ -110,7 +110,7 @@ class Ready:
     log: list[LogEffect] = field(default_factory=list)
     # Only after `election` is durable, and after those of all earlier steps.
     sends: list[Send] = field(default_factory=list)
-    replies: list[Reply] = field(default_factory=list)
+    replies: list[QuorumReply] = field(default_factory=list)
     # Everything below it is committed: it is in the log of this node and will be in that of every future leader.
     high_watermark: int | None = None
     # A new epoch, a new leader, or none any more.

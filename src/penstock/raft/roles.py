@@ -38,7 +38,7 @@ from penstock.raft.log_view import OffsetAndEpoch
 from penstock.raft.messages import Endpoints, Fetch
 from penstock.raft.progress import Progress
 from penstock.raft.quorum_state import NOBODY
-from penstock.raft.ready import Destination, Token
+from penstock.raft.ready import QuorumNode, Token
 from penstock.raft.voter_change import VoterChange
 from penstock.raft.voters import ReplicaKey, VoterSet
 
@@ -123,7 +123,7 @@ class Follower:
     # Where the log ended when the batches of the last fetch came, and from whom they came: the leader may also be
     # known as a bootstrap server.
     appending_from: int | None = None
-    appending_of: Destination | None = None
+    appending_of: QuorumNode | None = None
     # Answers since the last one of which anything could be appended.
     unusable_answers: int = 0
 

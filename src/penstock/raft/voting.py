@@ -24,7 +24,7 @@ from penstock.raft.messages import (
     VoteAnswer,
 )
 from penstock.raft.quorum import Quorum
-from penstock.raft.ready import Destination
+from penstock.raft.ready import QuorumNode
 from penstock.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
 from penstock.raft.voters import ReplicaKey
 
@@ -142,12 +142,12 @@ class Voting:
 
     # -- asking others ---------------------------------------------------------------------------------------------
 
-    def vote_answered(self, voter: Destination, answer: VoteAnswer, request: Vote) -> None:
+    def vote_answered(self, voter: QuorumNode, answer: VoteAnswer, request: Vote) -> None:
         role = self._quorum.role
         if isinstance(role, Prospective if request.pre_vote else Candidate):
             role.ballot.record(voter.node_id, answer.granted)
 
-    def end_epoch_answered(self, voter: Destination) -> None:
+    def end_epoch_answered(self, voter: QuorumNode) -> None:
         role = self._quorum.role
         if isinstance(role, Resigned):
             role.unacknowledged.discard(voter.node_id)

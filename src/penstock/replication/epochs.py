@@ -28,10 +28,13 @@ class EpochEntry(NamedTuple):
 
 @owned_by_loop(anywhere=("entries",))  # a copy of them is written by `flush`
 class LeaderEpochs:
-    __slots__ = ("_entries",)
+    __slots__ = ("_entries", "changes", "latest")
 
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
         self._entries: list[EpochEntry] = []
+        self.latest = UNDEFINED_EPOCH
+        self.changes = 0
+        """How often they have changed: what was written down is out of date if this has moved on."""
         for epoch, start_offset in entries:
             self.assign(epoch, start_offset)
 
@@ -39,13 +42,8 @@ class LeaderEpochs:
     def entries(self) -> Sequence[EpochEntry]:
         return self._entries
 
-    @property
-    def latest(self) -> int:
-        """The latest epoch, or -1."""
-        return self._entries[-1].epoch if self._entries else UNDEFINED_EPOCH
-
-    def assign(self, epoch: int, start_offset: int) -> bool:
-        """Record that `epoch` begins at `start_offset`; true if that changed anything.
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Record that `epoch` begins at `start_offset`.
 
         The epoch being written keeps the start it has: only an earlier start replaces it.
         """
@@ -53,11 +51,17 @@ class LeaderEpochs:
             raise ValueError(f"leader epoch {epoch} cannot start at offset {start_offset}")
         entries = self._entries
         if entries and entries[-1].epoch == epoch and entries[-1].start_offset <= start_offset:
-            return False
+            return
         while entries and (entries[-1].epoch >= epoch or entries[-1].start_offset >= start_offset):
             entries.pop()
         entries.append(EpochEntry(epoch, start_offset))
-        return True
+        self._changed()
+
+    def become(self, other: LeaderEpochs) -> None:
+        """The same as `other`."""
+        if self._entries != other._entries:
+            self._entries[:] = other._entries
+            self._changed()
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """The largest known epoch not above `epoch`, and where it ended; (-1, -1) if that cannot be said."""
@@ -76,23 +80,28 @@ class LeaderEpochs:
         index = bisect_right(self._entries, offset, key=_start_offset)
         return self._entries[index - 1].epoch if index else UNDEFINED_EPOCH
 
-    def truncate_from_end(self, end_offset: int) -> bool:
+    def truncate_from_end(self, end_offset: int) -> None:
         """Forget epochs that start at or after `end_offset`."""
         index = bisect_left(self._entries, end_offset, key=_start_offset)
-        changed = index < len(self._entries)
-        del self._entries[index:]
-        return changed
+        if index < len(self._entries):
+            del self._entries[index:]
+            self._changed()
 
-    def truncate_from_start(self, start_offset: int) -> bool:
+    def truncate_from_start(self, start_offset: int) -> None:
         """Forget epochs that ended at or before `start_offset`; the one it falls into now starts there."""
         index = bisect_right(self._entries, start_offset, key=_start_offset)
         if index == 0 or (index == 1 and self._entries[0].start_offset == start_offset):
-            return False
+            return
         self._entries[:index] = [EpochEntry(self._entries[index - 1].epoch, start_offset)]
-        return True
+        self._changed()
 
     def clear(self) -> None:
         self._entries.clear()
+        self._changed()
+
+    def _changed(self) -> None:
+        self.latest = self._entries[-1].epoch if self._entries else UNDEFINED_EPOCH
+        self.changes += 1
 
 
 def _epoch(entry: EpochEntry) -> int:

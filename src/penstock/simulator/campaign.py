@@ -32,7 +32,7 @@ from penstock.simulator.critical_table import CriticalTable
 from penstock.simulator.moments import Pair
 from penstock.simulator.program import aloud
 from penstock.simulator.stories.stories import STORIES
-from penstock.simulator.story import Outcome, quietly, replay_command
+from penstock.simulator.story import StoryResult, quietly, replay_command
 
 ENOUGH_SEEDS: Final = 100
 ENOUGH_SEEDS_FOR_MOMENTS: Final = 1000
@@ -45,7 +45,7 @@ class Told(NamedTuple):
 
     story: str
     seed: int
-    outcome: Outcome
+    outcome: StoryResult
     cpu_s: float
 
 
@@ -63,13 +63,13 @@ def tell(task: tuple[str, int]) -> Told:
     return Told(name, seed, outcome._replace(recent=()), time.process_time() - before)
 
 
-def play(name: str, seed: int) -> Outcome:
+def play(name: str, seed: int) -> StoryResult:
     signal.signal(signal.SIGVTALRM, _too_long)
     signal.setitimer(signal.ITIMER_VIRTUAL, SEED_CPU_MAX_S)
     try:
         return STORIES[name].play(seed)
     except (Exception, TooLong) as error:  # noqa: BLE001 - whatever a story ends with is its outcome
-        return Outcome(f"{type(error).__name__}: {error}", Counter(), "", traceback.format_exc().splitlines())
+        return StoryResult(f"{type(error).__name__}: {error}", Counter(), "", traceback.format_exc().splitlines())
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 

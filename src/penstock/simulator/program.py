@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 from penstock.io.threads import enforce
 from penstock.simulator.moments import Moments
-from penstock.simulator.story import Outcome
+from penstock.simulator.story import StoryResult
 from penstock.simulator.twins.loop import SimulatedLoop
 
 COLLECTIONS: Final = (50_000, 20, 50)
@@ -41,7 +41,7 @@ class Program(Protocol):
     async def run(self) -> None: ...
 
 
-def play_on_loop(seed: int, make: Callable[[SimulatedLoop], Program], *, interleaves: bool = False) -> Outcome:
+def play_on_loop(seed: int, make: Callable[[SimulatedLoop], Program], *, interleaves: bool = False) -> StoryResult:
     """`interleaves`: threads pause while the loop goes on."""
     enforce()
     with _rare_collections(), asyncio.Runner(loop_factory=lambda: SimulatedLoop(seed)) as runner:
@@ -63,7 +63,7 @@ def play_on_loop(seed: int, make: Callable[[SimulatedLoop], Program], *, interle
             if interleaves:
                 program.events[PAUSES] += loop.pauses
         critical = frozenset(program.moments.pairs)
-        return Outcome(violation, program.events, loop.trace.digest(), recent, critical)
+        return StoryResult(violation, program.events, loop.trace.digest(), recent, critical)
 
 
 @contextmanager

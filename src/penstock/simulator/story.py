@@ -18,7 +18,7 @@ class Violation(AssertionError):
         self.checker = checker
 
 
-class Outcome(NamedTuple):
+class StoryResult(NamedTuple):
     violation: str | None
     events: Counter[str]
     trace_hash: str  # the same for the same seed, whatever the hashes of Python's strings are
@@ -34,7 +34,7 @@ class Story(NamedTuple):
     name: str
     about: str
     events: tuple[str, ...]
-    play: Callable[[int], Outcome]
+    play: Callable[[int], StoryResult]
     critical: Mapping[str, tuple[str, ...]]
 
     def critical_pairs(self) -> Iterator[Pair]:

@@ -16,7 +16,7 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.pipelines.check.validate import check_made, load_checked
-from penstock.pipelines.engine.fixtures import Given, Outcome, outcome, run_tests
+from penstock.pipelines.engine.fixtures import Given, PipelineOutput, pipeline_output, run_tests
 from penstock.pipelines.spec.binding import Places
 from penstock.pipelines.spec.loading import Loaded
 from penstock.pipelines.spec.model import Pipeline
@@ -45,10 +45,10 @@ class PipelineUnderTest:
         else:
             self._loaded, _ = load_checked(os.fspath(pipeline), environment, parameters)
 
-    def run(self, given: Given) -> Outcome:
+    def run(self, given: Given) -> PipelineOutput:
         """What it would write. `given` has the rows of each source, as the tests of a file do: as one batch, or as a
         list of several, between which watermarks move."""
-        return outcome(self._loaded, self._session, given)
+        return pipeline_output(self._loaded, self._session, given)
 
     def check(self, *names: str) -> None:
         """The tests of its file, all or these; AssertionError says all that differs."""

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from penstock.model.errors import ErrorCode
-from penstock.model.regex import InvalidRegex, Regex
 from penstock.protocol.messages.describe_transactions import TopicData
 from penstock.protocol.messages.describe_transactions import TransactionState as Described
 from penstock.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from penstock.protocol.messages.list_transactions import TransactionState as Listed
+from penstock.regex import InvalidRegex, Regex
 from penstock.transactions.records import by_topic
 from penstock.transactions.state import Status, Transaction
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
-from penstock.model.decision import CoordinatorRecord
+from penstock.coordinator.decision import CoordinatorRecord
 from penstock.model.ids import TopicPartition
 from penstock.protocol.messages.transaction_records import PartitionsSchema, TransactionLogKey, TransactionLogValue
 from penstock.transactions.state import NO_EPOCH, NO_PRODUCER_ID, Status, Transaction

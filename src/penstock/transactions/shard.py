@@ -1,9 +1,9 @@
 """The transactions of one partition of `__transaction_state`.
 
-Durable state is what `replay` has been given: a `Transaction` for each transactional id. Handlers look at it and
-return a `Decision` (see `model/decision.py` for its laws); nothing else changes it. As records are replayed when they
-are appended, and answers wait until they are committed, there is no pending state: the next request is decided on
-what the last one decided, and its answer cannot overtake.
+Durable state is what `replay` has been given: a `Transaction` for each transactional id. Handlers look at it and return
+a `Decision` (see `coordinator/decision.py` for its laws); nothing else changes it. As records are replayed when they
+are appended, and answers wait until they are committed, there is no pending state: the next request is decided on what
+the last one decided, and its answer cannot overtake.
 
 Beside it there is soft state, which a new coordinator starts without: the outbox of markers, the time-outs (made from
 the transactions by `loaded`), and the epochs that current ones were given in exchange for (see `initializing`).
@@ -19,10 +19,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from penstock.model.decision import Caller, CoordinatorRecord, Decision, Reply, Token
+from penstock.coordinator.decision import Caller, CoordinatorRecord, Decision, Reply, Token
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
 from penstock.model.ownership import owned_by_loop
+from penstock.model.topics import CONSUMER_OFFSETS
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from penstock.protocol.messages.add_partitions_to_txn import (
@@ -58,7 +59,6 @@ from penstock.transactions.state import (
 )
 from penstock.transactions.timeouts import Timeouts
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 # What one tick aborts, and what it forgets. If there is more, the next tick is due at once.
 MAX_ABORTS_PER_TICK: Final = 100
 MAX_EXPIRED_PER_TICK: Final = 1000
@@ -260,7 +260,7 @@ class TransactionShard:
                 joined = join(
                     self._transactions.get(request.transactional_id),
                     Identity(request.producer_id, request.producer_epoch),
-                    [TopicPartition(OFFSETS_TOPIC, self._offsets_partition(request.group_id))],
+                    [TopicPartition(CONSUMER_OFFSETS, self._offsets_partition(request.group_id))],
                     0,
                     now_ms,
                 )

@@ -8,7 +8,7 @@ from typing import Any, cast
 from coordinator_harness import sleep
 from penstock.broker.coordinators.completion import Completion
 from penstock.broker.coordinators.shard import Waiting
-from penstock.model.decision import Decision
+from penstock.coordinator.decision import Decision
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
 
 PATIENCE_SECONDS = 0.1

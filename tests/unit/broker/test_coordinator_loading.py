@@ -15,9 +15,9 @@ from penstock.broker.coordinators.loading import DECOMPRESSED_HERE_BYTES_MAX
 from penstock.broker.coordinators.offset_replay import OffsetReplay
 from penstock.broker.coordinators.serde import GROUP_RECORDS
 from penstock.broker.slices import Slices, Work
+from penstock.coordinator.decision import CoordinatorRecord
 from penstock.groups.offset_store import OffsetStore
 from penstock.groups.records import offset_record, offset_tombstone
-from penstock.model.decision import CoordinatorRecord
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import ZERO_UUID
 from penstock.protocol.codec import MalformedMessage

@@ -12,7 +12,7 @@ from log_harness import topic
 from penstock.broker.coordinators.hashing import partition_for
 from penstock.broker.coordinators.partition import Marker, Producer
 from penstock.broker.coordinators.steady_clock import SteadyClock
-from penstock.model.decision import Decision
+from penstock.coordinator.decision import Decision
 from penstock.model.errors import ErrorCode
 from penstock.simulator.twins.clock import SimulatedClock
 

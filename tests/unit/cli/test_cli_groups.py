@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from penstock.client.wire.admin import Admin
 from penstock.local.ports import free_ports
 from penstock.model.ids import TopicPartition
 from penstock.testing.nodes import start_node
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from conftest import CommandLine
@@ -104,15 +104,19 @@ def members(bootstrap: str, topic: str, group: str, protocol: str, count: int = 
     try:
         for consumer in consumers:
             consumer.subscribe([topic])
-        deadline = time.monotonic() + DEADLINE_S
         with Admin(bootstrap, timeout=DEADLINE_S) as admin:
-            while True:
+
+            def is_stable() -> bool:
                 found = admin.groups.find(group)
-                if found and found.state == "Stable" and len(found.members) == count and len(found.owners()) == 2:
-                    break
-                assert time.monotonic() < deadline, f"partitions are not shared out: {found}"
-                for consumer in consumers:
-                    consumer.poll(0.05)
+                return bool(
+                    found and found.state == "Stable" and len(found.members) == count and len(found.owners()) == 2
+                )
+
+            wait_until(
+                is_stable,
+                lambda: f"partitions are assigned: {admin.groups.find(group)}",
+                between=lambda: [consumer.poll(0.05) for consumer in consumers],
+            )
         yield
     finally:
         for consumer in consumers:

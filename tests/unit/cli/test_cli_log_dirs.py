@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from penstock.client.wire.admin import Admin, ResourceType
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
 from penstock.testing.nodes import RunningNode, start_node
+from waiting import wait_until
 from wire import Wire, read_all
 
 if TYPE_CHECKING:
@@ -114,9 +114,7 @@ def test_a_killed_broker_goes_on_with_its_move(admin: Admin, node: RunningNode, 
     node.kill()
     node.start()
     admin.configs.alter(ResourceType.BROKER, "1", delete=[THROTTLE])
-    deadline = time.monotonic() + 60
-    while admin.log_dirs.moves() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: not admin.log_dirs.moves(), "the move ends")
     assert home_of(admin, partition) == target
     assert numbers(node, "killed", 0) == list(range(0, 200, 2))
 

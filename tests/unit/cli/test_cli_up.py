@@ -5,83 +5,24 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from up_process import StartUp, is_alive, starting_up
 
 from penstock.local.node import LocalNode
 from penstock.local.ports import free_ports
 from penstock.local.properties import merge_properties
 from penstock.local.supervisor import GRACE_SECONDS
-
-DEADLINE_SECONDS = 60
-
-
-class Up:
-    def __init__(self, data: Path, port: int, *options: str) -> None:
-        self.data, self.port = data, port
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "penstock", "up", "--data", str(data), "--port", str(port), *options],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def ready_line(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline()
-
-    def error_line(self) -> str:
-        assert self.process.stderr is not None
-        return self.process.stderr.readline()
-
-    def end(self) -> tuple[int, str, str]:
-        out, err = self.process.communicate(timeout=DEADLINE_SECONDS)
-        return self.process.returncode, out, err
-
-    @property
-    def node_pid(self) -> int:
-        return int((self.data / "node-1" / "pid").read_text())
-
-    def answers(self) -> bool:
-        return LocalNode(1, str(self.data / "node-1"), host="127.0.0.1", port=self.port).is_ready()
-
-
-StartUp = Callable[..., Up]
+from waiting import wait_until
 
 
 @pytest.fixture
 def up(tmp_path: Path) -> Iterator[StartUp]:
-    started: list[Up] = []
-
-    def start(*options: str, data: Path = tmp_path / "data", port: int | None = None) -> Up:
-        running = Up(data, free_ports(1)[0] if port is None else port, *options)
-        started.append(running)
-        return running
-
-    yield start
-    for running in started:
-        running.process.kill()
-        running.process.communicate()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    with starting_up(tmp_path / "data", lambda: free_ports(1)[0]) as start:
+        yield start
 
 
 def test_ready_stop_and_start_again(up: StartUp) -> None:

@@ -8,33 +8,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from up_process import StartUp, Up, is_alive, starting_up
 
 from penstock.client.wire.admin import Admin
-from penstock.local.ports import is_free
-from unit.cli.test_cli_up import StartUp, Up, is_alive, wait_until
+from penstock.local.ports import free_ports, is_free
+from waiting import wait_until
 
 NAMES = [*(f"node-{number}" for number in (1, 2, 3)), *(f"controller-{number}" for number in (1, 2, 3))]
 
 
 @pytest.fixture
 def up(tmp_path: Path) -> Iterator[StartUp]:
-    started: list[Up] = []
-
-    def start(*options: str, data: Path = tmp_path / "data", port: int | None = None) -> Up:
-        running = Up(data, port or three_free_ports(), *options)
-        started.append(running)
-        return running
-
-    yield start
-    for running in started:
-        running.process.kill()
-        running.process.communicate()
+    with starting_up(tmp_path / "data", three_free_ports) as start:
+        yield start
 
 
 def three_free_ports() -> int:
     """The first of three that follow each other."""
-    from penstock.local.ports import free_ports
-
     return next(port for _ in range(100) for port in free_ports(1) if all(is_free(port + more) for more in range(3)))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,6 +28,7 @@ from penstock.protocol.messages.consumer_protocol import (
 from penstock.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from penstock.testing.clusters import start_cluster
 from penstock.testing.nodes import RunningNode, start_node
+from waiting import wait_until
 
 DEADLINE_S = 60
 # What Kafka 2.0 served of these.
@@ -81,13 +81,11 @@ def topic(admin: Admin, unique_topic: Callable[[str], str]) -> str:
 
 
 def stable(admin: Admin, group: str, consumer: Consumer) -> GroupDescription:
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        found = admin.groups.find(group)
-        if found is not None and found.state == "Stable" and found.owners():
-            return found
-        assert time.monotonic() < deadline, found
-        consumer.poll(0.05)
+    def found() -> GroupDescription | None:
+        each = admin.groups.find(group)
+        return each if each is not None and each.state == "Stable" and each.owners() else None
+
+    return wait_until(found, lambda: f"stable: {admin.groups.find(group)}", between=lambda: consumer.poll(0.05))
 
 
 def test_groups_of_any_broker(admin: Admin, node: RunningNode, topic: str, unique_topic: Callable[[str], str]) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from group_world import Topics
+from penstock.coordinator.decision import Decision
 from penstock.groups.records import offset_record
 from penstock.groups.settings import GroupCoordinatorSettings
 from penstock.groups.shard import GroupShard
-from penstock.model.decision import Decision
 
 GROUPS, PARTITIONS = 300, 10
 SLICE_MAX = 1100

@@ -8,8 +8,6 @@ import random
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from penstock.io.processes import RealProcesses
 from penstock.simulator.twins.disk import SimulatedDisk
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
 from penstock.simulator.twins.processes import SimulatedProcesses
+from waiting import wait_until
 
 THIS = "child_for_tests"
 
@@ -58,13 +57,6 @@ def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def gone(pid: int) -> bool:
     """Dead, or dead and not yet buried by whoever inherited it."""
     try:
@@ -86,7 +78,7 @@ def test_a_real_child_that_raises_exits_with_one(child: Path, capfd: pytest.Capt
 def test_cancelling_kills_the_real_child(child: Path) -> None:
     async def program() -> int:
         running = asyncio.create_task(RealProcesses().run(THIS, ["wait", str(child)]))
-        await asyncio.to_thread(eventually, (child / "pid").exists)
+        await asyncio.to_thread(wait_until, (child / "pid").exists)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
@@ -102,12 +94,12 @@ from penstock.io.processes import RealProcesses
 asyncio.run(RealProcesses().run({THIS!r}, ["wait", {str(child)!r}]))
 """
     parent = subprocess.Popen([sys.executable, "-c", program])
-    eventually((child / "pid").exists)
+    wait_until((child / "pid").exists)
     pid = int((child / "pid").read_text())
     assert not gone(pid)
     parent.kill()
     parent.wait()
-    eventually(lambda: gone(pid))
+    wait_until(lambda: gone(pid))
 
 
 def test_a_simulated_child_works_on_the_simulated_disk(child: Path) -> None:

@@ -116,20 +116,20 @@ def test_batches_of_a_leader_are_appended_as_they_are(log: Log, disk: SimulatedD
         [(NOW, None, b"a", ())] * 3, base_offset=10, leader_epoch=2, producer_id=1, producer_epoch=0, base_sequence=0
     )
     second = build_batch([(NOW, None, b"b", ())], base_offset=20, leader_epoch=4)
-    log.append_as_follower(first + second)
+    log.append_preassigned(first + second)
     assert (log.log_end_offset, offsets(log)) == (21, [10, 20])
     assert list(log.epochs.entries) == [(2, 10), (4, 20)]
     assert log.producers.get(1) is not None
-    refusal(ErrorCode.CORRUPT_MESSAGE, log.append_as_follower, second)
+    refusal(ErrorCode.CORRUPT_MESSAGE, log.append_preassigned, second)
     third = build_batch([(NOW, None, b"b", ())], base_offset=21, leader_epoch=4)
     third[-1] ^= 1
-    refusal(ErrorCode.CORRUPT_MESSAGE, log.append_as_follower, third)
+    refusal(ErrorCode.CORRUPT_MESSAGE, log.append_preassigned, third)
     third[-1] ^= 1
-    refusal(ErrorCode.CORRUPT_MESSAGE, log.append_as_follower, third[:-1])
-    refusal(ErrorCode.CORRUPT_MESSAGE, log.append_as_follower, third[:20])
+    refusal(ErrorCode.CORRUPT_MESSAGE, log.append_preassigned, third[:-1])
+    refusal(ErrorCode.CORRUPT_MESSAGE, log.append_preassigned, third[:20])
     assert log.log_end_offset == 21
     # Far away: offsets are stored relative to the base of their segment.
-    log.append_as_follower(build_batch([(NOW, None, b"c", ())], base_offset=21 + (1 << 31), leader_epoch=4))
+    log.append_preassigned(build_batch([(NOW, None, b"c", ())], base_offset=21 + (1 << 31), leader_epoch=4))
     assert offsets(log) == [10, 20, 21 + (1 << 31)]
     assert len(log.segments) == 2
     log = reopen(log, disk)

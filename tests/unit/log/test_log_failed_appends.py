@@ -209,12 +209,12 @@ def test_a_follower_applies_what_follows_a_marker(log: Log, disk: SimulatedDisk,
     data = replicated()
     disk.fail(operation, TRANSACTIONS, error=errno.ENOSPC)
     for _ in range(2):
-        refused(log.append_as_follower, rest_of(data, log.log_end_offset), NOW)
+        refused(log.append_preassigned, rest_of(data, log.log_end_offset), NOW)
     assert log.log_end_offset == 3
     assert log.last_stable_offset(3) == 1
     disk.heal()
     log = restarted(log, disk, how)
-    log.append_as_follower(rest_of(data, log.log_end_offset), NOW)
+    log.append_preassigned(rest_of(data, log.log_end_offset), NOW)
     for again in ("running", "clean", "killed"):
         log = restarted(log, disk, again)
         assert offsets(log) == [*range(8)]
@@ -230,7 +230,7 @@ def test_a_marker_that_cannot_be_read_is_not_written(log: Log, disk: SimulatedDi
         [(NOW, b"\0", b"", ())], base_offset=8, leader_epoch=0, producer_id=ONE, producer_epoch=0, control=True
     )
     with pytest.raises(KafkaError) as error:
-        log.append_as_follower(data + bad, NOW)
+        log.append_preassigned(data + bad, NOW)
     assert error.value.code == ErrorCode.CORRUPT_MESSAGE
     assert log.log_end_offset == 0
 
@@ -284,7 +284,7 @@ def test_what_fails_behind_the_write_is_taken_back(
         before = log.log_end_offset, log.last_stable_offset(log.log_end_offset)
         try:
             if as_follower:
-                log.append_as_follower(rest_of(data, log.log_end_offset), NOW)
+                log.append_preassigned(rest_of(data, log.log_end_offset), NOW)
             else:
                 batch = bytearray(rest_of(data, log.log_end_offset))
                 batch = batch[: read_header(batch).size]
@@ -302,7 +302,7 @@ def test_what_fails_behind_the_write_is_taken_back(
     monkeypatch.undo()
     disk.heal()
     if log.log_end_offset < 16:
-        log.append_as_follower(rest_of(data, log.log_end_offset), NOW)
+        log.append_preassigned(rest_of(data, log.log_end_offset), NOW)
     assert broken
     for how in ("running", "clean", "killed"):
         log = restarted(log, disk, how)
@@ -370,7 +370,7 @@ def test_a_cut_that_fails_is_finished_before_anything_is_appended(
     assert (log.log_end_offset, offsets(log)) == (2, [0, 1])
     for _ in range(2):
         refused(append, log)
-        refused(log.append_as_follower, bytes(build_batch([(NOW, b"", b"", ())], base_offset=2, leader_epoch=0)), NOW)
+        refused(log.append_preassigned, bytes(build_batch([(NOW, b"", b"", ())], base_offset=2, leader_epoch=0)), NOW)
         refused(log.roll, NOW)
         refused(log.close)
     disk.heal()

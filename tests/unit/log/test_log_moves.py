@@ -154,7 +154,7 @@ def test_the_end_of_a_log_may_lie_behind_its_last_batch() -> None:
 def test_gaps_are_copied() -> None:
     moving = Moving()
     for base in (0, 3, 40):
-        moving.log.append_as_follower(build_batch([(NOW, None, b"x", ())], base_offset=base, leader_epoch=2), NOW)
+        moving.log.append_preassigned(build_batch([(NOW, None, b"x", ())], base_offset=base, leader_epoch=2), NOW)
     moving.swap(moving.begin())
     assert offsets(moving.log) == [0, 3, 40]
     assert moving.log.epochs.epoch_for_offset(3) == 2

@@ -303,7 +303,7 @@ def test_epochs_that_were_cut_do_not_come_back(disk: SimulatedDisk, cut: int, ep
     log.flushed(log.flush())
     log.truncate_to(cut)
     for offset in range(cut, cut + 5):
-        log.append_as_follower(build_batch([(NOW, None, b"a", ())], base_offset=offset, leader_epoch=epoch))
+        log.append_preassigned(build_batch([(NOW, None, b"a", ())], base_offset=offset, leader_epoch=epoch))
     entries = list(log.epochs.entries)
     disk.crash()
     assert list(open_log(disk, topic(segment_bytes=1 << 20), recovery_point=cut).epochs.entries) == entries

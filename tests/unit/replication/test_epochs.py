@@ -12,20 +12,23 @@ def entries(epochs: LeaderEpochs) -> list[tuple[int, int]]:
 def test_the_epoch_being_written_keeps_its_start() -> None:
     epochs = LeaderEpochs()
     assert epochs.latest == -1
-    assert epochs.assign(1, 0)
-    assert not epochs.assign(1, 5)
-    assert epochs.assign(3, 10)
+    epochs.assign(1, 0)
+    changes = epochs.changes
+    epochs.assign(1, 5)
+    assert epochs.changes == changes
+    epochs.assign(3, 10)
+    assert epochs.changes == changes + 1
     assert entries(epochs) == [(1, 0), (3, 10)]
     assert epochs.latest == 3
 
 
 def test_a_newer_assignment_removes_what_contradicts_it() -> None:
     epochs = LeaderEpochs([(1, 0), (2, 10), (5, 20)])
-    assert epochs.assign(3, 15)  # epoch 5 cannot be there yet
+    epochs.assign(3, 15)  # epoch 5 cannot be there yet
     assert entries(epochs) == [(1, 0), (2, 10), (3, 15)]
-    assert epochs.assign(6, 10)  # nothing was written in 2 and 3 after all
+    epochs.assign(6, 10)  # nothing was written in 2 and 3 after all
     assert entries(epochs) == [(1, 0), (6, 10)]
-    assert epochs.assign(6, 4)
+    epochs.assign(6, 4)
     assert entries(epochs) == [(1, 0), (6, 4)]
 
 
@@ -63,15 +66,20 @@ def test_the_epoch_of_an_offset() -> None:
 
 def test_truncation() -> None:
     epochs = LeaderEpochs([(2, 5), (4, 10), (6, 30)])
-    assert not epochs.truncate_from_end(31)
-    assert epochs.truncate_from_end(30)
+    changes = epochs.changes
+    epochs.truncate_from_end(31)
+    epochs.truncate_from_start(5)
+    assert epochs.changes == changes
+    epochs.truncate_from_end(30)
+    assert epochs.changes == changes + 1
+    assert epochs.latest == 4
     assert entries(epochs) == [(2, 5), (4, 10)]
-    assert not epochs.truncate_from_start(5)
-    assert epochs.truncate_from_start(7)
+    epochs.truncate_from_start(7)
+    assert epochs.changes == changes + 2
     assert entries(epochs) == [(2, 7), (4, 10)]
-    assert epochs.truncate_from_start(10)
+    epochs.truncate_from_start(10)
     assert entries(epochs) == [(4, 10)]
-    assert epochs.truncate_from_start(20)
+    epochs.truncate_from_start(20)
     assert entries(epochs) == [(4, 20)]
     epochs.clear()
     assert epochs.latest == -1

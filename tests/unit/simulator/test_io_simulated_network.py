@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
+from waiting import wait_until_async
 
 SEEDS = range(8)
 
@@ -106,12 +107,6 @@ async def connect(loop: SimulatedLoop, host: str = "server", **options: bool) ->
     return protocol
 
 
-async def until(condition: Callable[[], bool], seconds: float = 3600) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - time is virtual, and conditions are of any kind
-            await asyncio.sleep(0.01)
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 def test_bytes_come_back_in_order_however_they_are_cut(seed: int) -> None:
     async def program(loop: SimulatedLoop) -> None:
@@ -120,7 +115,7 @@ def test_bytes_come_back_in_order_however_they_are_cut(seed: int) -> None:
         data = bytes(number * 7 % 256 for number in range(60_000))
         for start in range(0, len(data), 7000):
             client.transport.writelines([data[start : start + 10], data[start + 10 : start + 7000]])
-        await until(lambda: len(client.received) == len(data))
+        await wait_until_async(lambda: len(client.received) == len(data))
         assert client.received == data
         echo = echoes[0]
         assert isinstance(echo, BufferedEcho)
@@ -173,7 +168,7 @@ def test_addresses_are_shown() -> None:
             host, port = client.transport.get_extra_info("sockname")
             assert host == "client"
             client.transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await until(lambda: bool(accepted))
+            await wait_until_async(lambda: bool(accepted))
             there = accepted[0]
             assert isinstance(there, Recorder)
             assert there.transport.get_extra_info("peername") == ("client", port)
@@ -226,7 +221,7 @@ def test_a_reader_that_stops_makes_the_writer_stop(seed: int) -> None:
     async def program(loop: SimulatedLoop) -> None:
         accepted = await serve(loop, Recorder)
         client = await connect(loop)
-        await until(lambda: bool(accepted))
+        await wait_until_async(lambda: bool(accepted))
         server = accepted[0]
         assert isinstance(server, Recorder)
         server.transport.pause_reading()
@@ -241,7 +236,7 @@ def test_a_reader_that_stops_makes_the_writer_stop(seed: int) -> None:
         await asyncio.sleep(600)
         assert len(server.received) == at_rest
         server.transport.resume_reading()
-        await until(lambda: len(server.received) == sent)
+        await wait_until_async(lambda: len(server.received) == sent)
         assert client.events == ["made", "pause", "resume"]
 
     simulate(program, seed)
@@ -256,7 +251,7 @@ def test_what_is_written_is_not_copied_at_once() -> None:
         buffer = bytearray(b"good")
         client.transport.write(buffer)
         buffer[:] = b"evil"
-        await until(lambda: bool(accepted) and len(accepted[0].received) == 4)  # type: ignore[attr-defined]
+        await wait_until_async(lambda: bool(accepted) and len(accepted[0].received) == 4)  # type: ignore[attr-defined]
         assert accepted[0].received == b"evil"  # type: ignore[attr-defined]
 
     simulate(program)
@@ -270,13 +265,13 @@ def test_a_partition_delays_and_loses_nothing(seed: int) -> None:
         async def node() -> None:
             client = await connect(loop)
             client.transport.write(b"before")
-            await until(lambda: client.received == b"before")
+            await wait_until_async(lambda: client.received == b"before")
             loop.network.partition(["client"], ["server"])
             client.transport.write(b"during")
             await asyncio.sleep(300)
             assert client.received == b"before"
             loop.network.heal()
-            await until(lambda: client.received == b"beforeduring", 5)
+            await wait_until_async(lambda: client.received == b"beforeduring", seconds=5)
 
         await loop.start("client", node())
 
@@ -292,19 +287,19 @@ def test_one_direction_can_be_cut_alone(seed: int) -> None:
         async def node() -> None:
             client = await connect(loop)
             client.transport.write(b"1")
-            await until(lambda: client.received == b"1")
+            await wait_until_async(lambda: client.received == b"1")
             loop.network.cut("server", "client")
             client.transport.write(b"2")
             echo = accepted[0]
             assert isinstance(echo, BufferedEcho)
-            await until(lambda: sum(echo.reads) == 2, 5)
+            await wait_until_async(lambda: sum(echo.reads) == 2, seconds=5)
             await asyncio.sleep(60)
             assert client.received == b"1", "the answer cannot come back"
             client.transport.write(b"3" * 200_000)
             await asyncio.sleep(60)
             assert client.transport.get_write_buffer_size() > 0, "without acknowledgements the window stays full"
             loop.network.heal()
-            await until(lambda: len(client.received) == 200_002, 600)
+            await wait_until_async(lambda: len(client.received) == 200_002, seconds=600)
 
         await loop.start("client", node())
 
@@ -323,11 +318,11 @@ def test_links_are_mended_one_by_one() -> None:
             client.transport.write(b"1")
             await asyncio.sleep(1)
             loop.network.mend("client", "server")
-            await until(lambda: echo.reads == [1], 5)
+            await wait_until_async(lambda: echo.reads == [1], seconds=5)
             await asyncio.sleep(1)
             assert not client.received
             loop.network.mend("server", "client")
-            await until(lambda: client.received == b"1", 5)
+            await wait_until_async(lambda: client.received == b"1", seconds=5)
 
         await loop.start("client", node())
 
@@ -380,7 +375,7 @@ def test_giving_up_on_a_connection_leaves_none_behind() -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(1.5):
                 await connect(loop)
-        await until(lambda: bool(accepted))
+        await wait_until_async(lambda: bool(accepted))
         server = accepted[0]
         assert isinstance(server, Recorder)
         await server.closed
@@ -395,7 +390,7 @@ def test_resets_reach_both_ends() -> None:
 
         async def node() -> None:
             client = await connect(loop)
-            await until(lambda: bool(accepted))
+            await wait_until_async(lambda: bool(accepted))
             loop.network.reset("server", "client")
             await client.closed
             assert isinstance(client.lost, ConnectionResetError)
@@ -426,7 +421,7 @@ def test_closing_with_unread_bytes_resets() -> None:
     async def program(loop: SimulatedLoop) -> None:
         accepted = await serve(loop, Recorder)
         client = await connect(loop)
-        await until(lambda: bool(accepted))
+        await wait_until_async(lambda: bool(accepted))
         server = accepted[0]
         assert isinstance(server, Recorder)
         server.transport.pause_reading()
@@ -461,7 +456,7 @@ def test_close_sends_what_was_written_and_abort_need_not(seed: int) -> None:
         await other.closed
         assert other.events[-1] == "lost"
         assert other.lost is None
-        await until(lambda: len(accepted) == 2)
+        await wait_until_async(lambda: len(accepted) == 2)
         aborted = accepted[1]
         assert isinstance(aborted, Recorder)
         await aborted.closed
@@ -478,7 +473,7 @@ def test_half_closed_connections_can_still_be_written() -> None:
         client.transport.write_eof()
         with pytest.raises(RuntimeError):
             client.transport.write(b"more")
-        await until(lambda: bool(accepted) and "eof" in accepted[0].events)  # type: ignore[attr-defined]
+        await wait_until_async(lambda: bool(accepted) and "eof" in accepted[0].events)  # type: ignore[attr-defined]
         server = accepted[0]
         assert isinstance(server, Recorder)
         server.transport.write(b"answer")
@@ -533,7 +528,7 @@ def test_a_killed_process_hangs_up_and_a_dead_machine_does_not() -> None:
         await serve(loop, BufferedEcho)
         client = await connect(loop)
         client.transport.write(b"x")
-        await until(lambda: client.received == b"x")
+        await wait_until_async(lambda: client.received == b"x")
 
     simulate(program)
 
@@ -551,7 +546,7 @@ def test_connections_race_but_one_connection_never_does() -> None:
         clients = [await connect(loop) for _ in range(5)]
         for number, client in enumerate(clients):
             client.transport.write(b"%d" % number)
-        await until(lambda: len(order) == 5)
+        await wait_until_async(lambda: len(order) == 5)
         return order
 
     orders = {tuple(simulate(program, seed)) for seed in range(10)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.model.decision import Caller
+from penstock.coordinator.decision import Caller
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.protocol.codec import decode, encode
@@ -25,9 +25,16 @@ from penstock.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from penstock.transactions import asking, routing
-from penstock.transactions.asking import Question, Questions, produce_support, txn_offset_commit_support
+from penstock.transactions import routing
 from penstock.transactions.markers import errors_of, request_of
+from penstock.transactions.partition_verification import (
+    Question,
+    Questions,
+    produce_error,
+    produce_support,
+    txn_offset_commit_error,
+    txn_offset_commit_support,
+)
 from penstock.transactions.records import record_of, transaction_of, value_version
 from penstock.transactions.shard import MAX_ABORTS_PER_TICK, MAX_EXPIRED_PER_TICK
 from penstock.transactions.state import NO_TIMEOUT_MS, Identity, Status, Transaction
@@ -352,7 +359,7 @@ def test_answers_that_say_nothing() -> None:
     ],
 )
 def test_what_producers_are_told(error: str, version: int, told: str) -> None:
-    assert asking.produce_error(ErrorCode[error], produce_support(version)) == ErrorCode[told]
+    assert produce_error(ErrorCode[error], produce_support(version)) == ErrorCode[told]
 
 
 @pytest.mark.parametrize(
@@ -365,4 +372,4 @@ def test_what_producers_are_told(error: str, version: int, told: str) -> None:
     ],
 )
 def test_what_is_told_of_offsets(error: str, version: int, told: str) -> None:
-    assert asking.txn_offset_commit_error(ErrorCode[error], txn_offset_commit_support(version)) == ErrorCode[told]
+    assert txn_offset_commit_error(ErrorCode[error], txn_offset_commit_support(version)) == ErrorCode[told]

@@ -10,8 +10,8 @@ from penstock.broker.apis.services import TransactionServices
 from penstock.broker.coordinators.asking import Gathering, caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
-from penstock.controller.names import INTERNAL_TOPICS
 from penstock.model.errors import ErrorCode
+from penstock.model.topics import INTERNAL_TOPICS
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

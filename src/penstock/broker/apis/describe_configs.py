@@ -12,9 +12,9 @@ from penstock.broker import loggers
 from penstock.broker.apis.config_resources import refusal_of
 from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
-from penstock.controller.names import check_topic_name
 from penstock.metadata.image import ResourceType
 from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.topics import check_topic_name
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.describe_configs import (
     DescribeConfigsRequest,

@@ -9,7 +9,8 @@ from penstock.broker.apis.services import AdminServices
 from penstock.broker.metadata.quorum import QuorumDescription, ReplicaStatus, not_controller
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
-from penstock.model.ids import METADATA_TOPIC, ZERO_UUID
+from penstock.model.ids import ZERO_UUID
+from penstock.model.topics import METADATA_TOPIC
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,

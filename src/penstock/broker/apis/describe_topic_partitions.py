@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from penstock.broker.apis.services import ClusterServices
 from penstock.broker.net.request import Request
-from penstock.controller.names import INTERNAL_TOPICS, check_topic_name
 from penstock.metadata.partition import NO_LEADER
 from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.topics import INTERNAL_TOPICS, check_topic_name
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.describe_topic_partitions import (
     Cursor,

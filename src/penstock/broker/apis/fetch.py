@@ -24,6 +24,7 @@ from typing import NamedTuple
 from penstock.broker.apis.services import FetchServices
 from penstock.broker.net.request import Request
 from penstock.broker.partitions import follower_fetch
+from penstock.broker.partitions.divergence import divergence
 from penstock.broker.partitions.fetch_sessions import FetchContext, PartitionKey, SessionPartition
 from penstock.broker.partitions.replica import Replica
 from penstock.broker.partitions.replica_selector import closest_replica
@@ -33,16 +34,13 @@ from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.fetch import (
     AbortedTransaction,
-    EpochEndOffset,
     FetchableTopicResponse,
-    FetchPartition,
     FetchRequest,
     FetchResponse,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionData,
 )
-from penstock.replication.epochs import UNDEFINED_OFFSET
 from penstock.security.authorizer import Operation
 
 API_KEY = ApiKey.FETCH
@@ -162,7 +160,7 @@ class Fetch:
                 high_watermark=high_watermark,
                 last_stable_offset=log.last_stable_offset(high_watermark),
                 log_start_offset=log.log_start_offset,
-                diverging_epoch=_divergence(asked, log),
+                diverging_epoch=divergence(log, offset, asked.last_fetched_epoch),
                 aborted_transactions=None,
                 records=b"",
             )
@@ -385,15 +383,3 @@ class Fetch:
             response.node_endpoints.append(
                 NodeEndpoint(node_id=found.leader_id, host=found.host, port=found.port, rack=found.rack)
             )
-
-
-def _divergence(asked: FetchPartition, log: Log) -> EpochEndOffset | None:
-    """Where the client's history parts from this log, if it says what it has read and it does."""
-    if asked.last_fetched_epoch < 0:
-        return None
-    epoch, end = log.epochs.end_offset_for(asked.last_fetched_epoch, log.log_end_offset)
-    if end == UNDEFINED_OFFSET or asked.fetch_offset < log.log_start_offset:
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    if epoch < asked.last_fetched_epoch or end < asked.fetch_offset:
-        return EpochEndOffset(epoch=epoch, end_offset=end)
-    return None

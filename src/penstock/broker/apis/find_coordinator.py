@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.broker.apis.services import ClusterServices
-from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, internal_topic
+from penstock.broker.coordinators.internal_topics import internal_topic
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.security.authorizer import Operation, group_resource, transactional_id_resource

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from penstock.broker.apis.services import ClusterServices
-from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, internal_topic
+from penstock.broker.coordinators.internal_topics import internal_topic
 from penstock.broker.net.request import Request
-from penstock.controller.names import INTERNAL_TOPICS, check_topic_name
 from penstock.metadata.partition import NO_LEADER, Partition
 from penstock.metadata.topics import Topic
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import ZERO_UUID
+from penstock.model.topics import CONSUMER_OFFSETS, INTERNAL_TOPICS, TRANSACTION_STATE, check_topic_name
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.create_topics import CreatableTopic
 from penstock.protocol.messages.metadata import (

@@ -16,8 +16,8 @@ from penstock.broker.apis.services import GroupServices
 from penstock.broker.coordinators.asking import Gathering, ask_each, caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
+from penstock.coordinator.decision import Caller
 from penstock.groups.offset_fetch import single_group
-from penstock.model.decision import Caller
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import ZERO_UUID
 from penstock.protocol.apis import ApiKey

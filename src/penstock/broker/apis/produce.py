@@ -22,10 +22,10 @@ from penstock.broker.apis.services import ProduceServices
 from penstock.broker.net.connection import Reply
 from penstock.broker.net.request import Request
 from penstock.broker.partitions.replica import Replica
-from penstock.controller.names import INTERNAL_TOPICS
 from penstock.log.log import Appended
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
+from penstock.model.topics import INTERNAL_TOPICS
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -42,7 +42,7 @@ from penstock.records.batch import BatchHeader, read_header
 from penstock.records.validation import InvalidRecords, rewrite_produced, validate_produce
 from penstock.replication.verification import Verification
 from penstock.security.authorizer import Operation, topic_resource, transactional_id_resource
-from penstock.transactions.asking import produce_error, produce_support
+from penstock.transactions.partition_verification import produce_error, produce_support
 
 API_KEY = ApiKey.PRODUCE
 VERSIONS = (3, 13)

@@ -17,9 +17,9 @@ from typing import NamedTuple
 from penstock.broker.net.connection import Connection
 from penstock.broker.partitions.replica import Replica
 from penstock.broker.partitions.replicas import Replicas
-from penstock.controller.names import INTERNAL_TOPICS
 from penstock.io.clock import Clock
 from penstock.model.errors import KafkaError
+from penstock.model.topics import INTERNAL_TOPICS
 from penstock.records.batch import TRANSACTIONAL, read_header, set_base_offset
 from penstock.records.validation import validate_produce
 from penstock.security.authorizer import Authorizer, Operation

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 
 from penstock.broker.apis.services import TransactionServices
 from penstock.broker.coordinators.asking import caller_of
-from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS
 from penstock.broker.coordinators.partition import Producer
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
+from penstock.model.topics import CONSUMER_OFFSETS
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -28,7 +28,7 @@ from penstock.records.batch import read_header
 from penstock.records.builder import build_batch
 from penstock.replication.verification import Verification
 from penstock.security.authorizer import Operation, group_resource, topic_resource, transactional_id_resource
-from penstock.transactions.asking import txn_offset_commit_error, txn_offset_commit_support
+from penstock.transactions.partition_verification import txn_offset_commit_error, txn_offset_commit_support
 
 API_KEY = ApiKey.TXN_OFFSET_COMMIT
 VERSIONS = (0, 5)

@@ -10,7 +10,7 @@ from penstock.broker.coordinators.partition import Producer
 from penstock.broker.coordinators.shard import Operation, ShardT, Waiting
 from penstock.broker.net.request import Request
 from penstock.broker.slices import Slices
-from penstock.model.decision import Caller
+from penstock.coordinator.decision import Caller
 from penstock.model.errors import ErrorCode
 
 Key = TypeVar("Key")

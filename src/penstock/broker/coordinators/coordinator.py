@@ -14,9 +14,9 @@ from penstock.broker.coordinators.serde import RecordFormat
 from penstock.broker.coordinators.shard import BytesReplay, EndTransaction, Operation, Replay, ShardT, Waiting
 from penstock.broker.partitions.replica import Replica, Wakeups
 from penstock.broker.slices import Slices
+from penstock.coordinator.decision import Decision
 from penstock.io.clock import Clock
 from penstock.metadata.image import Metadata
-from penstock.model.decision import Decision
 from penstock.model.errors import ErrorCode
 from penstock.model.ownership import owned_by_loop
 

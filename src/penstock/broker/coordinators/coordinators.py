@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 
 from penstock.broker.coordinators.completion import Completion
 from penstock.broker.coordinators.coordinator import Coordinator
-from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from penstock.broker.coordinators.marker_delivery import MarkerDelivery
 from penstock.broker.coordinators.offset_replay import OffsetReplay
 from penstock.broker.coordinators.serde import GROUP_RECORDS, TRANSACTION_RECORDS
@@ -28,6 +27,7 @@ from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.features import GROUP_VERSION, TRANSACTION_VERSION
 from penstock.metadata.image import ConfigResource, Metadata, ResourceType
 from penstock.model.ids import Uuid
+from penstock.model.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from penstock.settings.group_config import GroupConfig
 from penstock.settings.live import LiveSettings
 from penstock.transactions.shard import TransactionShard

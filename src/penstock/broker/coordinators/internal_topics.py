@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from penstock.model.topics import CONSUMER_OFFSETS
 from penstock.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from penstock.settings.node import NodeSettings
 
-CONSUMER_OFFSETS: Final = "__consumer_offsets"
-TRANSACTION_STATE: Final = "__transaction_state"
 INT16_MAX: Final = 0x7FFF
 
 

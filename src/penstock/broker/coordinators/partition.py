@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple
 from penstock.broker.coordinators.loading import Load
 from penstock.broker.coordinators.shard import NO_PRODUCER, Operation, ShardT, Waiting
 from penstock.broker.partitions.replica import Replica
-from penstock.model.decision import CoordinatorRecord, Decision, Reply
+from penstock.coordinator.decision import CoordinatorRecord, Decision, Reply
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ownership import owned_by_loop
 from penstock.records.batch import HEADER_SIZE, read_header

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from penstock.coordinator.decision import CoordinatorRecord
 from penstock.groups.records import value_version as group_value_version
-from penstock.model.decision import CoordinatorRecord
 from penstock.protocol.codec import MalformedMessage, decode_from, encode
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages import group_records, transaction_records

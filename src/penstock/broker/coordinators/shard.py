@@ -1,6 +1,6 @@
 """What the runtime wants of a pure coordinator shard, and what it hands it as a token.
 
-See `model/decision.py` for the laws of what passes between the two.
+See `coordinator/decision.py` for the laws of what passes between the two.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
-from penstock.model.decision import AnyMessage, Decision, Reply
+from penstock.coordinator.decision import Decision, Reply
 from penstock.model.errors import ErrorCode
+from penstock.protocol.declaration import Message
 
 NO_PRODUCER: Final = -1
 
@@ -46,7 +47,7 @@ class Waiting:
 
 
 # How records change a shard: key and value, the id of the producer whose transaction it is part of, the record's time.
-Replay = Callable[[ShardT, AnyMessage, AnyMessage | None, int, int], None]
+Replay = Callable[[ShardT, Message, Message | None, int, int], None]
 # The shard, the producer's id and epoch, and whether its transaction was committed.
 EndTransaction = Callable[[ShardT, int, int, bool], None]
 

@@ -1,8 +1,8 @@
 """Before the first record of a transaction is written to a partition, its coordinator must know of the partition.
 
 A record that belongs to no transaction the coordinator knows of would never be committed nor aborted, and hold up every
-reader behind it. What is asked, and what clients are told, is in `transactions/asking.py`; what the partition keeps
-meanwhile in `replication/verification.py`. Here is the way to the coordinator and back.
+reader behind it. What is asked, and what clients are told, is in `transactions/partition_verification.py`; what the
+partition keeps meanwhile in `replication/verification.py`. Here is the way to the coordinator and back.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Final
 
 from penstock.broker.coordinators.completion import Completion
 from penstock.broker.coordinators.coordinator import Coordinator
-from penstock.broker.coordinators.internal_topics import TRANSACTION_STATE
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.metadata.brokers import Brokers
 from penstock.broker.net.peers import PeerFailed
+from penstock.coordinator.decision import Caller
 from penstock.metadata.image import Metadata
-from penstock.model.decision import Caller
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
+from penstock.model.topics import TRANSACTION_STATE
 from penstock.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 from penstock.settings.live import LiveSettings
-from penstock.transactions.asking import Answer, Asked, Question, Questions
 from penstock.transactions.joining import verify
+from penstock.transactions.partition_verification import Answer, Question, Questions, VerificationRequest
 from penstock.transactions.routing import refused_add_partitions
 from penstock.transactions.shard import TransactionShard
 from penstock.transactions.state import Identity
@@ -158,7 +158,7 @@ class TransactionVerification:
         peer.send(asked.request, done, timeout=self._settings.now.request_timeout_ms / 1000)
 
     def _sent(
-        self, broker_id: int, line: _Line, asked: Asked, outcome: AddPartitionsToTxnResponse | PeerFailed
+        self, broker_id: int, line: _Line, asked: VerificationRequest, outcome: AddPartitionsToTxnResponse | PeerFailed
     ) -> None:
         self._send(broker_id, line)
         if isinstance(outcome, PeerFailed):

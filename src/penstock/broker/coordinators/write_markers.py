@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 from penstock.broker.coordinators.asking import Gathering
 from penstock.broker.coordinators.coordinator import Coordinator
-from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS
 from penstock.broker.coordinators.partition import Marker
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.partitions.leader_hints import LeaderHints
@@ -20,6 +19,7 @@ from penstock.groups.shard import GroupShard
 from penstock.io.clock import Clock
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
+from penstock.model.topics import CONSUMER_OFFSETS
 from penstock.protocol.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,

@@ -30,7 +30,8 @@ from penstock.log.meta_properties import (
 from penstock.metadata.features import METADATA_VERSION, NEW_CLUSTER_FEATURES
 from penstock.metadata.snapshot import BOOTSTRAP_SNAPSHOT, QuorumConfiguration, encode_snapshot
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.model.ids import METADATA_TOPIC, Uuid, uuid_text
+from penstock.model.ids import Uuid, uuid_text
+from penstock.model.topics import METADATA_TOPIC
 from penstock.protocol.messages.metadata_records import FeatureLevelRecord
 from penstock.raft.voters import ReplicaKey, Voter, VoterEndpoint, VoterSet
 from penstock.settings.node import NodeSettings

@@ -48,7 +48,7 @@ from penstock.model.ids import Uuid
 from penstock.protocol.declaration import Message
 from penstock.raft.messages import Request
 from penstock.raft.raft import Raft
-from penstock.raft.ready import Destination, LeaderAndEpoch
+from penstock.raft.ready import LeaderAndEpoch, QuorumNode
 from penstock.raft.roles import Follower, Leader, Prospective, Role
 from penstock.raft.settings import RaftSettings
 from penstock.raft.voter_history import VoterHistory
@@ -392,7 +392,7 @@ class MetadataQuorum:
         version = before.metadata_version or self.controller.image.metadata_version
         values: list[NewRecord] = [(now_ms, None, encode_record(record, version), ()) for record in records]
         batch = build_batch(values, base_offset=base_offset, leader_epoch=epoch)
-        self._store.log.append_as_follower(batch, now_ms)
+        self._store.log.append_preassigned(batch, now_ms)
         self._snapshots.count(len(batch))
         self._driver.appended()
         return self.controller.image, delta
@@ -576,8 +576,8 @@ def _static_voters(settings: NodeSettings, listener: str) -> VoterSet:
     )
 
 
-def _bootstrap_servers(settings: NodeSettings) -> list[Destination]:
+def _bootstrap_servers(settings: NodeSettings) -> list[QuorumNode]:
     servers = [
-        Destination(-2 - number, host, port) for number, (host, port) in enumerate(settings.quorum_bootstrap_servers)
+        QuorumNode(-2 - number, host, port) for number, (host, port) in enumerate(settings.quorum_bootstrap_servers)
     ]
-    return servers or [Destination(voter.node_id, voter.host, voter.port) for voter in settings.quorum_voters]
+    return servers or [QuorumNode(voter.node_id, voter.host, voter.port) for voter in settings.quorum_voters]

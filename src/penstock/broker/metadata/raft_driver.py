@@ -45,9 +45,9 @@ from penstock.raft.ready import (
     InstallSnapshot,
     LeaderAndEpoch,
     LogEffect,
+    QuorumReply,
     ReadLog,
     Ready,
-    Reply,
     Send,
     StartSnapshot,
     TruncateTo,
@@ -275,7 +275,7 @@ class RaftDriver:
                 assert base_offset == store.end_offset, f"the log ends at {store.end_offset}, not at {base_offset}"
                 now_ms = self._now_ms()
                 batch = build_quorum_batch(records, timestamp=now_ms, base_offset=base_offset, leader_epoch=epoch)
-                store.log.append_as_follower(batch, now_ms)
+                store.log.append_preassigned(batch, now_ms)
                 self._events.control_appended(store.end_offset - 1, epoch)
             case AppendFetched(records):
                 return self._append_fetched(records)
@@ -290,7 +290,7 @@ class RaftDriver:
         """Damaged on the way, or no room: nothing is appended, and the quorum fetches again after a pause."""
         end = self._store.end_offset
         try:
-            self._store.log.append_as_follower(records, self._now_ms())
+            self._store.log.append_preassigned(records, self._now_ms())
         except CorruptBatch as error:
             self._failures_log.log(logging.ERROR, "what the leader sent of the metadata log cannot be used: %s", error)
         except KafkaError as error:
@@ -351,7 +351,7 @@ class RaftDriver:
 
         peer.send(request_to_wire(send.request, self._request_timeout_ms), done, timeout=self._timeout_s)
 
-    def _reply(self, reply: Reply) -> None:
+    def _reply(self, reply: QuorumReply) -> None:
         answer, read = reply.answer, reply.read
         if isinstance(read, ReadLog) and isinstance(answer, FetchAnswer):
             answer = replace(answer, records=self.read_log(read.offset, read.max_bytes, self._store.end_offset))

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.model.ids import METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID
+from penstock.model.ids import ZERO_UUID
+from penstock.model.topics import METADATA_TOPIC, METADATA_TOPIC_ID
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages import (
     add_raft_voter,

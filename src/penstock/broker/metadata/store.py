@@ -39,8 +39,9 @@ from penstock.metadata.snapshot import (
     encode_snapshot,
     snapshot_id,
 )
-from penstock.model.ids import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition
+from penstock.model.ids import TopicPartition
 from penstock.model.ownership import owned_by_loop
+from penstock.model.topics import METADATA_TOPIC, METADATA_TOPIC_ID
 from penstock.raft.log_view import OffsetAndEpoch
 from penstock.raft.quorum_state import (
     QUORUM_STATE_FILE,

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from penstock.broker.net.latency import Latency
 from penstock.broker.net.request import Request
+from penstock.broker.partitions.divergence import divergence
 from penstock.broker.partitions.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
 from penstock.broker.partitions.follower_sessions import FollowerSession, FollowerSessions, Position
 from penstock.broker.partitions.leader_hints import LeaderHints
@@ -24,13 +25,11 @@ from penstock.io.files import Buffer
 from penstock.log.log import Log
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.fetch import (
-    EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     PartitionData,
 )
-from penstock.replication.epochs import UNDEFINED_OFFSET
 from penstock.replication.partition import LeaderState
 from penstock.security.authorizer import CLUSTER, Operation
 
@@ -148,7 +147,7 @@ class FollowerFetch:
         for position in positions:
             try:
                 replica, leader = self._find(position)
-                if self._divergence(position, replica.log) is not None:
+                if divergence(replica.log, position.offset, position.last_fetched_epoch) is not None:
                     continue
                 if not replica.log.log_start_offset <= position.offset <= leader.log_end:
                     continue
@@ -177,18 +176,6 @@ class FollowerFetch:
         if self._session.broker_id not in leader.followers:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
         return replica, leader
-
-    @staticmethod
-    def _divergence(position: Position, log: Log) -> EpochEndOffset | None:
-        """Where the follower's log parts from the leader's, if it does."""
-        if position.last_fetched_epoch < 0:
-            return None
-        epoch, end = log.epochs.end_offset_for(position.last_fetched_epoch, log.log_end_offset)
-        if end == UNDEFINED_OFFSET or position.offset < log.log_start_offset:
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        if epoch < position.last_fetched_epoch or end < position.offset:
-            return EpochEndOffset(epoch=epoch, end_offset=end)
-        return None
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -229,7 +216,7 @@ class FollowerFetch:
             high_watermark=leader.high_watermark,
             last_stable_offset=leader.high_watermark,
             log_start_offset=log.log_start_offset,
-            diverging_epoch=self._divergence(position, log),
+            diverging_epoch=divergence(log, position.offset, position.last_fetched_epoch),
             aborted_transactions=None,
             records=b"",
         )

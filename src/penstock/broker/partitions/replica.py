@@ -388,7 +388,7 @@ class Replica:
             first = read_header(view)
             if first.base_offset < log.log_end_offset <= first.last_offset:
                 log.truncate_fully_and_start_at(first.base_offset)
-        log.append_as_follower(view, self._surroundings.clock.now_ms(), max_leader_epoch=leader_epoch)
+        log.append_preassigned(view, self._surroundings.clock.now_ms(), max_leader_epoch=leader_epoch)
         self._surroundings.counts.bytes_in += len(view)
         if 0 < self._flush_after <= log.log_end_offset - 1 - log.recovery_point:
             self._flusher.request(self)  # with 0 it is flushed before the next fetch anyway

@@ -4,9 +4,9 @@
         async for record in consumer:
             await bill(record.value)
 
-A `Consumer` in a thread of its own: whatever may wait for the cluster is done there, one thing after the other, while
-records are decoded and handed out in the loop. A read that is cancelled loses nothing: what it would have returned is
-what the next one begins with. Hooks for rebalances may be coroutine functions; the thread waits for them.
+It has a thread of its own: whatever may wait for the cluster is done there, one thing after the other, while records
+are decoded and handed out in the loop. A read that is cancelled loses nothing: what it would have returned is what the
+next one begins with. Hooks for rebalances may be coroutine functions; the thread waits for them.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from types import TracebackType
 from typing import Any, Generic, Literal, TypeVar
 
 from penstock.client.errors import ClientError, Closed
-from penstock.client.librdkafka.consumer import CHUNK, Consumer, Hook, Offset, Start
+from penstock.client.librdkafka.consumer_base import CHUNK, ConsumerBase, Offset, Start
 from penstock.client.librdkafka.dead_letters import DeadLetter
-from penstock.client.librdkafka.producer_base import K, Timestamp, V
+from penstock.client.librdkafka.rebalances import Hook
 from penstock.client.librdkafka.record import Batch, Record
+from penstock.client.librdkafka.types import K, Timestamp, V
 from penstock.model.ids import TopicPartition
 from penstock.serializers.base import Deserializer
 
@@ -64,7 +65,7 @@ class AsyncConsumer(Generic[K, V]):
         self._inbox_lock = threading.Lock()
         self._closed = False
         self._filling: asyncio.Future[None] | None = None
-        self._consumer: Consumer[K, V] = Consumer(
+        self._consumer: ConsumerBase[K, V] = ConsumerBase(
             bootstrap,
             group=group,
             key=key,
@@ -86,7 +87,7 @@ class AsyncConsumer(Generic[K, V]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._consumer.interrupted_by(error)
+        self._consumer._interrupted_by(error)
         try:
             await self.close()
         except ClientError as failure:
@@ -162,8 +163,9 @@ class AsyncConsumer(Generic[K, V]):
 
     async def records(self, idle: float | None = None) -> AsyncIterator[Record[K, V]]:
         """One record after the other; with `idle`, until none came for so many seconds since the group let us in."""
+        rebalances = self._consumer._rebalances
         while True:
-            let_in = self._consumer.let_in
+            let_in = rebalances.let_in
             record = await self.poll(idle)
             if record is not None:
                 yield record
@@ -173,9 +175,9 @@ class AsyncConsumer(Generic[K, V]):
     async def poll(self, timeout: float | None = 0.0) -> Record[K, V] | None:  # noqa: ASYNC109  # as the synchronous twin
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            if self._consumer.must_fill():
+            if self._consumer._must_fill():
                 await self._fill(CHUNK, deadline)
-            record = self._consumer.next_unread()
+            record = self._consumer._next_unread()
             if record is not None:
                 return record
             if deadline is not None and time.monotonic() >= deadline:
@@ -184,9 +186,9 @@ class AsyncConsumer(Generic[K, V]):
     async def batch(self, max_records: int = 500, timeout: float | None = 1.0) -> Batch[K, V]:  # noqa: ASYNC109  # as the synchronous twin
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            if self._consumer.must_fill():
+            if self._consumer._must_fill():
                 await self._fill(max_records, deadline)
-            batch = self._consumer.take(max_records)
+            batch = self._consumer._take(max_records)
             if batch or (deadline is not None and time.monotonic() >= deadline):
                 return batch
 
@@ -197,7 +199,7 @@ class AsyncConsumer(Generic[K, V]):
         """
         if self._filling is None or self._filling.done():
             wait = _WAIT_SECONDS if deadline is None else min(max(deadline - time.monotonic(), 0.0), _WAIT_SECONDS)
-            self._filling = asyncio.ensure_future(self._do(self._consumer.fill, count, wait))
+            self._filling = asyncio.ensure_future(self._do(self._consumer._fill, count, wait))
         filling = self._filling
         await asyncio.shield(filling)
 

@@ -25,17 +25,8 @@ from confluent_kafka import KafkaException
 
 from penstock.client.errors import ClientError, Closed, NotDelivered, TimedOut
 from penstock.client.librdkafka.delivery import AsyncDelivery
-from penstock.client.librdkafka.producer_base import (
-    ANY_PARTITION,
-    POLL,
-    Headers,
-    K,
-    ProducerBase,
-    Timestamp,
-    V,
-    milliseconds,
-    unserializable,
-)
+from penstock.client.librdkafka.producer_base import ANY_PARTITION, POLL, Headers, ProducerBase, unserializable
+from penstock.client.librdkafka.types import K, Timestamp, V, milliseconds
 
 T = TypeVar("T")
 

@@ -13,8 +13,8 @@ from confluent_kafka import Message
 
 from penstock.client.errors import Undeserializable
 from penstock.client.librdkafka.dead_letters import DeadLetterOffice
-from penstock.client.librdkafka.producer_base import K, V
 from penstock.client.librdkafka.record import KEY, VALUE, Batch, Record, headers_of
+from penstock.client.librdkafka.types import K, V
 from penstock.serializers.base import Context, Deserializer, Serde
 from penstock.serializers.plain import Bytes
 

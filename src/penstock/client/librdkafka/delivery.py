@@ -33,7 +33,7 @@ class Sent(NamedTuple):
     """Milliseconds since 1970: the record's, or on a topic with LogAppendTime the broker's."""
 
 
-class Outcomes(Protocol):
+class DeliveringProducer(Protocol):
     """The producer, as its deliveries see it."""
 
     def serve(self, seconds: float) -> None: ...
@@ -42,7 +42,7 @@ class Outcomes(Protocol):
 
 
 class _Failed(NamedTuple):
-    outcomes: Outcomes
+    producer: DeliveringProducer
     error: ClientError
 
 
@@ -55,7 +55,7 @@ class Delivery:
 
     __slots__ = ("state",)
 
-    state: Outcomes | Message | _Failed
+    state: DeliveringProducer | Message | _Failed
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
         """librdkafka's answer; called while somebody polls."""
@@ -67,9 +67,9 @@ class Delivery:
 
     def fail(self, error: ClientError) -> None:
         assert not isinstance(self.state, (Message, _Failed))
-        outcomes = self.state
-        self.state = _Failed(outcomes, error)
-        outcomes.delivery_failed(self, error)
+        producer = self.state
+        self.state = _Failed(producer, error)
+        producer.delivery_failed(self, error)
 
     def done(self) -> bool:
         return isinstance(self.state, (Message, _Failed))
@@ -84,7 +84,7 @@ class Delivery:
             self.state.serve(min(left, _POLL_SECONDS))
         if isinstance(self.state, Message):
             return None
-        self.state.outcomes.failure_seen(self)
+        self.state.producer.failure_seen(self)
         return self.state.error
 
     def result(self, timeout: float | None = None) -> Sent:

@@ -12,7 +12,8 @@ import difflib
 import logging
 import os
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException
@@ -86,6 +87,30 @@ class Trouble:
         return errors.Unreachable(
             f"no broker of {self.bootstrap} answers{cause}; waited {seconds:g} s. Is the address right, a broker up?"
         )
+
+
+@contextmanager
+def asking(about: str) -> Iterator[None]:
+    """What librdkafka raises in the block is one of `errors`."""
+    try:
+        yield
+    except KafkaException as error:
+        raise client_error(error, about) from error
+
+
+def ask_partitions(client: Any, topic: str, seconds: float, trouble: Trouble) -> tuple[int, KafkaError | None]:
+    """How many a topic has, or why that cannot be said. Unreachable if nobody answers."""
+    try:
+        metadata = client.list_topics(topic, timeout=seconds).topics[topic]
+    except KafkaException as error:
+        if error.args[0].code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT):
+            try:
+                client.poll(0)  # for the error of the connection
+            except KafkaException as failure:
+                trouble(failure.args[0])
+            raise trouble.unreachable(seconds) from error
+        raise client_error(error, f"topic {topic!r}") from error
+    return len(metadata.partitions), metadata.error
 
 
 def checked(settings: Mapping[str, Any], *, producer: bool) -> dict[str, Any]:

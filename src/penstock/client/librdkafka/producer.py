@@ -25,14 +25,11 @@ from penstock.client.librdkafka.producer_base import (
     MAX_PARTITION,
     POLL,
     Headers,
-    K,
     ProducerBase,
-    Timestamp,
-    V,
-    milliseconds,
     unserializable,
 )
 from penstock.client.librdkafka.producer_transaction import Transaction
+from penstock.client.librdkafka.types import K, Timestamp, V, milliseconds
 
 _POLL_SECONDS = 0.1
 

@@ -10,13 +10,12 @@ every five minutes.
 
 from __future__ import annotations
 
-import datetime
 import itertools
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal
+from typing import Any, Generic, Literal
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
@@ -30,29 +29,18 @@ from penstock.client.errors import (
     Unserializable,
 )
 from penstock.client.librdkafka.delivery import Delivery
-from penstock.client.librdkafka.library import Trouble, checked, client_error, create, watch
+from penstock.client.librdkafka.library import Trouble, ask_partitions, checked, client_error, create, watch
 from penstock.client.librdkafka.partitioners import Partitioner, SpreadName
 from penstock.client.librdkafka.producer_transaction import Transactions
+from penstock.client.librdkafka.types import K, V
 from penstock.serializers.base import Context, HeaderPairs, Serde, Serializer
 from penstock.serializers.plain import Bytes
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
-    K = TypeVar("K", default=bytes)
-    V = TypeVar("V", default=bytes)
-else:
-    from typing import TypeVar
-
-    K = TypeVar("K")
-    V = TypeVar("V")
 
 log = logging.getLogger("penstock.client")
 
 Acks = Literal["0", "1", "all"]
 Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Headers = Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]]
-Timestamp = int | datetime.datetime
 Encode = Callable[[Any], bytes | None]
 
 ANY_PARTITION = -1
@@ -136,7 +124,7 @@ class ProducerBase(Generic[K, V]):
             self._trouble,
         )
         self._produce = self._client.produce
-        self._transactions = Transactions(self, self._client, max_block)
+        self._transactions = Transactions(self._client, transactional_id, max_block, self._forget_failures)
         self._turns: dict[str, Iterator[int]] = {}
         self._partitions: dict[str, int] = {}
         self._refresh_at = time.monotonic() + _REFRESH_SECONDS
@@ -200,14 +188,14 @@ class ProducerBase(Generic[K, V]):
     def _raise_failures(self) -> None:
         """What nobody looked at; said once."""
         failures, count = list(self._failed.values()), self._failed_count
-        self.forget_failures()
+        self._forget_failures()
         if count:
             records = "1 record was" if count == 1 else f"{count} records were"
             error = NotDelivered(f"{records} not delivered; the first: {next(iter(failures), None)}")
             error.failures = failures
             raise error
 
-    def forget_failures(self) -> None:
+    def _forget_failures(self) -> None:
         self._failed.clear()
         self._failed_count = 0
 
@@ -219,22 +207,12 @@ class ProducerBase(Generic[K, V]):
             raise Closed(self._closed)
         patience = time.monotonic() + min(_TOPIC_PATIENCE_SECONDS, self._max_block)
         while True:
-            count, error = self._ask_partitions(topic, self._max_block)
+            count, error = ask_partitions(self._client, topic, self._max_block, self._trouble)
             if error is None:
                 return self._turns.get(topic) or self._remember(topic, count)
             if time.monotonic() > patience or error.code() not in _NOT_THERE_YET:
                 raise client_error(error, f"topic {topic!r}")
             time.sleep(_TOPIC_RETRY_SECONDS)
-
-    def _ask_partitions(self, topic: str, seconds: float) -> tuple[int, KafkaError | None]:
-        try:
-            metadata = self._client.list_topics(topic, timeout=seconds).topics[topic]
-        except KafkaException as error:
-            if error.args[0].code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT):
-                self._poll(0)  # for the error of the connection
-                raise self._trouble.unreachable(seconds) from error
-            raise client_error(error, f"topic {topic!r}") from error
-        return len(metadata.partitions), metadata.error
 
     def _remember(self, topic: str, count: int) -> Iterator[int]:
         """Where records without a key go, one after the other; each that is above MAX_PARTITION says to poll, too."""
@@ -250,7 +228,7 @@ class ProducerBase(Generic[K, V]):
         self._refresh_at = time.monotonic() + _REFRESH_SECONDS
         for topic, known in list(self._partitions.items()):
             try:
-                count, error = self._ask_partitions(topic, _REFRESH_WAIT_SECONDS)
+                count, error = ask_partitions(self._client, topic, _REFRESH_WAIT_SECONDS, self._trouble)
             except ClientError as failure:
                 log.warning("%s", failure)
                 return
@@ -317,12 +295,6 @@ class ProducerBase(Generic[K, V]):
             log.error(
                 "a producer was not closed; of its last records %d are not acknowledged", left + self._failed_count
             )
-
-
-def milliseconds(timestamp: Timestamp) -> int:
-    if isinstance(timestamp, datetime.datetime):
-        return round(timestamp.timestamp() * 1000)
-    return timestamp
 
 
 def unserializable(topic: str, value: object, serializer: object, is_key: bool, error: Exception) -> Unserializable:

@@ -16,31 +16,38 @@ the producer: another one with its `transactional_id` has started.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from confluent_kafka import KafkaException
 
 from penstock.client.errors import ClientError, TransactionAborted
 from penstock.client.librdkafka.library import client_error, log
 
-if TYPE_CHECKING:
-    from penstock.client.librdkafka.consumer import Consumer
-    from penstock.client.librdkafka.producer_base import ProducerBase
+
+class ReadsInGroup(Protocol):
+    """A consumer, as a transaction sees it."""
+
+    def offsets_for_transaction(self) -> tuple[list[Any], Any]: ...
 
 
 class Transactions:
     """A producer's transactions, one after the other. Each step blocks until the coordinator has done it."""
 
-    def __init__(self, producer: ProducerBase[Any, Any], client: Any, timeout: float) -> None:
-        self._producer = producer
+    def __init__(
+        self, client: Any, transactional_id: str | None, timeout: float, forget_failures: Callable[[], None]
+    ) -> None:
+        """Records that failed in a transaction that is given up concern nobody: `forget_failures`."""
         self._client = client
+        self._transactional_id = transactional_id
         self._timeout = timeout
+        self._forget_failures = forget_failures
         self._ready = False
         self.open = False
 
     def begin(self) -> None:
-        if self._producer.transactional_id is None:
+        if self._transactional_id is None:
             raise ClientError('transactions need Producer(..., transactional_id="...")')
         if self.open:
             raise ClientError("this producer has a transaction open already; they do not nest")
@@ -65,7 +72,7 @@ class Transactions:
         """Give up all of it; records not sent yet are not sent."""
         self.open = False
         self._step("abort_transaction")
-        self._producer.forget_failures()
+        self._forget_failures()
 
     def close(self) -> None:
         """A transaction left open when its producer closes is aborted, as if its block had raised."""
@@ -81,7 +88,7 @@ class Transactions:
                 return
             except KafkaException as error:
                 cause = error.args[0]
-                about = f"{name} of {self._producer.transactional_id!r}"
+                about = f"{name} of {self._transactional_id!r}"
                 if cause.retriable() and time.monotonic() < deadline:
                     log.info("%s: %s; again", about, cause.str())
                 elif cause.txn_requires_abort():
@@ -109,6 +116,6 @@ class Transaction:
         except ClientError as failure:
             error.add_note(f"and the transaction could not be aborted: {failure}")
 
-    def send_offsets(self, consumer: Consumer[Any, Any]) -> None:
+    def send_offsets(self, consumer: ReadsInGroup) -> None:
         """Commit where the consumer stands, all that it has handed out counting as processed, with the transaction."""
         self._transactions.send_offsets(*consumer.offsets_for_transaction())

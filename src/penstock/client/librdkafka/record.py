@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, overload
 
 from confluent_kafka import Message
 
-from penstock.client.librdkafka.producer_base import K, V
+from penstock.client.librdkafka.types import K, V
 from penstock.serializers.base import HeaderPairs
 
 KEY, VALUE = Message.key, Message.value

@@ -32,7 +32,7 @@ Pair = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptTransaction:
     pair: Pair  # that ends it
     ongoing: Pair | None  # under which it was begun; None: there is none
 
@@ -51,17 +51,17 @@ class PreparedTransactions:
             lambda: self._cluster.served(ApiKey.INIT_PRODUCER_ID) >= TWO_PHASE_SINCE,
         )
 
-    def keep(self, transactional_id: str) -> Kept:
+    def keep(self, transactional_id: str) -> KeptTransaction:
         """Whoever had the right to end it is fenced. May be repeated: the last pair counts."""
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=1, enable2_pc=True, keep_prepared_txn=True
         )
 
-        def attempt() -> Kept:
+        def attempt() -> KeptTransaction:
             answer = self._ask(transactional_id, request, InitProducerIdResponse, draft=TWO_PHASE_SINCE)
             raise_for(answer.error_code, None, f"transactional id {transactional_id!r}: cannot be prepared")
             ongoing = (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)
-            return Kept((answer.producer_id, answer.producer_epoch), ongoing if ongoing[0] >= 0 else None)
+            return KeptTransaction((answer.producer_id, answer.producer_epoch), ongoing if ongoing[0] >= 0 else None)
 
         return self._persistently(transactional_id, attempt)
 

@@ -56,14 +56,14 @@ def run_tests(loaded: Loaded, session: SparkSession, names: Iterable[str] = ()) 
 
 
 def run_test(loaded: Loaded, session: SparkSession, test: PipelineTest) -> TestResult:
-    return TestResult(test.name, list(_differences(test, outcome(loaded, session, test.given))))
+    return TestResult(test.name, list(_differences(test, pipeline_output(loaded, session, test.given))))
 
 
 Given = dict[str, list[Any]] | list[dict[str, list[Any]]]
 
 
 @dataclass(slots=True)
-class Outcome:
+class PipelineOutput:
     """What a pipeline would write, in the form in which tests say it."""
 
     sinks: dict[str, list[Any]] = field(default_factory=dict)
@@ -71,11 +71,11 @@ class Outcome:
     dead_letters: list[Any] = field(default_factory=list)
 
 
-def outcome(loaded: Loaded, session: SparkSession, given: Given) -> Outcome:
+def pipeline_output(loaded: Loaded, session: SparkSession, given: Given) -> PipelineOutput:
     """Of rows of each source, as one batch or as several."""
     directory = tempfile.mkdtemp(prefix="penstock-test-")
     try:
-        written = Outcome({name: [] for name in loaded.pipeline.sinks})
+        written = PipelineOutput({name: [] for name in loaded.pipeline.sinks})
         analysis = analyse(loaded.pipeline, loaded.directory)
         for query in plan(loaded.pipeline, analysis).values():
             has_state = query.head in loaded.pipeline.steps
@@ -93,7 +93,9 @@ def outcome(loaded: Loaded, session: SparkSession, given: Given) -> Outcome:
         shutil.rmtree(directory)
 
 
-def _run(frame: DataFrame, pipeline: Pipeline, body: Body, query: QueryPlan, checkpoint: str, written: Outcome) -> None:
+def _run(
+    frame: DataFrame, pipeline: Pipeline, body: Body, query: QueryPlan, checkpoint: str, written: PipelineOutput
+) -> None:
     def keep(batch: DataFrame, number: int) -> None:
         outputs = body.outputs(batch)
         records: dict[str, DataFrame] = {}
@@ -251,7 +253,7 @@ def _time(given: Any, offset: int) -> datetime:
 # -- comparing
 
 
-def _differences(test: PipelineTest, written: Outcome) -> Iterator[str]:
+def _differences(test: PipelineTest, written: PipelineOutput) -> Iterator[str]:
     for name, expected in test.expect.items():
         yield from unmatched(f'sink "{name}"', expected, written.sinks[name])
     yield from unmatched("dead letters", test.dead_letters, written.dead_letters)

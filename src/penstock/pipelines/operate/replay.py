@@ -33,7 +33,7 @@ class Kind(NamedTuple):
     reason: str
 
 
-class Outcome(NamedTuple):
+class ReplayResult(NamedTuple):
     chosen: dict[Kind, int]
     """Letters that were sent, or would be."""
     before: int
@@ -60,7 +60,7 @@ class DeadLetterTopic:
             places = [TopicPartition(topic, each.partition) for each in self._described.partitions]
             self._begins = admin.topics.offsets(places, EARLIEST)
 
-    def count(self, selection: Selection, to: str = "") -> Outcome:
+    def count(self, selection: Selection, to: str = "") -> ReplayResult:
         """What `replay` would send."""
         return self._each(self._done(), selection, to, lambda letters: None, None, lambda read: None)
 
@@ -71,7 +71,7 @@ class DeadLetterTopic:
         *,
         limit: int | None = None,
         progress: Callable[[int], None] = lambda read: None,
-    ) -> Outcome:
+    ) -> ReplayResult:
         """`progress` hears how many letters were read."""
         self._make_ledger()
         producer: Producer[bytes, bytes] = Producer(
@@ -98,7 +98,7 @@ class DeadLetterTopic:
         send: Callable[[list[Letter]], None],
         limit: int | None,
         progress: Callable[[int], None],
-    ) -> Outcome:
+    ) -> ReplayResult:
         chosen: Counter[Kind] = Counter()
         others = homeless = 0
         begins = {each.partition: begin for each, begin in self._begins.items()}
@@ -121,7 +121,7 @@ class DeadLetterTopic:
             progress(len(letters))
             if limit is not None and chosen.total() >= limit:
                 break
-        return Outcome(dict(chosen), before, others, homeless)
+        return ReplayResult(dict(chosen), before, others, homeless)
 
     def _letters(self, done: dict[int, Done]) -> Iterator[list[Letter]]:
         """Those that are there now, some at a time, each time of one partition; not those before the first to do."""

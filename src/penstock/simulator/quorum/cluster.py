@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 from penstock.protocol.messages.control_records import KRaftVersionRecord, VotersRecord
 from penstock.raft.messages import Answer, Request, VoterChangeAnswer
 from penstock.raft.quorum import QuorumBroken
-from penstock.raft.ready import Destination, Ready, Send, TruncateTo
+from penstock.raft.ready import QuorumNode, Ready, Send, TruncateTo
 from penstock.raft.roles import Leader, Resigned
 from penstock.raft.settings import RaftSettings
 from penstock.raft.voters import NO_VOTERS, ReplicaKey, Voter, VoterEndpoint, VoterSet
@@ -36,7 +36,7 @@ from penstock.simulator.quorum.faults import Faults
 from penstock.simulator.quorum.moments import MOMENTS
 from penstock.simulator.quorum.network import MILLISECOND, ORDINARY_DELAY_MAX, SECOND, Clock, Network
 from penstock.simulator.quorum.node import LISTENER, ClientRequest, Crashed, SimulatedNode
-from penstock.simulator.story import Outcome, Violation
+from penstock.simulator.story import StoryResult, Violation
 from penstock.simulator.twins.trace import Field, Trace
 
 FAULTS_LAST: Final = 6 * SECOND
@@ -159,7 +159,7 @@ class RaftCluster:
         for node_id in ids:
             is_voter = node_id in voters.node_ids
             bootstrap = tuple(
-                Destination(other if self.kraft_version == 0 else -1 - other, f"node-{other}", 9093)
+                QuorumNode(other if self.kraft_version == 0 else -1 - other, f"node-{other}", 9093)
                 for other in (voters.node_ids if self.kraft_version == 0 else ids[: voter_count + spare_count])
             )
             self.nodes[node_id] = node_type(
@@ -439,7 +439,9 @@ class RaftCluster:
             raise Violation("EventualProgress", f"nothing is committed everywhere after all has healed: {states}")
 
 
-def play(seed: int, *, node_type: type[SimulatedNode] = SimulatedNode, faults: Sequence[str] | None = None) -> Outcome:
+def play(
+    seed: int, *, node_type: type[SimulatedNode] = SimulatedNode, faults: Sequence[str] | None = None
+) -> StoryResult:
     cluster = RaftCluster(seed, node_type=node_type, faults=faults)
     violation: str | None = None
     try:
@@ -448,4 +450,4 @@ def play(seed: int, *, node_type: type[SimulatedNode] = SimulatedNode, faults: S
         violation = str(error) if isinstance(error, Violation) else repr(error)
     recent = [" ".join(map(str, event)) for event in cluster.trace.recent]
     critical = frozenset(cluster.moments.pairs)
-    return Outcome(violation, cluster.events, cluster.trace.digest(), recent, critical)
+    return StoryResult(violation, cluster.events, cluster.trace.digest(), recent, critical)

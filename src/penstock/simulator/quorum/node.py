@@ -17,12 +17,12 @@ from penstock.raft.ready import (
     AppendControl,
     AppendFetched,
     ControlRecord,
-    Destination,
     InstallSnapshot,
+    QuorumNode,
+    QuorumReply,
     ReadLog,
     ReadSnapshot,
     Ready,
-    Reply,
     Send,
     StartSnapshot,
     TruncateTo,
@@ -81,7 +81,7 @@ class SimulatedNode:
         *,
         settings: RaftSettings,
         static_voters: VoterSet,
-        bootstrap: tuple[Destination, ...],
+        bootstrap: tuple[QuorumNode, ...],
         can_become_voter: bool,
     ) -> None:
         self.world = world
@@ -226,7 +226,7 @@ class SimulatedNode:
             control += control_records(batch)
         return control
 
-    def _fill(self, reply: Reply) -> Answer:
+    def _fill(self, reply: QuorumReply) -> Answer:
         answer, read = reply.answer, reply.read
         if isinstance(read, ReadLog):
             assert isinstance(answer, FetchAnswer)

@@ -19,7 +19,7 @@ from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from penstock.simulator.program import play_on_loop
 from penstock.simulator.stories.cluster_world import ClusterWorld, Machine
-from penstock.simulator.story import Outcome, Violation
+from penstock.simulator.story import StoryResult, Violation
 from penstock.simulator.twins.loop import SimulatedLoop
 
 TOPIC = "t"
@@ -172,5 +172,5 @@ class AlarmStory:
         self.events["deaths noticed"] += 1
 
 
-def play(seed: int, seconds: float = SECONDS, properties: dict[str, str] | None = None) -> Outcome:
+def play(seed: int, seconds: float = SECONDS, properties: dict[str, str] | None = None) -> StoryResult:
     return play_on_loop(seed, lambda loop: AlarmStory(loop, seed, seconds, properties or {}))

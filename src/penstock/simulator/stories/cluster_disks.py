@@ -25,7 +25,7 @@ from penstock.simulator.stories.cluster_checkers import Promises
 from penstock.simulator.stories.cluster_circumstances import Circumstances, choose
 from penstock.simulator.stories.cluster_story import MISFORTUNES, PROPERTIES, ROUNDS, TOPIC, ClusterStory
 from penstock.simulator.stories.cluster_world import DATA, Machine
-from penstock.simulator.story import Outcome
+from penstock.simulator.story import StoryResult
 from penstock.simulator.twins.loop import SimulatedLoop
 
 DISKS = ("/mnt/a", "/mnt/b")
@@ -179,7 +179,7 @@ class DiskStory(ClusterStory):
         super().heal()
 
 
-def play(seed: int) -> Outcome:
+def play(seed: int) -> StoryResult:
     if seed % EVERY != REMAINDER:
         return cluster_story.play(seed)
     return play_on_loop(seed, lambda loop: DiskStory(loop, seed), interleaves=interleaves(seed))

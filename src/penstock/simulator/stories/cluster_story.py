@@ -56,7 +56,7 @@ from penstock.simulator.stories.cluster_stamps import AppendTimes
 from penstock.simulator.stories.cluster_unclean import EpochReader, UncleanElections, UncleanPromises
 from penstock.simulator.stories.cluster_world import ClusterWorld, Machine
 from penstock.simulator.stories.replica_content import ReplicaContent, values_of
-from penstock.simulator.story import Outcome, Violation
+from penstock.simulator.story import StoryResult, Violation
 from penstock.simulator.twins.loop import SimulatedLoop
 
 TOPIC = "t"
@@ -619,5 +619,5 @@ class ClusterStory:
             last[producer] = int(number)
 
 
-def play(seed: int) -> Outcome:
+def play(seed: int) -> StoryResult:
     return play_on_loop(seed, lambda loop: ClusterStory(loop, seed), interleaves=interleaves(seed))

@@ -31,7 +31,7 @@ from penstock.simulator.moments import Moments
 from penstock.simulator.stories.controller_disks import Disks
 from penstock.simulator.stories.controller_steps import BROKERS, create, random_step, take_over
 from penstock.simulator.stories.controller_world import World, registration
-from penstock.simulator.story import Outcome
+from penstock.simulator.story import StoryResult
 from penstock.simulator.twins.trace import Trace
 
 EVENTS = (
@@ -322,7 +322,7 @@ class ControllerStory(World):
         self.proposed = {}
 
 
-def play(seed: int, steps: int = STEPS) -> Outcome:
+def play(seed: int, steps: int = STEPS) -> StoryResult:
     random = Random(seed)
     with mock.patch.object(leaders, "MAX_CHANGES_PER_BATCH", random.choice((1, 2, 500))):
         story = ControllerStory(
@@ -337,7 +337,7 @@ def play(seed: int, steps: int = STEPS) -> Outcome:
         except AssertionError as error:
             violation = str(error)
     recent = [str(event) for event in story.trace.recent]
-    return Outcome(violation, story.events, story.trace.digest(), recent, frozenset(story.moments.pairs))
+    return StoryResult(violation, story.events, story.trace.digest(), recent, frozenset(story.moments.pairs))
 
 
 def live(story: ControllerStory, random: Random, steps: int) -> None:

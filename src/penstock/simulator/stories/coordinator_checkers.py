@@ -16,13 +16,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.broker.coordinators.hashing import partition_for
-from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from penstock.broker.coordinators.partition import CoordinatorPartition
 from penstock.broker.partitions.replica import Replica
 from penstock.groups.offset_store import CommittedOffset
 from penstock.groups.shard import GroupShard
 from penstock.metadata.image import MetadataImage
 from penstock.model.ids import TopicPartition
+from penstock.model.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from penstock.simulator.stories.cluster_world import ClusterWorld, Machine
 from penstock.simulator.stories.coordinator_clients import GROUP, TRANSACTION, Place
 from penstock.simulator.story import Violation

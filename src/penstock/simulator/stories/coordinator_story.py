@@ -22,10 +22,10 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from penstock.broker.coordinators.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from penstock.broker.partitions.replica import Replica
 from penstock.metadata.partition import Partition
 from penstock.model.errors import ErrorCode
+from penstock.model.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from penstock.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from penstock.records.compression import Codec
 from penstock.simulator.program import PAUSES, interleaves, play_on_loop
@@ -39,7 +39,7 @@ from penstock.simulator.stories.coordinator_groups import SESSION_MS, Member, Si
 from penstock.simulator.stories.coordinator_prepared import TwoPhaseWriter
 from penstock.simulator.stories.coordinator_workers import NEW, OLD, CommittedReader, TransactionalWriter
 from penstock.simulator.stories.replica_state import check_state
-from penstock.simulator.story import Outcome, Violation
+from penstock.simulator.story import StoryResult, Violation
 from penstock.simulator.twins.loop import SimulatedLoop
 
 EVENTS = (
@@ -328,5 +328,5 @@ def _is_decided(replica: Replica, spared: int | None) -> bool:
     return replica.last_stable_offset >= replica.log.log_end_offset
 
 
-def play(seed: int, **options: Any) -> Outcome:
+def play(seed: int, **options: Any) -> StoryResult:
     return play_on_loop(seed, lambda loop: CoordinatorStory(loop, seed, **options), interleaves=interleaves(seed))

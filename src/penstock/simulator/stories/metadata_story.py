@@ -27,7 +27,7 @@ from penstock.simulator.stories import cluster_moments
 from penstock.simulator.stories.cluster_checkers import ClusterWatch
 from penstock.simulator.stories.cluster_faults import Faults
 from penstock.simulator.stories.cluster_world import CLUSTER_ID, CONTROLLER_PORT, DATA, ClusterWorld, Machine
-from penstock.simulator.story import Outcome, Violation
+from penstock.simulator.story import StoryResult, Violation
 from penstock.simulator.twins.loop import SimulatedLoop
 
 ROUNDS = 16
@@ -302,5 +302,5 @@ class MetadataStory:
                 machine.start()
 
 
-def play(seed: int, rounds: int = ROUNDS) -> Outcome:
+def play(seed: int, rounds: int = ROUNDS) -> StoryResult:
     return play_on_loop(seed, lambda loop: MetadataStory(loop, seed, rounds=rounds), interleaves=interleaves(seed))

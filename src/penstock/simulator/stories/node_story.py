@@ -27,7 +27,7 @@ from penstock.simulator.moments import Moments
 from penstock.simulator.program import PAUSES, interleaves, play_on_loop
 from penstock.simulator.stories import node_moves
 from penstock.simulator.stories.broker_world import DATA, HOST, BrokerWorld
-from penstock.simulator.story import Outcome
+from penstock.simulator.story import StoryResult
 from penstock.simulator.twins.loop import SimulatedLoop
 from penstock.testing import requests
 
@@ -465,5 +465,5 @@ class NodeStory:
                 self.events["verifications repeated"] += 1
 
 
-def play(seed: int, rounds: int = ROUNDS) -> Outcome:
+def play(seed: int, rounds: int = ROUNDS) -> StoryResult:
     return play_on_loop(seed, lambda loop: NodeStory(loop, seed, rounds=rounds), interleaves=interleaves(seed))

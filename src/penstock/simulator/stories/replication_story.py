@@ -38,7 +38,7 @@ from penstock.replication.partition import LeaderState, Proposal
 from penstock.simulator.moments import Moments
 from penstock.simulator.stories.controller_world import World
 from penstock.simulator.stories.replicated_partition import LAG_MAX_MS, Entry, Fetch, News, Replica
-from penstock.simulator.story import Outcome, Violation
+from penstock.simulator.story import StoryResult, Violation
 
 TOPIC = "t"
 STEPS = 400
@@ -190,7 +190,7 @@ class PartitionStory:
 
     # -- the story --------------------------------------------------------------------------------------------------
 
-    def tell(self, steps: int = STEPS) -> Outcome:
+    def tell(self, steps: int = STEPS) -> StoryResult:
         try:
             for _ in range(steps):
                 self.now_ms += self.chance.choice((0, 1, 5, 20, 200))
@@ -201,8 +201,8 @@ class PartitionStory:
             return self.outcome(str(violation))
         return self.outcome(None)
 
-    def outcome(self, violation: str | None) -> Outcome:
-        return Outcome(violation, self.events, self._hash.hexdigest(), critical=frozenset(self.moments.pairs))
+    def outcome(self, violation: str | None) -> StoryResult:
+        return StoryResult(violation, self.events, self._hash.hexdigest(), critical=frozenset(self.moments.pairs))
 
     def step(self) -> None:
         what = self.chance.choices(
@@ -448,5 +448,5 @@ class PartitionStory:
             raise Violation("LogMatching", f"{replica.id} has another log than others up to {offset}, {entry}")
 
 
-def play(seed: int, replica_type: type[Replica] = Replica) -> Outcome:
+def play(seed: int, replica_type: type[Replica] = Replica) -> StoryResult:
     return PartitionStory(seed, replica_type).tell()

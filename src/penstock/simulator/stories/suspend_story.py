@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from penstock.simulator.program import play_on_loop
 from penstock.simulator.stories.coordinator_story import CoordinatorStory
-from penstock.simulator.story import Outcome
+from penstock.simulator.story import StoryResult
 from penstock.simulator.twins.loop import SimulatedLoop
 
 ROUNDS = 8
@@ -24,5 +24,5 @@ class SuspendStory(CoordinatorStory):
         self.groups = []
 
 
-def play(seed: int) -> Outcome:
+def play(seed: int) -> StoryResult:
     return play_on_loop(seed, lambda loop: SuspendStory(loop, seed))

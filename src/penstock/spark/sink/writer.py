@@ -47,7 +47,7 @@ _application = uuid.uuid4().hex
 
 
 @dataclass(frozen=True, slots=True)
-class Destination:
+class SinkBatch:
     """Which batch of which sink a task writes."""
 
     sink: str
@@ -60,7 +60,7 @@ class Destination:
 class TaskMessage(WriterCommitMessage):
     """What a task tells the driver."""
 
-    destination: Destination | None
+    sink_batch: SinkBatch | None
     transaction: TaskTransaction | None  # None: it wrote nothing, or nothing that can be taken back
 
 
@@ -73,51 +73,51 @@ class _Sink:
         if options.topic is not None:
             worker_connections(options.producer).check_topic(options.topic)
 
-    def write_rows(self, batches: Iterator[Any], destination: Destination | None) -> TaskMessage:
+    def write_rows(self, batches: Iterator[Any], sink_batch: SinkBatch | None) -> TaskMessage:
         pieces = self._columns.pieces(batches)
         try:
             mine = worker_connections(self._options.producer)
-            if destination is None:
+            if sink_batch is None:
                 for topic, table in pieces:
                     mine.write(topic, table, None)
                 return TaskMessage(None, None)
-            return TaskMessage(destination, self._write_once(mine, destination, pieces))
+            return TaskMessage(sink_batch, self._write_once(mine, sink_batch, pieces))
         except (ClientError, KafkaError):
             discard(self._options.producer)
             raise
 
     def commit_batch(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        destination, told = _told(messages)
-        if destination is not None:
-            steps = two_phase.commit(destination.sink, destination.batch, destination.query, told)
-            self._run(destination, steps)
+        sink_batch, told = _told(messages)
+        if sink_batch is not None:
+            steps = two_phase.commit(sink_batch.sink, sink_batch.batch, sink_batch.query, told)
+            self._run(sink_batch, steps)
 
-    def abort_batch(self, messages: Sequence[WriterCommitMessage | None], usual: Destination | None) -> None:
+    def abort_batch(self, messages: Sequence[WriterCommitMessage | None], usual: SinkBatch | None) -> None:
         """If every task has succeeded, `commit` was asked for, and may still run: it cleans up after itself.
 
         Else tasks are being stopped, and may begin to write meanwhile.
         """
-        destination, _ = _told(messages)
-        if (destination := destination or usual) is None or None not in messages:
+        sink_batch, _ = _told(messages)
+        if (sink_batch := sink_batch or usual) is None or None not in messages:
             return
         deadline = time.monotonic() + STRAGGLERS_SECONDS
         while True:
-            self._run(destination, two_phase.abandon(destination.batch, destination.run))
+            self._run(sink_batch, two_phase.abandon(sink_batch.batch, sink_batch.run))
             if time.monotonic() > deadline:
                 return
             time.sleep(_LOOK_AGAIN_SECONDS)
 
     def _write_once(
-        self, mine: WorkerConnections, destination: Destination, pieces: Iterable[tuple[str, Any]]
+        self, mine: WorkerConnections, sink_batch: SinkBatch, pieces: Iterable[tuple[str, Any]]
     ) -> TaskTransaction | None:
-        known = mine.brokers.decisions.known(destination.sink)
-        two_phase.check_order(destination.sink, known, destination.batch, destination.query)
-        if known.batch == destination.batch:
+        known = mine.brokers.decisions.known(sink_batch.sink)
+        two_phase.check_order(sink_batch.sink, known, sink_batch.batch, sink_batch.query)
+        if known.batch == sink_batch.batch:
             return None  # decided before: there is nothing to be written
         transaction: Transaction | None = None
         try:
             for topic, table in pieces:
-                transaction = transaction or mine.begin(destination.sink, destination.run, destination.batch)
+                transaction = transaction or mine.begin(sink_batch.sink, sink_batch.run, sink_batch.batch)
                 mine.write(topic, table, transaction)
         except BaseException:
             if transaction is not None:
@@ -125,9 +125,9 @@ class _Sink:
             raise
         return None if transaction is None else _told_of(transaction)
 
-    def _run(self, destination: Destination, steps: two_phase.Steps) -> None:
+    def _run(self, sink_batch: SinkBatch, steps: two_phase.Steps) -> None:
         try:
-            worker_connections(self._options.producer).brokers.run(destination.sink, steps)
+            worker_connections(self._options.producer).brokers.run(sink_batch.sink, steps)
         except (ClientError, KafkaError):
             discard(self._options.producer)
             raise
@@ -139,7 +139,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[Any]) -> TaskMessage:
-        written = self._sink.write_rows(iterator, self._destination())
+        written = self._sink.write_rows(iterator, self._sink_batch())
         exempt_imports("write")
         return written
 
@@ -150,7 +150,7 @@ class StreamSink(DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         self._sink.abort_batch(messages, None)
 
-    def _destination(self) -> Destination | None:
+    def _sink_batch(self) -> SinkBatch | None:
         if not self._options.exactly_once:
             return None
         context = TaskContext.get()
@@ -159,19 +159,19 @@ class StreamSink(DataSourceStreamArrowWriter):
         if context is None or query is None or batch is None:
             raise ClientError("Spark does not tell this task its query and batch: say deliveryGuarantee=at-least-once")
         run = context.getLocalProperty(RUN_ID) or query
-        return Destination(self._options.sink_id or query, int(batch), query, _short(run))
+        return SinkBatch(self._options.sink_id or query, int(batch), query, _short(run))
 
 
 class BatchSink(DataSourceArrowWriter):
     def __init__(self, sink: _Sink, options: SinkOptions) -> None:
         self._sink = sink
-        self._destination = None
+        self._sink_batch = None
         if options.exactly_once:
             name = options.sink_id or NAMELESS + uuid.uuid4().hex
-            self._destination = Destination(name, options.version or 0, "", _short(_application))
+            self._sink_batch = SinkBatch(name, options.version or 0, "", _short(_application))
 
     def write(self, iterator: Iterator[Any]) -> TaskMessage:
-        written = self._sink.write_rows(iterator, self._destination)
+        written = self._sink.write_rows(iterator, self._sink_batch)
         exempt_imports("write")
         return written
 
@@ -180,7 +180,7 @@ class BatchSink(DataSourceArrowWriter):
         exempt_imports("commit")
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._sink.abort_batch(messages, self._destination)
+        self._sink.abort_batch(messages, self._sink_batch)
 
 
 def stream_sink(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> StreamSink:
@@ -204,15 +204,15 @@ def batch_sink(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     return sink
 
 
-def _told(messages: Sequence[WriterCommitMessage | None]) -> tuple[Destination | None, list[TaskTransaction]]:
-    destination: Destination | None = None
+def _told(messages: Sequence[WriterCommitMessage | None]) -> tuple[SinkBatch | None, list[TaskTransaction]]:
+    sink_batch: SinkBatch | None = None
     told: list[TaskTransaction] = []
     for message in messages:
         if isinstance(message, TaskMessage):
-            destination = destination or message.destination
+            sink_batch = sink_batch or message.sink_batch
             if message.transaction is not None:
                 told.append(message.transaction)
-    return destination, told
+    return sink_batch, told
 
 
 def _short(run: str) -> str:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from penstock.client.errors import raise_for
 from penstock.client.wire.cluster import Cluster
-from penstock.model.ids import METADATA_TOPIC, TopicPartition
+from penstock.model.ids import TopicPartition
+from penstock.model.topics import METADATA_TOPIC
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from penstock.protocol.messages.describe_quorum import (

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from penstock.model.char_set import CharSet
-from penstock.model.regex_parser import WORD, Assertion, Chars, Choice, InvalidRegex, Node, Repeat, Sequence, parse
+from penstock.regex.char_set import CharSet
+from penstock.regex.parser import WORD, Assertion, Chars, Choice, InvalidRegex, Node, Repeat, Sequence, parse
 
 # What an expression may grow to when its repetitions are written out, and what is remembered of its course.
 MAX_STATES: Final = 20_000
@@ -20,8 +20,6 @@ MAX_REMEMBERED: Final = 2_000
 # States visited: a tenth of a second of work to begin with, and what a character adds to that.
 FIRST_ALLOWANCE: Final = 400_000
 CHARACTER_ALLOWANCE: Final = 2
-
-__all__ = ["InvalidRegex", "Regex"]
 
 
 class _Place(NamedTuple):

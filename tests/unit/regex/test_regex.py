@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.model.regex import InvalidRegex, Regex
+from penstock.regex import InvalidRegex, Regex
 
 atoms = st.sampled_from(
     [

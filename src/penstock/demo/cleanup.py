@@ -1,9 +1,9 @@
-"""What is left behind when the demo ends, however it ends, is taken away: `python -m penstock.demo.janitor DIRECTORY`.
+"""Removes the demo's processes and files, however the demo ends: `python -m penstock.demo.cleanup DIRECTORY`.
 
-The demo holds the writing end of our standard input and tells us the process groups it starts (`+PGID`) and has ended
-(`-PGID`), a line each. When the demo is gone, even by `kill -9` or with its terminal, the kernel closes that end. Then
-the groups that are left are killed and the directory is removed. (Brokers watch their parent themselves, see
-`penstock.local.lifeline`, but take their leave first.)
+The demo holds the write end of this process's standard input and writes the process groups it starts (`+PGID`) and has
+ended (`-PGID`), a line each. When the demo is gone, even by `kill -9` or with its terminal, the kernel closes that end.
+Then this process kills the groups that are left and removes the directory. (Brokers watch their parent themselves, see
+`penstock.local.lifeline`, but shut down cleanly first.)
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ import subprocess
 import sys
 import time
 
-_AGAIN_SECONDS = 0.1
-_TIMES = 300
+_RETRY_SECONDS = 0.1
+_ATTEMPTS = 300
 
 
-class Janitor:
+class Cleanup:
     """The demo's side."""
 
     def __init__(self, directory: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "penstock.demo.janitor", directory],
+            [sys.executable, "-m", "penstock.demo.cleanup", directory],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # a terminal that goes takes its session with it
+            start_new_session=True,  # a terminal that is closed ends its session
         )
 
     def started(self, group: int) -> None:
-        self._tell(f"+{group}\n")
+        self._write(f"+{group}\n")
 
     def ended(self, group: int) -> None:
-        self._tell(f"-{group}\n")
+        self._write(f"-{group}\n")
 
     def close(self) -> None:
-        """Returns when all is gone."""
+        """Returns when all processes and files are gone."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
 
-    def _tell(self, line: str) -> None:
+    def _write(self, line: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(line.encode())
         self._process.stdin.flush()
@@ -60,11 +60,11 @@ def main() -> None:
     for group in groups:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(group, signal.SIGKILL)
-    for _ in range(_TIMES):  # who is being killed may still write
+    for _ in range(_ATTEMPTS):  # a process that is being killed may still write
         shutil.rmtree(directory, ignore_errors=True)
         if not os.path.exists(directory):
             return
-        time.sleep(_AGAIN_SECONDS)
+        time.sleep(_RETRY_SECONDS)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from __future__ import annotations
 import string
 from typing import Final, NamedTuple, TypeAlias
 
-from penstock.model.char_set import CharSet, of_category, union
+from penstock.regex.char_set import CharSet, of_category, union
 
 # RE2's limits: of one repetition, and of nested ones together.
 MAX_REPEAT: Final = 1000

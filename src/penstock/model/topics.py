@@ -1,4 +1,4 @@
-"""Topic names: which are allowed."""
+"""Topic names: those of the brokers' own topics, and which are allowed."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ import re
 from typing import Final
 
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.model.ids import METADATA_TOPIC
+from penstock.model.ids import Uuid
 
 MAX_NAME_LENGTH: Final = 249
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
-# Topics that belong to the brokers themselves.
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+METADATA_TOPIC: Final = "__cluster_metadata"
+METADATA_TOPIC_ID: Final[Uuid] = bytes(15) + b"\x01"
+CONSUMER_OFFSETS: Final = "__consumer_offsets"
+TRANSACTION_STATE: Final = "__transaction_state"
+
+# Topics that belong to the brokers themselves, and that clients may read.
+INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, "__share_group_state"})
 
 
 def topic_name_problem(name: str) -> str | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from penstock.model.decision import Token
+from penstock.coordinator.decision import Token
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.protocol.messages.add_partitions_to_txn import (
@@ -89,7 +89,7 @@ class Answer(NamedTuple):
     """Of every partition of the question."""
 
 
-class Asked(NamedTuple):
+class VerificationRequest(NamedTuple):
     """One request on its way."""
 
     request: AddPartitionsToTxnRequest
@@ -136,7 +136,7 @@ class Questions:
     def add(self, question: Question) -> None:
         self._waiting.append(question)
 
-    def take(self) -> Asked | None:
+    def take(self) -> VerificationRequest | None:
         """The next request. A transactional id is in it once; what its other producers want comes in the next one."""
         entries: dict[str, tuple[Identity, bool]] = {}
         partitions: dict[str, set[TopicPartition]] = {}
@@ -164,4 +164,4 @@ class Questions:
             )
             for transactional_id, (identity, adds) in entries.items()
         ]
-        return Asked(AddPartitionsToTxnRequest(transactions=transactions), asked)
+        return VerificationRequest(AddPartitionsToTxnRequest(transactions=transactions), asked)

@@ -15,25 +15,26 @@ What waits (tokens) and what ticks (deadlines) is soft state: it may be lost at 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
+
+from penstock.model.errors import ErrorCode
+from penstock.protocol.declaration import Message
 
 # Who waits for an answer: opaque to the coordinator.
 Token: TypeAlias = Hashable
-
-# A message of protocol/messages. The protocol stands above the model, so that is all that can be said here.
-AnyMessage: TypeAlias = Any
 
 
 class CoordinatorRecord(NamedTuple):
     """One record of an internal topic; a value of None is a tombstone."""
 
-    key: AnyMessage
-    value: AnyMessage | None
+    key: Message
+    value: Message | None
 
 
 class Reply(NamedTuple):
     token: Token
-    response: AnyMessage
+    # The runtime itself answers for the markers it writes: with no more than an ErrorCode.
+    response: Message | ErrorCode
 
 
 class Decision(NamedTuple):

@@ -1,0 +1,409 @@
+"""What the consumer and its asyncio twin share: everything but how a user waits for records.
+
+Whatever asks the cluster blocks, and is for one thread at a time; the twin has a thread for it.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Generic, Literal
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as Place
+
+from penstock.client.errors import BadSetting, ClientError, Closed, UnknownTopic, WrongThread
+from penstock.client.librdkafka.dead_letters import DeadLetter, DeadLetterOffice
+from penstock.client.librdkafka.decoding import Decoding
+from penstock.client.librdkafka.handed_out import Reading, from_places, to_places
+from penstock.client.librdkafka.library import Trouble, ask_partitions, asking, checked, client_error, create, watch
+from penstock.client.librdkafka.rebalances import Hook, Rebalances
+from penstock.client.librdkafka.record import Batch, Record
+from penstock.client.librdkafka.types import K, Timestamp, V, milliseconds
+from penstock.model.ids import TopicPartition
+from penstock.serializers.base import Deserializer
+
+Start = Literal["earliest", "latest", "error"]
+Offset = int | Literal["earliest", "latest"]
+
+CHUNK = 500
+_NO_GROUP = "penstock-without-group"
+_OWN = frozenset(
+    {"enable.auto.offset.store", "bootstrap.servers", "group.id", "enable.auto.commit", "auto.offset.reset"}
+)
+# How long librdkafka waits before it fetches again when it has enough. Its own second is for ever to a fast reader: it
+# empties the queue in a tenth of that and then starves.
+_FULL_BACKOFF_MS = 10
+_TOPIC_PATIENCE_SECONDS = 3.0
+_RETRY_SECONDS = 0.05
+
+
+class ConsumerBase(Generic[K, V]):
+    def __init__(
+        self,
+        bootstrap: str,
+        *topics: str,
+        pattern: str | re.Pattern[str] | None = None,
+        group: str | None = None,
+        key: Deserializer[K] | None = None,
+        value: Deserializer[V] | None = None,
+        start: Start = "earliest",
+        auto_commit: bool = True,
+        on_error: Literal["raise", "skip"] | DeadLetter = "raise",
+        on_assigned: Hook | None = None,
+        on_revoked: Hook | None = None,
+        on_lost: Hook | None = None,
+        timeout: float = 30.0,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        """
+        - `topics` or `pattern`: what to read; a pattern matches whole names, also of topics made later, and needs a
+          group. With neither, say `subscribe` or `assign` before reading.
+        - `start`: where reading begins in a partition that the group has not committed in; `"error"` raises.
+        - `auto_commit`: every `auto.commit.interval.ms` (5 s), when a partition goes to another member, and at the end.
+        - `on_error`: of a record that cannot be deserialized: raise, skip and count (`skipped`), or a `DeadLetter`.
+        - `on_assigned`, `on_revoked`, `on_lost`: called while reading. In `on_assigned` the consumer may `seek`; in
+          `on_revoked` it may still `commit`; partitions lost are another member's already.
+        - `timeout`: seconds for what asks the cluster: a first contact, commits, offsets.
+        - `settings`: any of librdkafka's.
+        """
+        given = checked(settings or {}, producer=False)
+        for name in _OWN & given.keys():
+            raise BadSetting(f"{name} has an argument of its own, or is set by the consumer itself")
+        if start not in ("earliest", "latest", "error"):
+            raise BadSetting(f"start is earliest, latest or error, not {start!r}")
+        self.group = group
+        self.auto_commit = auto_commit and group is not None
+        self._timeout = timeout
+        self._start = start
+        strategy = str(given.get("partition.assignment.strategy", ""))
+        incremental = "cooperative" in strategy or given.get("group.protocol") == "consumer"
+        self._trouble = Trouble(bootstrap)
+        self._closing = False
+        self._closed: str | None = None
+        self._lock = threading.RLock()
+        self._letters = DeadLetterOffice(on_error, bootstrap, given) if isinstance(on_error, DeadLetter) else None
+        if self._letters is None and on_error not in ("raise", "skip"):
+            raise BadSetting(f'on_error is "raise", "skip" or a DeadLetter, not {on_error!r}')
+        self._decoding: Decoding[K, V] = Decoding(key, value, self._letters or on_error)  # type: ignore[arg-type]
+        self._client: Any = create(
+            confluent_kafka.Consumer,
+            bootstrap,
+            {
+                "group.id": group or _NO_GROUP,
+                "enable.auto.commit": self.auto_commit,
+                "enable.auto.offset.store": False,
+                "auto.offset.reset": start,
+                "fetch.queue.backoff.ms": _FULL_BACKOFF_MS,
+                **given,
+            },
+            self._trouble,
+        )
+        self._reading = Reading(self._client, lambda topic: self._partition_count(topic) is not None)
+        self._rebalances = Rebalances(
+            self._reading, (on_assigned, on_revoked, on_lost), self._before_revoked, incremental=incremental
+        )
+        watch(self)
+        if topics or pattern is not None:
+            try:
+                self.subscribe(*topics, pattern=pattern)
+            except BaseException:
+                self.close()
+                raise
+
+    # What is read.
+
+    def subscribe(self, *topics: str, pattern: str | re.Pattern[str] | None = None) -> None:
+        """From now on these; in a group, its members share them."""
+        with self._use():
+            self._reading.drop(set(self.assignment()))
+            if pattern is not None:
+                if self.group is None:
+                    raise ClientError("reading by pattern needs a group")
+                expression = pattern if isinstance(pattern, str) else pattern.pattern
+                topics = (*topics, f"^({expression})$")
+            counts = {topic: self._await_topic(topic) for topic in topics if not topic.startswith("^")}
+            if self.group is None:
+                self.assign({TopicPartition(topic, n): None for topic, count in counts.items() for n in range(count)})
+                return
+            with asking("subscribe"):
+                self._client.subscribe(list(topics), **self._rebalances.expected())
+
+    def assign(self, partitions: Mapping[TopicPartition, Offset | None] | Iterable[TopicPartition]) -> None:
+        """Read these partitions and no others, from the offsets given, else as a start is chosen. No group shares.
+
+        The latest offset is that of now: a record written after this call is read.
+        """
+        with self._use():
+            wanted = partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions)
+            self._reading.forget(set(self.assignment()))
+            offsets = {TopicPartition(*place): self._first(TopicPartition(*place), at) for place, at in wanted.items()}
+            with asking("assign"):
+                self._client.assign(to_places(offsets))
+
+    def assignment(self) -> list[TopicPartition]:
+        with self._use():
+            return from_places(self._client.assignment())
+
+    def _first(self, place: TopicPartition, offset: Offset | None) -> int:
+        if isinstance(offset, int):
+            return offset
+        if offset is None and self.group is not None:
+            return confluent_kafka.OFFSET_STORED
+        if "latest" in (offset, self._start if offset is None else None):
+            return self._bounds(place)[1]
+        return confluent_kafka.OFFSET_BEGINNING
+
+    # The steps of reading. The asyncio twin fills in another thread than it takes in.
+
+    def _must_fill(self) -> bool:
+        return not self._reading.unread or self._reading.keep_alive_due()
+
+    def _fill(self, count: int, timeout: float | None) -> None:
+        """Get messages; if there are some, only be heard of by the group."""
+        with self._use():
+            self._store_if_done()
+            with asking("read"):
+                if self._reading.unread:
+                    self._reading.fill(1, 0.0)
+                else:
+                    self._reading.fill(count, timeout)
+
+    def _next_unread(self) -> Record[K, V] | None:
+        unread = self._reading.unread
+        while unread:
+            self._check_open()
+            message = unread[0]
+            record = self._decoding.one(message)
+            unread.popleft()
+            self._reading.hand_out((message,))
+            if record is not None:
+                return record
+        return None
+
+    def _take(self, max_records: int) -> Batch[K, V]:
+        self._check_open()
+        messages = self._reading.take(max_records)
+        try:
+            batch, done = self._decoding.many(messages)
+        except BaseException:
+            self._reading.put_back(messages)
+            raise
+        if done < len(messages):
+            self._reading.put_back(messages[done:])
+            messages = messages[:done]
+        self._reading.hand_out(messages)
+        return batch
+
+    def _interrupted_by(self, error: BaseException | None) -> None:
+        """What was handed out last is not done, unless it was the user who had enough."""
+        self._reading.interrupted = isinstance(error, Exception)
+
+    @property
+    def skipped(self) -> int:
+        """Records that could not be deserialized and were passed over."""
+        return self._decoding.skipped
+
+    @property
+    def dead_lettered(self) -> int:
+        """Records that could not be deserialized and went to the dead-letter topic."""
+        return self._letters.count if self._letters else 0
+
+    # Commits.
+
+    def commit(self, record: Record[K, V] | None = None) -> None:
+        """Everything handed out so far is done, or this record and those before it in its partition; on return the
+        cluster knows."""
+        with self._use():
+            if self.group is None:
+                raise ClientError('commits belong to a group: Consumer(..., group="...")')
+            if record is not None:
+                offsets = {TopicPartition(record.topic, record.partition): record.offset + 1}
+            else:
+                offsets = self._reading.positions()
+            self._settle()
+            if offsets:
+                with asking("commit"):
+                    for each in self._client.commit(offsets=to_places(offsets), asynchronous=False):
+                        if each.error is not None:
+                            raise client_error(each.error, f"commit of {each.topic}-{each.partition}")
+
+    def offsets_for_transaction(self) -> tuple[list[Place], Any]:
+        """Where this consumer stands and who it is in its group, as a transaction wants them."""
+        with self._use():
+            if self.group is None or self.auto_commit:
+                raise ClientError("offsets in a transaction need a consumer with a group and auto_commit=False")
+            self._settle()
+            return to_places(self._reading.positions()), self._client.consumer_group_metadata()
+
+    def _settle(self) -> None:
+        if self._letters is not None:
+            self._letters.settle()
+
+    def _before_revoked(self) -> None:
+        if not self._closing:
+            self._store_if_done()
+
+    def _store_if_done(self) -> None:
+        if self.auto_commit and self._reading.has_done():
+            self._store()
+
+    def _store(self) -> None:
+        """What is done may be committed from now on."""
+        self._settle()
+        offsets = self._reading.positions()
+        if offsets:
+            with asking("store offsets"):
+                self._client.store_offsets(offsets=to_places(offsets))
+        self._reading.done()
+
+    # Positions.
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """By assigned partition, the offset of the next record to be handed out; partitions not begun are missing."""
+        with self._use():
+            return self._reading.positions()
+
+    def committed(self) -> dict[TopicPartition, int | None]:
+        """By assigned partition, what the group has committed."""
+        with self._use(), asking("committed offsets"):
+            found = self._client.committed(self._client.assignment(), timeout=self._timeout)
+        return {TopicPartition(each.topic, each.partition): each.offset if each.offset >= 0 else None for each in found}
+
+    def lag(self) -> dict[TopicPartition, int]:
+        """By assigned partition, how many offsets lie between the next record and the end of the log."""
+        with self._use():
+            positions = self._reading.positions()
+            starts = self.committed() if self.group and len(positions) < len(self.assignment()) else {}
+            lags = {}
+            for place in self.assignment():
+                low, high = self._bounds(place)
+                start = high if self._start == "latest" else low
+                at = positions.get(place, starts.get(place))
+                lags[place] = max(high - max(start if at is None else at, low), 0)
+            return lags
+
+    def seek(self, topic: str, partition: int, offset: Offset) -> None:
+        """Read on from there. In `on_assigned`: begin there."""
+        place = TopicPartition(topic, partition)
+        with self._use():
+            at = offset if isinstance(offset, int) else self._bounds(place)[offset == "latest"]
+            if self._rebalances.assigning is not None:
+                self._rebalances.assigning[place] = at
+                return
+            self._reading.sought(place, at)
+            self._seek(place, at)
+
+    def seek_to_time(self, time: Timestamp, *partitions: TopicPartition) -> None:
+        """To the first record of each partition, or of those named, that is not older; to the end if all are."""
+        with self._use():
+            at = milliseconds(time)
+            places = partitions or tuple(self._rebalances.assigning or self.assignment())
+            with asking("offsets by time"):
+                found = self._client.offsets_for_times(to_places(dict.fromkeys(places, at)), timeout=self._timeout)
+            for each in found:
+                if each.error is not None:
+                    raise client_error(each.error, f"offsets by time of {each.topic}-{each.partition}")
+                self.seek(each.topic, each.partition, each.offset if each.offset >= 0 else "latest")
+
+    def rewind(self) -> None:
+        """Back to what is committed: what was handed out since is read again."""
+        with self._use():
+            for place, offset in self.committed().items():
+                self.seek(*place, ("latest" if self._start == "latest" else "earliest") if offset is None else offset)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Hand out nothing more of these, or of all, until `resume`; membership of the group goes on."""
+        with self._use():
+            places = set(partitions or self.assignment())
+            with asking("pause"):
+                self._client.pause([Place(*place) for place in places])
+            for place, offset in self._reading.drop(places).items():
+                self._reading.sought(place, offset)
+                self._seek(place, offset)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        with self._use(), asking("resume"):
+            self._client.resume([Place(*place) for place in partitions or self.assignment()])
+
+    def _seek(self, place: TopicPartition, offset: int) -> None:
+        # A partition that was assigned a moment ago cannot be sought in before its fetching has begun.
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                return self._client.seek(Place(*place, offset))  # type: ignore[no-any-return]
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._STATE or time.monotonic() > deadline:
+                    raise client_error(error, f"seek in {place}") from error
+                if place not in self.assignment():
+                    raise ClientError(f"{place} is not assigned to this consumer, so it cannot seek there") from error
+                time.sleep(_RETRY_SECONDS)
+
+    def _bounds(self, place: TopicPartition) -> tuple[int, int]:
+        with asking(f"offsets of {place}"):
+            low, high = self._client.get_watermark_offsets(Place(*place), timeout=self._timeout)
+        return low, high
+
+    # The cluster, and the end.
+
+    def _await_topic(self, topic: str) -> int:
+        """The number of partitions, once the topic is known; a first contact with the cluster, too."""
+        deadline = time.monotonic() + min(_TOPIC_PATIENCE_SECONDS, self._timeout)
+        while (count := self._partition_count(topic)) is None:
+            if time.monotonic() > deadline:
+                raise UnknownTopic(
+                    f"there is no topic {topic!r}: create it (penstock topics create), or is it misspelt?"
+                )
+            time.sleep(_RETRY_SECONDS)
+        return count
+
+    def _partition_count(self, topic: str) -> int | None:
+        count, error = ask_partitions(self._client, topic, self._timeout, self._trouble)
+        if error is None:
+            return count
+        if error.retriable() or error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return None
+        raise client_error(error, f"topic {topic!r}")
+
+    def close(self) -> None:
+        """Commit, with `auto_commit`, what is done, and leave the group."""
+        if self._closed is not None:
+            return
+        with self._use():
+            try:
+                if self.auto_commit and self._reading.has_done():
+                    self._store()
+                else:
+                    self._settle()
+            finally:
+                self._closing = True
+                try:
+                    self._client.close()  # hooks that this calls may still use the consumer
+                finally:
+                    self._closed = "the consumer is closed: make a new one"
+                    if self._letters is not None:
+                        self._letters.close()
+
+    def _check_open(self) -> None:
+        if self._closed is not None:
+            raise Closed(self._closed)
+
+    def _at_exit(self) -> None:
+        """Nothing is lost with a consumer: what it did not commit is read again."""
+
+    def _forked(self) -> None:
+        self._closed = "a consumer does not survive a fork: make one in the new process"
+
+    @contextmanager
+    def _use(self) -> Iterator[None]:
+        self._check_open()
+        if not self._lock.acquire(blocking=False):
+            raise WrongThread("another thread is using this consumer: give each thread its own, in the same group")
+        try:
+            yield
+        finally:
+            self._lock.release()

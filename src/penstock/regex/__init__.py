@@ -1,0 +1,6 @@
+"""Regular expressions of clients: RE2's syntax, matched in linear time."""
+
+from penstock.regex.matcher import Regex
+from penstock.regex.parser import InvalidRegex
+
+__all__ = ["InvalidRegex", "Regex"]

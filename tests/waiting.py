@@ -1,0 +1,52 @@
+"""Waiting for a condition, at most for so long. A failure says what was waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+PATIENCE_SECONDS = 60.0
+_INTERVAL_SECONDS = 0.02
+
+Found = TypeVar("Found")
+What = str | Callable[[], object]
+"""What is waited for; a function where the text depends on how things are when the wait fails."""
+
+
+def wait_until(
+    condition: Callable[[], Found | None],
+    what: What = "",
+    seconds: float = PATIENCE_SECONDS,
+    *,
+    between: Callable[[], object] = lambda: None,
+) -> Found:
+    """The first true value of the condition. `between` is called before each further attempt."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, _failure(condition, what, seconds)
+        between()
+        time.sleep(_INTERVAL_SECONDS)
+    return found
+
+
+async def wait_until_async(
+    condition: Callable[[], Found | Awaitable[Found]], what: What = "", seconds: float = PATIENCE_SECONDS
+) -> Found:
+    """The first true value of the condition, or of what it awaits; by the event loop's time, real or virtual."""
+    now = asyncio.get_running_loop().time
+    deadline = now() + seconds
+    while True:
+        answer = condition()
+        found = await answer if inspect.isawaitable(answer) else answer
+        if found:
+            return found
+        assert now() < deadline, _failure(condition, what, seconds)
+        await asyncio.sleep(_INTERVAL_SECONDS)
+
+
+def _failure(condition: Callable[[], object], what: What, seconds: float) -> str:
+    text = what() if callable(what) else what or inspect.getsource(condition).strip()
+    return f"not within {seconds:g} s: {text}"
