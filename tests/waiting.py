@@ -48,5 +48,9 @@ async def wait_until_async(
 
 
 def _failure(condition: Callable[[], object], what: What, seconds: float) -> str:
-    text = what() if callable(what) else what or inspect.getsource(condition).strip()
-    return f"not within {seconds:g} s: {text}"
+    return f"not within {seconds:g} s: {what() if callable(what) else what or _name(condition)}"
+
+
+def _name(condition: Callable[[], object]) -> str:
+    name = getattr(condition, "__qualname__", repr(condition))
+    return inspect.getsource(condition).strip() if "<lambda>" in name else name

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from chaos.outages import killed, paused, stopped
 from chaos.workload import Writer
 from penstock.testing.clusters import RunningCluster
 from penstock.testing.nodes import RunningNode
@@ -43,60 +44,44 @@ class Scene:
 
 
 def kill_leader(scene: Scene) -> None:
-    leader = scene.leader()
-    leader.kill()
-    scene.progress()
-    leader.start()
+    with killed(scene.leader()):
+        scene.progress()
     scene.whole()
 
 
 def kill_controller(scene: Scene) -> None:
-    controller = scene.cluster.active_controller()
-    controller.kill()
-    scene.progress()
-    controller.start()
+    with killed(scene.cluster.active_controller()):
+        scene.progress()
     scene.whole()
 
 
 def kill_leader_and_controller(scene: Scene) -> None:
     leader, controller = scene.leader(), scene.cluster.active_controller()
-    controller.kill()
-    leader.kill()
-    scene.progress()
-    leader.start()
-    controller.start()
+    with killed(controller, leader):
+        scene.progress()
     scene.whole()
 
 
 def stop_leader(scene: Scene) -> None:
-    leader = scene.leader()
-    assert leader.stop() == 0
-    scene.progress()
-    leader.start()
+    with stopped(scene.leader()):
+        scene.progress()
     scene.whole()
 
 
 def pause_leader(scene: Scene) -> None:
     """Silent for so long that others lead in its place; then it wakes up, thinking that it leads."""
-    leader = scene.leader()
-    leader.pause()
-    try:
+    with paused(scene.leader()):
         scene.progress()
-    finally:
-        leader.resume()
     scene.whole()
 
 
 def pause_controller(scene: Scene) -> None:
     controller = scene.cluster.active_controller()
-    controller.pause()
-    try:
+    with paused(controller):
         scene.cluster.wait_until(
             lambda: scene.cluster.active_controller().node_id != controller.node_id, "another active controller"
         )
         scene.progress()
-    finally:
-        controller.resume()
     scene.whole()
 
 

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from chaos.faults import PROPERTIES as CLUSTER_PROPERTIES
 from chaos.group_ledger import Ledger
+from chaos.outages import killed, paused, stopped
 from chaos.programs import KILLED, Program
 from chaos.workload import Writer
 from penstock.broker.coordinators.hashing import partition_for
@@ -179,72 +180,52 @@ def pause_member(scene: GroupScene) -> None:
     if len(scene.members) < 2:
         scene.join()
         scene.progress()
-    member = scene.working_member()
-    member.pause()
-    try:
+    with paused(scene.working_member()):
         scene.progress()
-    finally:
-        member.resume()
     scene.progress()
 
 
 def kill_coordinator(scene: GroupScene) -> None:
-    coordinator = scene.coordinator()
-    coordinator.kill()
-    scene.progress()
-    coordinator.start()
+    with killed(scene.coordinator()):
+        scene.progress()
 
 
 def stop_coordinator(scene: GroupScene) -> None:
-    coordinator = scene.coordinator()
-    assert coordinator.stop() == 0
-    scene.progress()
-    coordinator.start()
+    with stopped(scene.coordinator()):
+        scene.progress()
 
 
 def pause_coordinator(scene: GroupScene) -> None:
-    coordinator = scene.coordinator()
-    coordinator.pause()
-    try:
+    with paused(scene.coordinator()):
         scene.progress()
-    finally:
-        coordinator.resume()
 
 
 def wake_replaced_coordinator(scene: GroupScene) -> None:
     """Silent until another coordinates; then it wakes up, thinking that it still does."""
     coordinator = scene.coordinator()
-    coordinator.pause()
-    try:
+    with paused(coordinator):
         scene.cluster.wait_until(lambda: scene.coordinator().node_id != coordinator.node_id, "another coordinator")
-    finally:
-        coordinator.resume()
     scene.progress()
 
 
 def kill_coordinator_and_member(scene: GroupScene) -> None:
     """Its death is to be noticed by a coordinator that has never heard of it, but in the log."""
     coordinator, member = scene.coordinator(), scene.working_member()
-    coordinator.kill()
-    member.kill()
-    scene.members.remove(member)
-    scene.join()
-    scene.progress()
-    coordinator.start()
+    with killed(coordinator):
+        member.kill()
+        scene.members.remove(member)
+        scene.join()
+        scene.progress()
 
 
 def kill_leader(scene: GroupScene) -> None:
-    leader = scene.leader()
-    leader.kill()
-    scene.progress()
-    leader.start()
+    with killed(scene.leader()):
+        scene.progress()
 
 
 def kill_controller(scene: GroupScene) -> None:
-    controller = scene.cluster.active_controller()
-    controller.kill()
-    scene.progress()
-    controller.start()
+    with killed(scene.cluster.active_controller()):
+        scene.progress()
 
 
 def restart_all_brokers(scene: GroupScene) -> None:

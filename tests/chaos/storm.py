@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from chaos.hosts import CLIENTS, Host, build_library
+from chaos.outages import paused
 from chaos.real_logs import (
     committed_values,
     durability_and_order,
@@ -257,11 +258,8 @@ def stop_broker(storm: Storm) -> None:
 
 def pause(storm: Storm, which: str) -> None:
     node = storm.leader().broker if which == "broker" else storm.cluster.active_controller()
-    node.pause()
-    try:
+    with paused(node):
         storm.suffer(0.5, 5.0, 8.0)
-    finally:
-        node.resume()
 
 
 def unplug_host(storm: Storm) -> None:

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, Topic
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from chaos.group_faults import ASKING, INTERNAL_PARTITIONS, PROGRESS_SECONDS, SESSION_MS, committed
+from chaos.outages import killed, paused, stopped
 from chaos.programs import KILLED, Event, Program
 from chaos.workload import Writer
 from penstock.broker.coordinators.hashing import partition_for
@@ -206,12 +207,6 @@ def is_all_decided(bootstrap: str, topics: dict[str, int]) -> bool:
     return bool(ends == stable)
 
 
-def _without(node: RunningNode, scene: TransactionScene) -> None:
-    node.kill()
-    scene.progress()
-    node.start()
-
-
 def kill_worker(scene: TransactionScene) -> None:
     scene.workers[scene.busy_worker()].kill()
     scene.progress()
@@ -221,13 +216,10 @@ def zombie(scene: TransactionScene) -> None:
     """Silent until another one has taken its place; then it goes on with its transaction."""
     number = scene.busy_worker()
     worker = scene.workers.pop(number)
-    worker.pause()
-    scene.zombies.append(worker)
-    scene.start_worker(number)
-    try:
+    with paused(worker):
+        scene.zombies.append(worker)
+        scene.start_worker(number)
         scene.progress()
-    finally:
-        worker.resume()
     scene.wait_until(lambda: not worker.is_running, "a zombie notices that another took its place")
 
 
@@ -236,60 +228,50 @@ def pause_worker(scene: TransactionScene) -> None:
     number = scene.busy_worker()
     if len(scene.workers) == 1:
         scene.start_worker(number + 1)
-    worker = scene.workers[number]
-    worker.pause()
-    try:
+    with paused(scene.workers[number]):
         scene.progress()
-    finally:
-        worker.resume()
     scene.progress()
 
 
 def kill_transaction_coordinator(scene: TransactionScene) -> None:
     scene.busy_worker()
-    _without(scene.transaction_coordinator(), scene)
+    with killed(scene.transaction_coordinator()):
+        scene.progress()
 
 
 def kill_group_coordinator(scene: TransactionScene) -> None:
     scene.busy_worker()
-    _without(scene.group_coordinator(), scene)
+    with killed(scene.group_coordinator()):
+        scene.progress()
 
 
 def kill_leader(scene: TransactionScene) -> None:
     scene.busy_worker()
-    _without(scene.leader(), scene)
+    with killed(scene.leader()):
+        scene.progress()
 
 
 def stop_transaction_coordinator(scene: TransactionScene) -> None:
-    coordinator = scene.transaction_coordinator()
-    assert coordinator.stop() == 0
-    scene.progress()
-    coordinator.start()
+    with stopped(scene.transaction_coordinator()):
+        scene.progress()
 
 
 def pause_transaction_coordinator(scene: TransactionScene) -> None:
-    coordinator = scene.transaction_coordinator()
-    coordinator.pause()
-    try:
+    with paused(scene.transaction_coordinator()):
         scene.progress()
-    finally:
-        coordinator.resume()
 
 
 def kill_coordinator_and_worker(scene: TransactionScene) -> None:
     """Its transaction is open, and ended by a coordinator that knows it from the log."""
-    worker, coordinator = scene.workers[scene.busy_worker()], scene.transaction_coordinator()
-    coordinator.kill()
-    worker.kill()
-    scene.progress()
-    coordinator.start()
+    worker = scene.workers[scene.busy_worker()]
+    with killed(scene.transaction_coordinator()):
+        worker.kill()
+        scene.progress()
 
 
 def kill_controller(scene: TransactionScene) -> None:
-    controller = scene.cluster.active_controller()
-    controller.kill()
-    scene.progress()
-    controller.start()
+    with killed(scene.cluster.active_controller()):
+        scene.progress()
 
 
 def restart_all_brokers(scene: TransactionScene) -> None:

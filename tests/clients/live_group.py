@@ -24,12 +24,16 @@ PROPERTIES = {
 }
 
 
+def unique(prefix: str) -> str:
+    return f"{prefix}-{uuid.uuid4().hex[:8]}"
+
+
 class Group:
     """A topic, the group that reads it, and what everybody in it has read."""
 
     def __init__(self, bootstrap: str, kind: NewMember, replicas: int = 1) -> None:
-        self.name = f"group-{uuid.uuid4().hex[:8]}"
-        self.topic = f"topic-{uuid.uuid4().hex[:8]}"
+        self.name = unique("group")
+        self.topic = unique("topic")
         self.members: list[Member] = []
         self.read: list[Read] = []
         self._bootstrap = bootstrap

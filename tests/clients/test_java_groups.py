@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import time
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import DEADLINE_S, Refused
+from drivers import Refused
 from drivers.java import JavaClient, class_path
-from drivers.process import ProcessMember, to_text
+from drivers.process import ProcessMember
 from group_members import Member
-from live_group import PARTITIONS, PROPERTIES, Group
+from live_group import PARTITIONS, PROPERTIES, Group, unique
+from process_transactions import process, read_committed, send
 
 from penstock.broker.coordinators.hashing import partition_for
 from penstock.testing.clusters import start_cluster
@@ -37,6 +36,7 @@ KINDS = {
     "consumer uniform": {"group.protocol": "consumer", "group.remote.assignor": "uniform"},
     "consumer range": {"group.protocol": "consumer", "group.remote.assignor": "range"},
 }
+COMMITTED = {**KINDS["consumer uniform"], "isolation.level": "read_committed"}
 IN_SMALL_STEPS = {**KINDS["consumer uniform"], "max.poll.records": "7"}
 
 
@@ -52,10 +52,6 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
 def client(node: RunningNode) -> Iterator[JavaClient]:
     with closing(JavaClient(node.bootstrap)) as client:
         yield client
-
-
-def unique(prefix: str) -> str:
-    return f"{prefix}-{uuid.uuid4().hex[:8]}"
 
 
 def member_of(client: JavaClient, settings: dict[str, str], _: str, group: str, topic: str) -> Member:
@@ -200,60 +196,14 @@ def test_an_administrator_takes_all_members_out(node: RunningNode, client: JavaC
     group.end()
 
 
-def read_committed(client: JavaClient, topic: str) -> Callable[[], list[str]]:
-    """A reader of everything, in a group of its own: what it has read when asked."""
-    settings = {"isolation.level": "read_committed", **KINDS["consumer uniform"]}
-    member = ProcessMember(client, unique("reader"), topic, settings)
-    found: dict[tuple[int, int], str] = {}  # where it is told to begin again, it does
-
-    def read() -> list[str]:
-        found.update({(each.partition, each.offset): each.value.decode() for each in member.poll()})
-        return sorted(found.values())
-
-    return read
-
-
-def send(client: JavaClient, producer: str, topic: str, *values: str) -> None:
-    client.call("send", producer=producer, topic=topic, values=[to_text(value.encode()) for value in values])
-
-
-def process(client: JavaClient, group: Group, target: str, transactional_id: str, count: int) -> None:
-    """Read, process, write: every second transaction is aborted, and what it had read is read again."""
-    client.call("new_producer", producer=transactional_id, id=transactional_id)
-    (member,) = group.members
-    assert isinstance(member, ProcessMember)
-    done: set[int] = set()
-    attempts = 0
-    deadline = time.monotonic() + 2 * DEADLINE_S
-    while len(done) < count:
-        assert time.monotonic() < deadline, f"{len(done)} of {count}"
-        read = member.poll()
-        if not read:
-            continue
-        attempts += 1
-        client.call("begin", producer=transactional_id)
-        send(client, transactional_id, target, *(each.value.decode() for each in read))
-        member.call("send_offsets", producer=transactional_id)
-        if attempts % 2:
-            client.call("abort_transaction", producer=transactional_id)
-            member.leave()
-            member = ProcessMember(
-                client, group.name, group.topic, KINDS["consumer uniform"] | {"max.poll.records": "7"}
-            )
-            group.members[:] = [member]
-        else:
-            client.call("commit_transaction", producer=transactional_id)
-            done |= {int(each.value) for each in read}
-
-
 def test_read_process_write(node: RunningNode, client: JavaClient) -> None:
     group = new_group(client, node.bootstrap, "consumer uniform", max_poll_records="7")
     target = unique("target")
     client.call("create_topic", topic=target, partitions=2, configs={})
-    read = read_committed(client, target)
+    read = read_committed(client, target, COMMITTED)
     group.send(30)
     group.join()
-    process(client, group, target, unique("id"), 30)
+    process(client, group, target, unique("id"), 30, IN_SMALL_STEPS)
     expected = sorted(map(str, range(30)))
     wait_until(lambda: read() == expected)
     group.end()
@@ -286,7 +236,7 @@ def test_transactions_by_the_admin_client(node: RunningNode, client: JavaClient)
     client.call("begin", producer="second")
     send(client, "second", topic, "kept")
     client.call("commit_transaction", producer="second")
-    read = read_committed(client, topic)
+    read = read_committed(client, topic, COMMITTED)
     wait_until(lambda: read() == ["kept"])
 
     client.call("begin", producer="second")
@@ -312,16 +262,16 @@ def test_coordinators_are_killed(tmp_path: Path) -> None:
         target, name = unique("target"), unique("id")
         cluster.create_topic(target, 2, 3)
         cluster.wait_for_isr(group.topic)
-        read = read_committed(client, target)
+        read = read_committed(client, target, COMMITTED)
         group.join()
         group.send(30)
-        process(client, group, target, name, 30)
+        process(client, group, target, name, 30, IN_SMALL_STEPS)
         for topic, key in (("__consumer_offsets", group.name), ("__transaction_state", name)):
             cluster.wait_for_isr(topic)
             coordinator = cluster.leader_of(topic, partition_for(key, 3))
             coordinator.kill()
             group.send(30)
-            process(client, group, target, name, 30)
+            process(client, group, target, name, 30, IN_SMALL_STEPS)
             coordinator.start()
         expected = sorted(map(str, range(90)))
         wait_until(lambda: read() == expected)

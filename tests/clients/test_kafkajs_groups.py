@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import time
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import pytest
-from drivers import DEADLINE_S, Refused
+from drivers import Refused
 from drivers.kafkajs import KafkaJs, why_not_installed
-from drivers.process import ProcessMember, to_text
+from drivers.process import ProcessMember
 from group_members import Member
-from live_group import PARTITIONS, PROPERTIES, Group
+from live_group import PARTITIONS, PROPERTIES, Group, unique
+from process_transactions import process, read_committed, send
 
 from penstock.broker.coordinators.hashing import partition_for
 from penstock.testing.clusters import start_cluster
@@ -39,10 +38,6 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
 def client(node: RunningNode) -> Iterator[KafkaJs]:
     with closing(KafkaJs(node.bootstrap)) as client:
         yield client
-
-
-def unique(prefix: str) -> str:
-    return f"{prefix}-{uuid.uuid4().hex[:8]}"
 
 
 def member_of(client: KafkaJs, settings: dict[str, int], _: str, group: str, topic: str) -> Member:
@@ -115,54 +110,15 @@ def test_groups_by_the_admin_client(node: RunningNode, client: KafkaJs) -> None:
     assert group.name not in client.call("groups")
 
 
-def read_committed(client: KafkaJs, topic: str) -> Callable[[], list[str]]:
-    """A reader of everything, in a group of its own: what it has read when asked. kafkajs reads no other way."""
-    member = ProcessMember(client, unique("reader"), topic, {})
-    found: dict[tuple[int, int], str] = {}  # where it is told to begin again, it does
-
-    def read() -> list[str]:
-        found.update({(each.partition, each.offset): each.value.decode() for each in member.poll()})
-        return sorted(found.values())
-
-    return read
-
-
-def send(client: KafkaJs, producer: str, topic: str, *values: str) -> None:
-    client.call("send", producer=producer, topic=topic, values=[to_text(value.encode()) for value in values])
-
-
-def process(client: KafkaJs, group: Group, target: str, transactional_id: str, count: int) -> None:
-    """Read, process, write: every second transaction is aborted, and what it had read is read again."""
-    client.call("new_producer", producer=transactional_id, id=transactional_id)
-    (member,) = group.members
-    assert isinstance(member, ProcessMember)
-    done: set[int] = set()
-    attempts = 0
-    deadline = time.monotonic() + 2 * DEADLINE_S
-    while len(done) < count:
-        assert time.monotonic() < deadline, f"{len(done)} of {count}"
-        read = member.poll()
-        if not read:
-            continue
-        attempts += 1
-        client.call("begin", producer=transactional_id)
-        send(client, transactional_id, target, *(each.value.decode() for each in read))
-        member.call("send_offsets", producer=transactional_id, group=group.name)
-        if attempts % 2:
-            client.call("abort_transaction", producer=transactional_id)
-            member.leave()
-            member = ProcessMember(client, group.name, group.topic, {})
-            group.members[:] = [member]
-        else:
-            client.call("commit_transaction", producer=transactional_id)
-            done |= {int(each.value) for each in read}
+def process_all(client: KafkaJs, group: Group, target: str, transactional_id: str) -> None:
+    process(client, group, target, transactional_id, 30, {}, group=group.name)
     client.call("end_producer", producer=transactional_id)
 
 
 def test_transactions(node: RunningNode, client: KafkaJs) -> None:
     topic, name = unique("topic"), unique("id")
     client.create_topic(topic, 2, {})
-    read = read_committed(client, topic)
+    read = read_committed(client, topic, {})
     client.call("new_producer", producer="first", id=name)
     for value, end in (
         ("kept", "commit_transaction"),
@@ -190,10 +146,10 @@ def test_read_process_write(node: RunningNode, client: KafkaJs) -> None:
     group = new_group(client, node.bootstrap)
     target = unique("target")
     client.create_topic(target, 2, {})
-    read = read_committed(client, target)
+    read = read_committed(client, target, {})
     group.send(30)
     group.join()
-    process(client, group, target, unique("id"), 30)
+    process_all(client, group, target, unique("id"))
     expected = sorted(map(str, range(30)))
     wait_until(lambda: read() == expected)
     committed = client.call("committed", group=group.name, topic=group.topic)
@@ -215,16 +171,16 @@ def test_coordinators_are_killed(tmp_path: Path) -> None:
         target, name = unique("target"), unique("id")
         cluster.create_topic(target, 2, 3)
         cluster.wait_for_isr(group.topic)
-        read = read_committed(client, target)
+        read = read_committed(client, target, {})
         group.join()
         group.send(30)
-        process(client, group, target, name, 30)
+        process_all(client, group, target, name)
         for topic, key in (("__consumer_offsets", group.name), ("__transaction_state", name)):
             cluster.wait_for_isr(topic)
             coordinator = cluster.leader_of(topic, partition_for(key, 3))
             coordinator.kill()
             group.send(30)
-            process(client, group, target, name, 30)
+            process_all(client, group, target, name)
             coordinator.start()
         expected = sorted(map(str, range(90)))
         wait_until(lambda: read() == expected)

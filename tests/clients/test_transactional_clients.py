@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import kafka
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from drivers import DEADLINE_S
+from live_group import unique
 
 from penstock.client.wire.admin import Admin
 from penstock.testing.nodes import RunningNode, start_node
@@ -27,10 +27,6 @@ PROPERTIES = {"group.initial.rebalance.delay.ms": "0"}
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
     with start_node(tmp_path_factory.mktemp("transactions") / "node", properties=PROPERTIES) as node:
         yield node
-
-
-def unique(prefix: str) -> str:
-    return f"{prefix}-{uuid.uuid4().hex[:8]}"
 
 
 def new_topic(bootstrap: str) -> str:

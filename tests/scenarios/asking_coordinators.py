@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from penstock.model.errors import ErrorCode
@@ -26,8 +25,6 @@ from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupReq
 from waiting import wait_until
 from wire import Wire, batch, create_topic, list_offset, produce_request
 
-PATIENCE_S = 60.0
-
 GROUP, TRANSACTION = 0, 1
 NO_TOPICS = bytes(6) + b"\xff" * 4
 """A subscription of version 0: to nothing, and no data of the user."""
@@ -45,13 +42,12 @@ PlaceAndOffset = tuple[str, int, int]
 
 def patiently(wire: Wire, message: Message, version: int) -> Any:
     """The answer once coordinators are at work, and done with what went before."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        answer = wire.ask(message, version)
-        if answer.error_code not in NOT_YET:
-            return answer
-        assert time.monotonic() < deadline, answer
-        time.sleep(0.02)
+
+    def answer() -> Any:
+        found = wire.ask(message, version)
+        return None if found.error_code in NOT_YET else found
+
+    return wait_until(answer, f"an answer to {message}")
 
 
 def find_coordinators(wire: Wire) -> None:

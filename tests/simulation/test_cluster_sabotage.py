@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
+from sabotage import assert_caught
 
 from penstock.broker.metadata import quorum
 from penstock.broker.metadata.quorum import MetadataQuorum
@@ -390,14 +391,9 @@ HEAVY = [
 
 def catch(variant: Variant, patch: Patch) -> None:
     variant.sabotage(patch)
-    others: list[str] = []
-    for seed in range(SEEDS):
-        violation = play_on_loop(seed, lambda loop, seed=seed: variant.story(loop, seed)).violation  # type: ignore[misc]
-        if violation is not None and violation.partition(":")[0] == variant.checker:
-            return
-        if violation is not None:
-            others.append(f"seed {seed}: {violation}")
-    pytest.fail(f"{variant.checker} saw nothing; others: {others}")
+    assert_caught(
+        variant.checker, range(SEEDS), lambda seed: play_on_loop(seed, lambda loop: variant.story(loop, seed)).violation
+    )
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.sabotage.__name__)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
+from sabotage import assert_caught
 
 from penstock.broker.apis import delete_records, fetch, offset_for_leader_epoch
 from penstock.broker.apis.fetch import Fetch
@@ -36,6 +37,7 @@ from penstock.simulator.program import play_on_loop
 from penstock.simulator.stories.cluster_circumstances import Circumstances
 from penstock.simulator.stories.cluster_story import ROUNDS, ClusterStory
 from penstock.simulator.story import quietly
+from penstock.simulator.twins.loop import SimulatedLoop
 
 Patch = pytest.MonkeyPatch
 SEEDS = range(6, 36)  # what shows seldom shows in the first of them
@@ -228,20 +230,14 @@ VARIANTS = [
 def test_what_is_broken_is_caught(variant: Variant, monkeypatch: Patch) -> None:
     quietly()
     variant.sabotage(monkeypatch)
-    others: list[str] = []
-    for seed in SEEDS:
-        violation = play_on_loop(
+
+    def story(loop: SimulatedLoop, seed: int) -> ClusterStory:
+        return ClusterStory(
+            loop,
             seed,
-            lambda loop, seed=seed: ClusterStory(  # type: ignore[misc]
-                loop,
-                seed,
-                rounds=variant.rounds,
-                misfortunes=variant.misfortunes,
-                circumstances=variant.circumstances,
-            ),
-        ).violation
-        if violation is not None and violation.partition(":")[0] == variant.checker:
-            return
-        if violation is not None:
-            others.append(f"seed {seed}: {violation}")
-    pytest.fail(f"{variant.checker} saw nothing; others: {others}")
+            rounds=variant.rounds,
+            misfortunes=variant.misfortunes,
+            circumstances=variant.circumstances,
+        )
+
+    assert_caught(variant.checker, SEEDS, lambda seed: play_on_loop(seed, lambda loop: story(loop, seed)).violation)

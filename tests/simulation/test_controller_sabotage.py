@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sabotage import assert_caught
 
 from penstock.controller import alter_partition, brokers, configs, directories, elections, leaders, reassignments
 from penstock.controller.elections import RECOVERED, Completed, Election, Replicas, Rules, Usable, Wanted
@@ -270,12 +271,5 @@ VARIANTS: list[tuple[Callable[[Patch], None], str]] = [
 @pytest.mark.parametrize(("sabotage", "checker"), VARIANTS, ids=[sabotage.__name__ for sabotage, _ in VARIANTS])
 def test_what_is_broken_is_caught(sabotage: Callable[[Patch], None], checker: str, monkeypatch: Patch) -> None:
     sabotage(monkeypatch)
-    others: list[str] = []
     first = FIRST.get(sabotage.__name__, 0)
-    for seed in range(first, first + SEEDS):
-        violation = controller_story.play(seed).violation
-        if violation is not None and violation.split()[0] == checker:
-            return
-        if violation is not None:
-            others.append(f"seed {seed}: {violation.split()[0]}")
-    pytest.fail(f"{checker} saw nothing; others: {others}")
+    assert_caught(checker, range(first, first + SEEDS), lambda seed: controller_story.play(seed).violation)

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
+from sabotage import assert_caught
 
 from penstock.broker.apis import produce
 from penstock.broker.coordinators.coordinator import Coordinator
@@ -593,21 +594,14 @@ STORIES: list[Callable[[SimulatedLoop, int], CoordinatorStory]] = [
 ]
 
 
-def catch(variant: Variant, patch: Patch) -> None:
-    variant.sabotage(patch)
-    others: list[str] = []
-    for seed in range(variant.first, variant.first + SEEDS):
-        violation = play_on_loop(seed, lambda loop, seed=seed: variant.story(loop, seed)).violation  # type: ignore[misc]
-        if violation is not None and violation.partition(":")[0] == variant.checker:
-            return
-        if violation is not None:
-            others.append(f"seed {seed}: {violation}")
-    pytest.fail(f"{variant.checker} saw nothing; others: {others}")
-
-
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.sabotage.__name__)
 def test_what_is_broken_is_caught(variant: Variant, monkeypatch: Patch) -> None:
-    catch(variant, monkeypatch)
+    variant.sabotage(monkeypatch)
+    assert_caught(
+        variant.checker,
+        range(variant.first, variant.first + SEEDS),
+        lambda seed: play_on_loop(seed, lambda loop: variant.story(loop, seed)).violation,
+    )
 
 
 @pytest.mark.parametrize("number", range(len(STORIES)))

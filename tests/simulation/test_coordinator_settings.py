@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from patience import patiently
 
 from penstock.metadata.image import ResourceType
 from penstock.model.errors import ErrorCode
@@ -33,11 +34,6 @@ from penstock.testing import requests
 FLEXIBLE_HEADER = 5
 HEARTBEAT, SESSION = "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"
 GROUP, BROKER = ResourceType.GROUP, ResourceType.BROKER
-PASSING = (
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.NOT_COORDINATOR,
-)
 
 
 def run(program: Callable[[BrokerWorld, Client], Coroutine[Any, Any, None]], **properties: str) -> None:
@@ -66,17 +62,6 @@ async def alter(client: Client, kind: ResourceType, name: str, **values: str | N
     return result.error_code, result.error_message
 
 
-async def found(client: Client, request: Message) -> Any:
-    """The answer, once the coordinator is there."""
-    for _ in range(100):
-        answer = await client.ask(request)
-        error = answer.error_code if hasattr(answer, "error_code") else answer.coordinators[0].error_code
-        if error not in PASSING:
-            return answer
-        await asyncio.sleep(0.1)
-    raise AssertionError(answer)
-
-
 def beat(group: str, member_id: str, epoch: int) -> ConsumerGroupHeartbeatRequest:
     joining = {"rebalance_timeout_ms": 1000, "subscribed_topic_names": ["t"], "topic_partitions": []}
     return ConsumerGroupHeartbeatRequest(
@@ -86,8 +71,8 @@ def beat(group: str, member_id: str, epoch: int) -> ConsumerGroupHeartbeatReques
 
 async def joined(client: Client, group: str) -> Callable[[], Coroutine[Any, Any, Any]]:
     """A function that sends the heartbeats of its only member."""
-    await found(client, FindCoordinatorRequest(coordinator_keys=[group]))
-    first = await found(client, beat(group, "m", 0))
+    await patiently(client, FindCoordinatorRequest(coordinator_keys=[group]))
+    first = await patiently(client, beat(group, "m", 0))
     assert first.error_code == ErrorCode.NONE, first
 
     async def next_beat() -> Any:
@@ -161,8 +146,8 @@ def test_the_assignment_interval_of_all_groups_can_be_changed() -> None:
 
 
 async def transaction(client: Client) -> tuple[int, int]:
-    await found(client, FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]))
-    answer = await found(client, InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000))
+    await patiently(client, FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]))
+    answer = await patiently(client, InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000))
     return answer.producer_id, answer.producer_epoch
 
 

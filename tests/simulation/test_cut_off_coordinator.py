@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
+from patience import patiently
 
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -23,12 +22,6 @@ from penstock.testing.requests import batch
 
 TOPIC, NAME, STATE = "t", "p", "__transaction_state"
 PROPERTIES = {"transaction.state.log.num.partitions": "1", "broker.session.timeout.ms": "4000"}
-PASSING = (
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.CONCURRENT_TRANSACTIONS,
-)
 
 
 async def cluster(loop: SimulatedLoop) -> ClusterWorld:
@@ -39,18 +32,9 @@ async def cluster(loop: SimulatedLoop) -> ClusterWorld:
         (result,) = (await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))).topics
         assert result.error_code == ErrorCode.NONE
         find = FindCoordinatorRequest(key_type=1, coordinator_keys=[NAME])
-        await patiently(client, find, 4, lambda answer: answer.coordinators[0].error_code)
+        await patiently(client, find, 4)
     await world.settled()
     return world
-
-
-async def patiently(client: Client, question: Any, version: int, error: Callable[[Any], int]) -> Any:
-    for _ in range(200):
-        answer = await client.ask(question, version)
-        if error(answer) not in PASSING:
-            return answer
-        await asyncio.sleep(0.1)
-    raise AssertionError(answer)
 
 
 def leader_of(world: ClusterWorld, topic: str, *, unless: str = "") -> str | None:
@@ -71,7 +55,7 @@ async def replaced(world: ClusterWorld, topic: str, leader: str) -> str:
 
 async def initialize(client: Client) -> tuple[int, int]:
     request = InitProducerIdRequest(transactional_id=NAME, transaction_timeout_ms=60_000)
-    answer = await patiently(client, request, 5, lambda answer: answer.error_code)
+    answer = await patiently(client, request, 5)
     assert answer.error_code == ErrorCode.NONE
     return answer.producer_id, answer.producer_epoch
 

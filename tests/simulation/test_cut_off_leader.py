@@ -22,11 +22,16 @@ TOPIC = "t"
 PROPERTIES = {"replica.lag.time.max.ms": "3000", "broker.session.timeout.ms": "4000"}
 
 
-async def create(client: Client, replicas: int) -> None:
+async def cluster(loop: SimulatedLoop, *, controllers: int, replicas: int) -> tuple[ClusterWorld, str]:
+    """Three brokers with a topic, and the name of its leader."""
+    world = ClusterWorld(loop, 0, controllers=controllers, brokers=3, properties=PROPERTIES)
+    await world.start_all()
     configs = [CreatableTopicConfig(name="min.insync.replicas", value="1")]
     topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=replicas, configs=configs)
-    (result,) = (await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))).topics
+    async with world.client("broker-1") as client:
+        (result,) = (await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))).topics
     assert result.error_code == ErrorCode.NONE
+    return world, leader_of(world)
 
 
 def cut_off(world: ClusterWorld, name: str) -> None:
@@ -47,11 +52,7 @@ async def hung_up(client: Client) -> None:
 
 def test_a_leader_that_hears_of_nobody_sends_its_clients_to_look_around() -> None:
     async def story(loop: SimulatedLoop) -> None:
-        world = ClusterWorld(loop, 0, controllers=3, brokers=3, properties=PROPERTIES)
-        await world.start_all()
-        async with world.client("broker-1") as client:
-            await create(client, replicas=3)
-        leader = leader_of(world)
+        world, leader = await cluster(loop, controllers=3, replicas=3)
         async with world.client(leader, patience=60) as client, world.client(leader, patience=60) as idle:
             cut_off(world, leader)
             # Followers that had everything stay in sync for as long as there is nothing new.
@@ -70,11 +71,7 @@ def test_the_only_replica_keeps_its_clients() -> None:
     """Nobody else can lead."""
 
     async def story(loop: SimulatedLoop) -> None:
-        world = ClusterWorld(loop, 0, controllers=3, brokers=3, properties=PROPERTIES)
-        await world.start_all()
-        async with world.client("broker-1") as client:
-            await create(client, replicas=1)
-        leader = leader_of(world)
+        world, leader = await cluster(loop, controllers=3, replicas=1)
         async with world.client(leader, patience=60) as client:
             cut_off(world, leader)
             await asyncio.sleep(60)
@@ -87,11 +84,7 @@ def test_a_leader_that_may_be_replaced_does_not_call_an_offset_out_of_range() ->
     """The next leader may have it; some clients would begin at the other end of the log."""
 
     async def story(loop: SimulatedLoop) -> None:
-        world = ClusterWorld(loop, 0, controllers=3, brokers=3, properties=PROPERTIES)
-        await world.start_all()
-        async with world.client("broker-1") as client:
-            await create(client, replicas=3)
-        leader = leader_of(world)
+        world, leader = await cluster(loop, controllers=3, replicas=3)
         async with world.client(leader, patience=60) as client:
             assert (await client.fetch(TOPIC, 7)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
             world.loop.network.partition([leader], [each.name for each in world.controllers])
@@ -107,11 +100,7 @@ def test_a_leader_that_has_a_follower_keeps_its_clients_while_no_controller_answ
     gone, too, the leader sends its clients away, whatever it has proposed before."""
 
     async def story(loop: SimulatedLoop) -> None:
-        world = ClusterWorld(loop, 0, controllers=1, brokers=3, properties=PROPERTIES)
-        await world.start_all()
-        async with world.client("broker-1") as client:
-            await create(client, replicas=3)
-        leader = leader_of(world)
+        world, leader = await cluster(loop, controllers=1, replicas=3)
         async with world.client(leader, patience=60) as client:
             world.machines["controller-1"].crash()
             first, second = (each for each in world.brokers if each.name != leader)

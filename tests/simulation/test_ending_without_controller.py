@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from typing import Any
-
 import pytest
+from patience import patiently
 
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from penstock.protocol.messages.end_txn import EndTxnRequest
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
 from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
-from penstock.simulator.client import Client
 from penstock.simulator.stories.cluster_world import ClusterWorld
 from penstock.simulator.story import quietly
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
@@ -26,15 +22,6 @@ PROPERTIES = {
 NAME = "p"
 
 
-async def patiently(client: Client, question: Any, version: int, error: Callable[[Any], int]) -> Any:
-    for _ in range(200):
-        answer = await client.ask(question, version)
-        if not error(answer):
-            return answer
-        await asyncio.sleep(0.1)
-    raise AssertionError(answer)
-
-
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("version", [4, 5])
 def test_a_transaction_ends_though_no_producer_id_is_at_hand(version: int, committed: bool) -> None:
@@ -44,9 +31,9 @@ def test_a_transaction_ends_though_no_producer_id_is_at_hand(version: int, commi
         async with world.client("broker-1") as client:
             await client.create_topic("t")
             find = FindCoordinatorRequest(key_type=1, coordinator_keys=[NAME])
-            await patiently(client, find, 4, lambda answer: answer.coordinators[0].error_code)
+            await patiently(client, find, 4)
             init = InitProducerIdRequest(transactional_id=NAME, transaction_timeout_ms=60_000)
-            producer = await patiently(client, init, 4, lambda answer: answer.error_code)
+            producer = await patiently(client, init, 4)
             announce = AddPartitionsToTxnRequest(
                 v3_and_below_transactional_id=NAME,
                 v3_and_below_producer_id=producer.producer_id,
@@ -68,7 +55,7 @@ def test_a_transaction_ends_though_no_producer_id_is_at_hand(version: int, commi
         )
         begun = loop.time()
         async with world.client("broker-1") as client:
-            await patiently(client, end, version, lambda answer: answer.error_code)
+            await patiently(client, end, version)
         assert loop.time() < begun + 5.0
 
     quietly()
@@ -83,7 +70,7 @@ def test_nobody_is_told_that_a_transaction_ended_for_want_of_an_id() -> None:
         await world.start_all()
         async with world.client("broker-1") as client:
             find = FindCoordinatorRequest(key_type=1, coordinator_keys=[NAME])
-            await patiently(client, find, 4, lambda answer: answer.coordinators[0].error_code)
+            await patiently(client, find, 4)
             world.machines["controller-1"].crash()
             init = InitProducerIdRequest(transactional_id=NAME, transaction_timeout_ms=60_000)
             answer = await client.ask(init, 4)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from patience import patiently
 
 from penstock.broker.coordinators.coordinator import RESIGNED_SECONDS
 from penstock.model.errors import ErrorCode
@@ -21,12 +22,6 @@ from penstock.simulator.story import quietly
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
 
 TOPIC, GROUP, OFFSETS = "t", "g", "__consumer_offsets"
-
-PASSING = (
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.NOT_COORDINATOR,
-)
 
 
 def tell(story: Callable[[SimulatedLoop], Coroutine[Any, Any, None]], seed: int = 1) -> None:
@@ -53,20 +48,11 @@ async def leader(world: ClusterWorld, topic: str) -> Machine:
     return world.machines[f"broker-{partition.leader}"]
 
 
-async def patiently(client: Client, question: Any, version: int, error: Callable[[Any], int]) -> Any:
-    for _ in range(200):
-        answer = await client.ask(question, version)
-        if error(answer) not in PASSING:
-            return answer
-        await asyncio.sleep(0.1)
-    raise AssertionError(answer)
-
-
 async def moved(world: ClusterWorld) -> tuple[Machine, Machine]:
     """A group's offset is committed, and then its coordinator is another: that of before, and that of now."""
     async with world.client("broker-1") as client:
         found = FindCoordinatorRequest(coordinator_keys=[GROUP])
-        await patiently(client, found, 4, lambda answer: answer.coordinators[0].error_code)
+        await patiently(client, found, 4)
     preferred = await leader(world, OFFSETS)
     async with world.client(preferred.name) as client:
         committed = offset_commit.OffsetCommitRequestPartition(partition_index=0, committed_offset=7)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
+from sabotage import assert_caught
 
 from penstock.model.errors import ErrorCode
 from penstock.raft import changes, following, leading
@@ -229,14 +230,11 @@ VARIANTS = [
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.sabotage.__name__)
 def test_what_is_broken_is_caught(variant: Variant, monkeypatch: Patch) -> None:
     node_type = variant.sabotage(monkeypatch) or SimulatedNode
-    others: list[str] = []
-    for seed in range(variant.first, variant.first + 200):
-        violation = play(seed, node_type=node_type, faults=variant.faults).violation
-        if violation is not None and violation.partition(":")[0] in variant.checkers.split():
-            return
-        if violation is not None:
-            others.append(f"seed {seed}: {violation}")
-    pytest.fail(f"{variant.checkers} saw nothing; others: {others}")
+    assert_caught(
+        variant.checkers,
+        range(variant.first, variant.first + 200),
+        lambda seed: play(seed, node_type=node_type, faults=variant.faults).violation,
+    )
 
 
 def test_two_leaders_that_change_the_voters_do_not_go_separate_ways() -> None:

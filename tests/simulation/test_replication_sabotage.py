@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from sabotage import assert_caught
 
 from penstock.metadata.partition import Partition
 from penstock.model.errors import ErrorCode
@@ -214,11 +215,7 @@ VARIANTS = [
 
 
 def catch(checker: str, variant: type[Replica] = Replica) -> None:
-    for seed in range(SEEDS):
-        violation = play(seed, variant).violation
-        if violation is not None and violation.partition(":")[0] == checker:
-            return
-    pytest.fail(f"it was not caught by {checker} in {SEEDS} seeds")
+    assert_caught(checker, range(SEEDS), lambda seed: play(seed, variant).violation)
 
 
 @pytest.mark.parametrize(("variant", "checker"), VARIANTS, ids=[variant.__name__ for variant, _ in VARIANTS])

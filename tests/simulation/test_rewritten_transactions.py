@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Callable
 
 import pytest
+from patience import patiently
 
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -43,9 +43,9 @@ class Writer:
 
     async def initialize(self) -> None:
         found = FindCoordinatorRequest(key_type=TRANSACTIONS, coordinator_keys=[NAME])
-        await _patiently(lambda: self._client.ask(found, 4), lambda answer: answer.coordinators[0].error_code)
+        await patiently(self._client, found, 4)
         request = InitProducerIdRequest(transactional_id=NAME, transaction_timeout_ms=60_000)
-        answer = await _patiently(lambda: self._client.ask(request, 4), lambda answer: answer.error_code)
+        answer = await patiently(self._client, request, 4)
         self._producer = answer.producer_id, answer.producer_epoch
 
     async def begin(self) -> None:
@@ -55,8 +55,10 @@ class Writer:
             v3_and_below_producer_epoch=self._producer[1],
             v3_and_below_topics=[AddPartitionsToTxnTopic(name=TOPIC, partitions=[0])],
         )
-        await _patiently(
-            lambda: self._client.ask(request, 3),
+        await patiently(
+            self._client,
+            request,
+            3,
             lambda answer: answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code,
         )
 
@@ -67,7 +69,7 @@ class Writer:
             producer_epoch=self._producer[1],
             committed=commits,
         )
-        await _patiently(lambda: self._client.ask(request, 4), lambda answer: answer.error_code)
+        await patiently(self._client, request, 4)
 
     async def produce(self, connection: Client, sequence: int) -> ErrorCode:
         data = requests.batch(
@@ -83,15 +85,6 @@ class Writer:
         request = requests.produce_request(TOPIC, data)
         request.transactional_id = NAME
         return ErrorCode(requests.only_partition(await connection.ask(request, BEFORE_TV2)).error_code)
-
-
-async def _patiently(ask: Callable[[], Awaitable[Any]], error: Callable[[Any], int]) -> Any:
-    for _ in range(200):
-        answer = await ask()
-        if error(answer) == ErrorCode.NONE:
-            return answer
-        await asyncio.sleep(0.1)
-    raise AssertionError(answer)
 
 
 @pytest.mark.parametrize("verifies", [True, False], ids=["verified", "not verified"])

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
 
 import pytest
+from patience import patiently
 
 from penstock.broker.coordinators import coordinators
 from penstock.broker.coordinators.steady_clock import SteadyClock
@@ -16,7 +15,6 @@ from penstock.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnR
 from penstock.protocol.messages.end_txn import EndTxnRequest
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
 from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
-from penstock.simulator.client import Client
 from penstock.simulator.stories.cluster_world import ClusterWorld
 from penstock.simulator.story import quietly
 from penstock.simulator.twins.clock import SimulatedClock
@@ -28,15 +26,6 @@ PROPERTIES = {
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
 }
-
-
-async def patiently(client: Client, question: Any, version: int, error: Callable[[Any], int]) -> Any:
-    for _ in range(200):
-        answer = await client.ask(question, version)
-        if not error(answer):
-            return answer
-        await asyncio.sleep(0.1)
-    raise AssertionError(answer)
 
 
 class Awake:
@@ -63,11 +52,11 @@ def end_after_coordinator_was_replaced() -> ErrorCode:
         async with world.client("broker-1") as client:
             await client.create_topic("t")
             find = FindCoordinatorRequest(key_type=1, coordinator_keys=[NAME])
-            await patiently(client, find, 4, lambda answer: answer.coordinators[0].error_code)
+            await patiently(client, find, 4)
             for machine in world.machines.values():
                 machine.clock.suspend(8 * 3_600_000)
             init = InitProducerIdRequest(transactional_id=NAME, transaction_timeout_ms=60_000)
-            producer = await patiently(client, init, 4, lambda answer: answer.error_code)
+            producer = await patiently(client, init, 4)
             announce = AddPartitionsToTxnRequest(
                 v3_and_below_transactional_id=NAME,
                 v3_and_below_producer_id=producer.producer_id,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sabotage import assert_caught
 
 from penstock.broker.apis.fetch import Fetch
 from penstock.broker.partitions.flusher import Flusher
@@ -67,14 +68,11 @@ def test_a_thread_that_touches_what_the_loop_owns(
 ) -> None:
     quietly()
     sabotage(monkeypatch)
-    seen: list[str | None] = []
-    for seed in range(FIRST[interleaves], FIRST[interleaves] + SEEDS):
-        outcome = play_on_loop(
-            seed,
-            lambda loop, seed=seed: NodeStory(loop, seed, rounds=10),  # type: ignore[misc]
-            interleaves=interleaves,
-        )
-        seen.append(outcome.violation)
-        if outcome.violation is not None and outcome.violation.startswith("LoopOwnsState:"):
-            return
-    pytest.fail(f"LoopOwnsState saw nothing: {seen}")
+    first = FIRST[interleaves]
+    assert_caught(
+        "LoopOwnsState",
+        range(first, first + SEEDS),
+        lambda seed: (
+            play_on_loop(seed, lambda loop: NodeStory(loop, seed, rounds=10), interleaves=interleaves).violation
+        ),
+    )

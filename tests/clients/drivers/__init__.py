@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 DEADLINE_S = 30.0
 """How long any one operation may take before the test fails; a healthy broker needs milliseconds."""
@@ -36,6 +36,12 @@ class Record(NamedTuple):
     timestamp: int | None = None
     partition: int | None = None
     offset: int | None = None
+
+
+def record_of(message: Any) -> Record:
+    """Of what aiokafka and kafka-python give, which have the same names."""
+    headers = tuple(Header(name, value) for name, value in message.headers)
+    return Record(message.key, message.value, headers, message.timestamp, message.partition, message.offset)
 
 
 class Position(NamedTuple):

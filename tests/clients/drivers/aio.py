@@ -13,7 +13,16 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, Records
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, for_code
 
-from drivers import DEADLINE_S, FETCH_WAIT_MS, MAX_REQUEST_BYTES, ClusterDescription, Header, Position, Record, Refused
+from drivers import (
+    DEADLINE_S,
+    FETCH_WAIT_MS,
+    MAX_REQUEST_BYTES,
+    ClusterDescription,
+    Position,
+    Record,
+    Refused,
+    record_of,
+)
 
 T = TypeVar("T")
 
@@ -32,17 +41,7 @@ class AioKafkaReader:
         while len(records) < count and (left := deadline - time.monotonic()) > 0:
             polled = await self._consumer.getmany(timeout_ms=int(left * 1000), max_records=count - len(records))
             for batch in polled.values():
-                records.extend(
-                    Record(
-                        message.key,
-                        message.value,
-                        tuple(Header(name, value) for name, value in message.headers),
-                        message.timestamp,
-                        message.partition,
-                        message.offset,
-                    )
-                    for message in batch
-                )
+                records.extend(map(record_of, batch))
         return records
 
 

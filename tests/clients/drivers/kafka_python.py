@@ -8,7 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from drivers import DEADLINE_S, FETCH_WAIT_MS, MAX_REQUEST_BYTES, ClusterDescription, Header, Position, Record, Refused
+from drivers import (
+    DEADLINE_S,
+    FETCH_WAIT_MS,
+    MAX_REQUEST_BYTES,
+    ClusterDescription,
+    Position,
+    Record,
+    Refused,
+    record_of,
+)
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it loads its message schemas in a way Python has deprecated
@@ -35,17 +44,7 @@ class KafkaPythonReader:
         while len(records) < count and (left := deadline - time.monotonic()) > 0:
             polled = self._consumer.poll(timeout_ms=int(left * 1000), max_records=count - len(records))
             for batch in polled.values():
-                records.extend(
-                    Record(
-                        message.key,
-                        message.value,
-                        tuple(Header(name, value) for name, value in message.headers),
-                        message.timestamp,
-                        message.partition,
-                        message.offset,
-                    )
-                    for message in batch
-                )
+                records.extend(map(record_of, batch))
         return records
 
 

@@ -19,6 +19,7 @@ from penstock.protocol.messages.fetch import FetchableTopicResponse, FetchReques
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from penstock.protocol.messages.vote import VoteRequest
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
+from waiting import wait_until_async
 
 PORT = 9092
 Answer = Callable[[Message], Message | None]
@@ -85,6 +86,18 @@ async def serve(loop: SimulatedLoop, host: str, node: Callable[[], FakeNode]) ->
         return await loop.create_server(node, "0.0.0.0", PORT)
 
     return await loop.start(host, program())
+
+
+async def serve_after_a_silent_one(loop: SimulatedLoop) -> list[FakeNode]:
+    """A node for each connection; the first does not answer."""
+    nodes: list[FakeNode] = []
+
+    def node() -> FakeNode:
+        nodes.append(FakeNode(lambda message: None if len(nodes) == 1 else MetadataResponse(cluster_id="new")))
+        return nodes[-1]
+
+    await serve(loop, "b", node)
+    return nodes
 
 
 def test_requests_are_pipelined_in_the_highest_common_version() -> None:
@@ -167,13 +180,7 @@ def test_nobody_there_is_told_as_such_and_tried_again_ever_more_rarely() -> None
 
 def test_an_overdue_request_loses_the_connection_and_all_that_wait_on_it() -> None:
     async def program(loop: SimulatedLoop) -> None:
-        nodes: list[FakeNode] = []
-
-        def node() -> FakeNode:
-            nodes.append(FakeNode(lambda message: None if len(nodes) == 1 else MetadataResponse(cluster_id="new")))
-            return nodes[-1]
-
-        await serve(loop, "b", node)
+        await serve_after_a_silent_one(loop)
         peers = Peers(loop, "test")
         peer = peers.at("b", PORT)
         begin = loop.time()
@@ -245,18 +252,11 @@ def test_a_host_that_is_back_is_found_by_the_attempt_after_the_first_that_was_la
 
 def test_a_lost_connection_fails_what_was_sent_and_the_next_request_connects_at_once() -> None:
     async def program(loop: SimulatedLoop) -> None:
-        nodes: list[FakeNode] = []
-
-        def node() -> FakeNode:
-            nodes.append(FakeNode(lambda message: None if len(nodes) == 1 else MetadataResponse(cluster_id="new")))
-            return nodes[-1]
-
-        await serve(loop, "b", node)
+        nodes = await serve_after_a_silent_one(loop)
         peers = Peers(loop, "test")
         peer = peers.at("b", PORT)
         asked = asyncio.ensure_future(ask(peer, MetadataRequest(), 60))
-        while not nodes or len(nodes[0].seen) < 2:  # noqa: ASYNC110 (virtual time: a look costs nothing)
-            await asyncio.sleep(0.01)
+        await wait_until_async(lambda: nodes and len(nodes[0].seen) >= 2, "the request arrives")
         nodes[0].transport.abort()
         outcome = await asked
         assert isinstance(outcome, PeerFailed) and not outcome.timed_out
