@@ -18,7 +18,7 @@ from sabotage import assert_caught
 from penstock.broker.metadata import quorum
 from penstock.broker.metadata.quorum import MetadataQuorum
 from penstock.broker.metadata.store import MetadataStore
-from penstock.broker.partitions.follower_fetch import FollowerFetch
+from penstock.broker.partitions import follower_fetch
 from penstock.broker.partitions.repair import Repairs
 from penstock.broker.partitions.replica import Replica
 from penstock.broker.storage.directory_assignments import DirectoryAssignments
@@ -196,7 +196,7 @@ def flush_nothing(patch: Patch) -> None:
 
 def append_whatever_the_epoch(patch: Patch) -> None:
     """Where the logs part is not looked for: a follower takes its own tail for the leader's."""
-    patch.setattr(FollowerFetch, "_divergence", staticmethod(lambda position, log: None))
+    patch.setattr(follower_fetch, "divergence", lambda log, fetch_offset, last_fetched_epoch: None)
 
 
 def stamp_the_first_epoch(patch: Patch) -> None:
