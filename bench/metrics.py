@@ -31,7 +31,7 @@ from penstock.local.ports import free_ports
 
 TARGET = 0.03
 CHOSEN = ("produce-pipelined", "produce-16KiB")
-SCRAPE_SECONDS = 1.0
+SCRAPE_S = 1.0
 
 
 @contextlib.contextmanager
@@ -54,7 +54,7 @@ def scraped(port: int) -> Iterator[None]:
     over = threading.Event()
 
     def ask() -> None:
-        while not over.wait(SCRAPE_SECONDS):
+        while not over.wait(SCRAPE_S):
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
                 page.read()
 

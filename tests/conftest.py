@@ -53,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 _SECONDS_BY_FOLDER: Counter[str] = Counter()
-FEW_SECONDS = 30
+FEW_S = 30
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -62,7 +62,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Where the time of a long run goes, added up over all its processes."""
-    if sum(_SECONDS_BY_FOLDER.values()) < FEW_SECONDS:
+    if sum(_SECONDS_BY_FOLDER.values()) < FEW_S:
         return
     terminalreporter.section("seconds by folder")
     for folder, seconds in _SECONDS_BY_FOLDER.most_common():

@@ -313,7 +313,7 @@ class World:
     def do_failover(self) -> list[Decision]:
         return self.fail_over()
 
-    def do_join(
+    def do_join(  # noqa: PLR0917
         self,
         group: str,
         client: str,
@@ -396,7 +396,7 @@ class World:
             request = LeaveGroupRequest(group_id=group, member_id=members[0].member_id)
         return self.ask("leave_group", request, clients[0] if clients else "admin", int(v))
 
-    def do_beat(
+    def do_beat(  # noqa: PLR0917
         self,
         group: str,
         client: str,

@@ -8,8 +8,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-PATIENCE_SECONDS = 60.0
-_INTERVAL_SECONDS = 0.02
+PATIENCE_S = 60.0
+_INTERVAL_S = 0.02
 
 Found = TypeVar("Found")
 What = str | Callable[[], object]
@@ -19,7 +19,7 @@ What = str | Callable[[], object]
 def wait_until(
     condition: Callable[[], Found | None],
     what: What = "",
-    seconds: float = PATIENCE_SECONDS,
+    seconds: float = PATIENCE_S,
     *,
     between: Callable[[], object] = lambda: None,
 ) -> Found:
@@ -28,12 +28,12 @@ def wait_until(
     while not (found := condition()):
         assert time.monotonic() < deadline, _failure(condition, what, seconds)
         between()
-        time.sleep(_INTERVAL_SECONDS)
+        time.sleep(_INTERVAL_S)
     return found
 
 
 async def wait_until_async(
-    condition: Callable[[], Found | Awaitable[Found]], what: What = "", seconds: float = PATIENCE_SECONDS
+    condition: Callable[[], Found | Awaitable[Found]], what: What = "", seconds: float = PATIENCE_S
 ) -> Found:
     """The first true value of the condition, or of what it awaits; by the event loop's time, real or virtual."""
     now = asyncio.get_running_loop().time
@@ -44,7 +44,7 @@ async def wait_until_async(
         if found:
             return found
         assert now() < deadline, _failure(condition, what, seconds)
-        await asyncio.sleep(_INTERVAL_SECONDS)
+        await asyncio.sleep(_INTERVAL_S)
 
 
 def _failure(condition: Callable[[], object], what: What, seconds: float) -> str:

@@ -24,7 +24,7 @@ from waiting import wait_until
 INTERNAL_PARTITIONS = 4
 SESSION_MS = 4000
 TIMING = {"session_ms": SESSION_MS, "heartbeat_ms": 300, "request_ms": 6000}
-PROGRESS_SECONDS = 120.0
+PROGRESS_S = 120.0
 MOVED = (
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -116,7 +116,7 @@ class GroupScene:
         wait_until(
             lambda: self.ledger.has_committed(ends),
             lambda: f"{ends} reached: {self.ledger.progress()}",
-            PROGRESS_SECONDS,
+            PROGRESS_S,
             between=self.check_members,
         )
 

@@ -9,7 +9,7 @@ from group_members import KINDS, Refused, Timing
 from chaos import foreign_members
 from chaos.programs import Reports, settings
 
-COMMIT_SECONDS = 0.2
+COMMIT_S = 0.2
 
 
 def main() -> None:
@@ -30,7 +30,7 @@ def main() -> None:
                 offsets.setdefault(read.partition, []).append(read.offset)
             reports.tell(event="read", offsets={partition: _runs(some) for partition, some in offsets.items()})
             is_behind = True
-        if is_behind and time.monotonic() > committed_at + COMMIT_SECONDS:
+        if is_behind and time.monotonic() > committed_at + COMMIT_S:
             try:
                 reports.tell(event="committed", offsets=member.commit())
                 is_behind = False

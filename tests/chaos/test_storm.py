@@ -12,7 +12,7 @@ import pytest
 from chaos.hosts import CLIENTS, network, why_not
 from chaos.storm import FAULTS, HOSTS
 
-STORM_SECONDS = float(os.environ.get("PENSTOCK_STORM_SECONDS", "1800"))
+STORM_S = float(os.environ.get("PENSTOCK_STORM_SECONDS", "1800"))
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 
@@ -40,7 +40,7 @@ def test_a_short_storm(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(4 * STORM_SECONDS)
+@pytest.mark.timeout(4 * STORM_S)
 def test_half_an_hour_of_storm(tmp_path: Path) -> None:
-    said = storm(tmp_path, STORM_SECONDS, 2, [])
+    said = storm(tmp_path, STORM_S, 2, [])
     assert all(fault in said for fault in FAULTS)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from chaos.group_faults import ASKING, INTERNAL_PARTITIONS, PROGRESS_SECONDS, SESSION_MS, committed
+from chaos.group_faults import ASKING, INTERNAL_PARTITIONS, PROGRESS_S, SESSION_MS, committed
 from chaos.outages import killed, paused, stopped
 from chaos.programs import KILLED, Event, Program
 from chaos.workload import Writer
@@ -95,7 +95,7 @@ class TransactionScene:
         def state() -> str:
             return f"{what}; {dict(self.counts)}, {self.reasons.most_common(5)}"
 
-        wait_until(condition, state, PROGRESS_SECONDS, between=self.tend)
+        wait_until(condition, state, PROGRESS_S, between=self.tend)
 
     def progress(self) -> None:
         """What is sent from now on is processed, of all partitions."""
@@ -169,7 +169,7 @@ class Output:
     def _read(self, is_enough: Callable[[set[int]], bool], what: Callable[[], str]) -> None:
         consumer = Consumer(self._settings)
         at_end: set[int] = set()
-        deadline = time.monotonic() + PROGRESS_SECONDS
+        deadline = time.monotonic() + PROGRESS_S
         try:
             consumer.assign([TopicPartition(self._topic, *place) for place in self._positions.items()])
             while not is_enough(at_end):

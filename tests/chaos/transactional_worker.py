@@ -14,7 +14,7 @@ from group_members import generation_of
 
 from chaos.programs import Reports, settings
 
-TIMEOUT_SECONDS = 60.0
+TIMEOUT_S = 60.0
 TRANSACTION_RECORDS = 50
 
 
@@ -36,7 +36,7 @@ class Worker:
                 "linger.ms": 0,
             }
         )
-        self._producer.init_transactions(TIMEOUT_SECONDS)
+        self._producer.init_transactions(TIMEOUT_S)
         self._consumer = Consumer(
             {
                 **common,
@@ -71,7 +71,7 @@ class Worker:
             self._producer.send_offsets_to_transaction(
                 [TopicPartition(messages[0].topic(), partition, offset) for partition, offset in ends.items()],
                 membership,
-                TIMEOUT_SECONDS,
+                TIMEOUT_S,
             )
             self._commit()
         except KafkaException as error:
@@ -86,16 +86,16 @@ class Worker:
         """Until it is known to be: what is retriable may have been carried out."""
         while True:
             try:
-                self._producer.commit_transaction(TIMEOUT_SECONDS)
+                self._producer.commit_transaction(TIMEOUT_S)
                 return
             except KafkaException as error:
                 if not error.args[0].retriable():
                     raise
 
     def _start_over(self) -> None:
-        self._producer.abort_transaction(TIMEOUT_SECONDS)
+        self._producer.abort_transaction(TIMEOUT_S)
         self._reports.tell(event="aborted")
-        for each in self._consumer.committed(self._consumer.assignment(), TIMEOUT_SECONDS):
+        for each in self._consumer.committed(self._consumer.assignment(), TIMEOUT_S):
             self._consumer.seek(TopicPartition(each.topic, each.partition, max(0, each.offset)))
 
 

@@ -13,7 +13,7 @@ from penstock.testing.clusters import RunningCluster, start_cluster
 from waiting import wait_until
 
 RECORDS_BETWEEN = 20
-DEADLINE_SECONDS = 60.0
+DEADLINE_S = 60.0
 PROPERTIES = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
 
 
@@ -48,7 +48,7 @@ def confluent(bootstrap: str, topic: str, traffic: Traffic) -> None:
     try:
         while not traffic.stopping.is_set():
             producer.produce(topic, traffic.next_value(), partition=0)
-            assert producer.flush(DEADLINE_SECONDS) == 0
+            assert producer.flush(DEADLINE_S) == 0
             traffic.written.append(traffic.next_value())
             message = consumer.poll(0.05)
             if message is not None and message.error() is None:
@@ -67,7 +67,7 @@ def kafka_python(bootstrap: str, topic: str, traffic: Traffic) -> None:
     consumer.assign([TopicPartition(topic, 0)])
     try:
         while not traffic.stopping.is_set():
-            producer.send(topic, traffic.next_value(), partition=0).get(DEADLINE_SECONDS)
+            producer.send(topic, traffic.next_value(), partition=0).get(DEADLINE_S)
             traffic.written.append(traffic.next_value())
             for records in consumer.poll(timeout_ms=50).values():
                 traffic.read += [record.value for record in records]

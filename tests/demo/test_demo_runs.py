@@ -19,7 +19,7 @@ from penstock.demo.workload import PIPELINES, pipeline_file
 from waiting import wait_until
 
 DEMO = [sys.executable, "-m", "penstock", "demo"]
-WAIT_SECONDS = 150.0
+WAIT_S = 150.0
 
 
 def processes_of(directory: Path) -> list[str]:
@@ -38,7 +38,7 @@ def processes_of(directory: Path) -> list[str]:
 def temporary(tmp_path: Path) -> Iterator[Path]:
     """Where the demo keeps its files; empty afterwards, and no process uses it."""
     yield tmp_path
-    wait_until(lambda: not processes_of(tmp_path), lambda: f"processes end: {processes_of(tmp_path)}", WAIT_SECONDS)
+    wait_until(lambda: not processes_of(tmp_path), lambda: f"processes end: {processes_of(tmp_path)}", WAIT_S)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -83,7 +83,7 @@ def test_a_demo_whose_output_is_closed_fails(temporary: Path) -> None:
     os.close(reading)
     with started(temporary, "--headless", "--no-spark", "--duration", "600", stdout=writing) as demo:
         os.close(writing)
-        _, err = demo.communicate(timeout=WAIT_SECONDS)
+        _, err = demo.communicate(timeout=WAIT_S)
     assert demo.returncode == 1
     assert err == "penstock: the demo's output was closed; the demo has ended and checked nothing\n"
 
@@ -97,8 +97,8 @@ def test_nothing_is_left_of_a_demo_that_was_killed(temporary: Path) -> None:
                 break
         assert processes_of(temporary)
         demo.send_signal(signal.SIGKILL)
-    wait_until(lambda: not processes_of(temporary), "its processes end", WAIT_SECONDS)
-    wait_until(lambda: not list(temporary.iterdir()), "its files are taken away", WAIT_SECONDS)
+    wait_until(lambda: not processes_of(temporary), "its processes end", WAIT_S)
+    wait_until(lambda: not list(temporary.iterdir()), "its files are taken away", WAIT_S)
 
 
 def test_a_display_needs_a_terminal(temporary: Path) -> None:
@@ -121,7 +121,7 @@ class Terminal:
     def press(self, key: str) -> None:
         self._run("send-keys", "-t", "demo", key)
 
-    def shows(self, text: str, seconds: float = WAIT_SECONDS) -> None:
+    def shows(self, text: str, seconds: float = WAIT_S) -> None:
         wait_until(lambda: text in self.text(), lambda: f"{text!r} in\n{self.text()}", seconds)
 
     def close(self) -> None:
@@ -169,7 +169,7 @@ def survive(demo: Terminal, seconds: float) -> None:
 def test_at_the_keys_without_spark(temporary: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     with terminal(temporary, tmp_path_factory, "--no-spark") as demo:
         demo.shows("all in sync")
-        survive(demo, WAIT_SECONDS)
+        survive(demo, WAIT_S)
 
 
 @pytest.mark.soak
@@ -201,8 +201,8 @@ def test_nothing_is_left_of_pipelines(temporary: Path, tmp_path_factory: pytest.
     if how == "window closed":
         with terminal(temporary, tmp_path_factory) as demo:
             demo.shows("everything runs after", 600)
-        wait_until(lambda: not processes_of(temporary), "its processes end", WAIT_SECONDS)
-        wait_until(lambda: not list(temporary.iterdir()), "its files are taken away", WAIT_SECONDS)
+        wait_until(lambda: not processes_of(temporary), "its processes end", WAIT_S)
+        wait_until(lambda: not list(temporary.iterdir()), "its files are taken away", WAIT_S)
         return
     number = {"interrupted": signal.SIGINT, "terminated": signal.SIGTERM, "killed": signal.SIGKILL}[how]
     with started(temporary, "--headless", "--duration", "600") as process:
@@ -211,10 +211,10 @@ def test_nothing_is_left_of_pipelines(temporary: Path, tmp_path_factory: pytest.
             if "everything runs after" in line:
                 break
         process.send_signal(number)
-        process.communicate(timeout=WAIT_SECONDS)
+        process.communicate(timeout=WAIT_S)
     assert process.returncode == (-number if how == "killed" else 130)
-    wait_until(lambda: not processes_of(temporary), "its processes end", WAIT_SECONDS)
-    wait_until(lambda: not list(temporary.iterdir()), "its files are taken away", WAIT_SECONDS)
+    wait_until(lambda: not processes_of(temporary), "its processes end", WAIT_S)
+    wait_until(lambda: not list(temporary.iterdir()), "its files are taken away", WAIT_S)
 
 
 @pytest.mark.soak

@@ -25,7 +25,7 @@ from penstock.testing.nodes import RunningNode
 from waiting import wait_until
 
 DOCS = Path(__file__).parents[2] / "docs"
-WAIT_SECONDS = 120.0
+WAIT_S = 120.0
 JOB = "penstock"
 PROPERTIES = {
     "penstock.metrics.listener": "127.0.0.1:0",
@@ -69,7 +69,7 @@ class Prometheus:
                 stdout=log,
                 stderr=log,
             )
-        wait_until(self._answers, self.log.read_text, WAIT_SECONDS)
+        wait_until(self._answers, self.log.read_text, WAIT_S)
 
     def aim(self) -> None:
         """At where the nodes have their numbers now: it is another port whenever one starts."""
@@ -138,7 +138,7 @@ def working(cluster: RunningCluster) -> Iterator[None]:
         while not stopping.wait(0.005):
             producer.produce("orders", b"x" * 100)
             producer.poll(0)
-        producer.flush(WAIT_SECONDS)
+        producer.flush(WAIT_S)
 
     def consume() -> None:
         consumer = member_of_billing(cluster)
@@ -148,10 +148,10 @@ def working(cluster: RunningCluster) -> Iterator[None]:
 
     minutes = {"transactional.id": "open-for-long", "transaction.timeout.ms": 900_000}
     transactional = Producer({**settings, **minutes})
-    transactional.init_transactions(WAIT_SECONDS)
+    transactional.init_transactions(WAIT_S)
     transactional.begin_transaction()
     transactional.produce("orders", b"entry")
-    transactional.flush(WAIT_SECONDS)
+    transactional.flush(WAIT_S)
     threads = [threading.Thread(target=produce), threading.Thread(target=consume)]
     for thread in threads:
         thread.start()
@@ -161,7 +161,7 @@ def working(cluster: RunningCluster) -> Iterator[None]:
         stopping.set()
         for thread in threads:
             thread.join()
-        transactional.abort_transaction(WAIT_SECONDS)
+        transactional.abort_transaction(WAIT_S)
 
 
 @pytest.fixture(scope="module")
@@ -192,23 +192,23 @@ def test_every_panel_has_something_to_draw(cluster: RunningCluster, prometheus: 
     wait_until(
         lambda: len(prometheus.values("up")) == 6 and min(prometheus.values("up")) == 1,
         prometheus.log.read_text,
-        WAIT_SECONDS,
+        WAIT_S,
     )
-    wait_until(lambda: all(prometheus.values(query) == [0] for query in healthy), lambda: healthy, WAIT_SECONDS)
+    wait_until(lambda: all(prometheus.values(query) == [0] for query in healthy), lambda: healthy, WAIT_S)
 
     # One broker is away for a while, which shows, and is back.
     cluster.broker(3).kill()
     wait_until(
         lambda: prometheus.values(queries["Under-replicated", "A"]) > [0],
         "a partition is under-replicated",
-        WAIT_SECONDS,
+        WAIT_S,
     )
-    wait_until(lambda: prometheus.values(queries["Brokers fenced", "A"]) == [1], "a broker is fenced", WAIT_SECONDS)
+    wait_until(lambda: prometheus.values(queries["Brokers fenced", "A"]) == [1], "a broker is fenced", WAIT_S)
     cluster.broker(3).start()
     prometheus.aim()
     # A second member comes and goes, and its group rebalances.
     second = member_of_billing(cluster)
-    wait_until(lambda: second.poll(0.1), "it reads something", WAIT_SECONDS)
+    wait_until(lambda: second.poll(0.1), "it reads something", WAIT_S)
     second.close()
 
     waiting = dict(queries)
@@ -221,8 +221,8 @@ def test_every_panel_has_something_to_draw(cluster: RunningCluster, prometheus: 
                 del waiting[title, reference]
         return not waiting
 
-    wait_until(drawn, lambda: {title: (query, seen[title]) for title, query in waiting.items()}, WAIT_SECONDS)
-    wait_until(lambda: all(prometheus.values(query) == [0] for query in healthy), lambda: healthy, WAIT_SECONDS)
+    wait_until(drawn, lambda: {title: (query, seen[title]) for title, query in waiting.items()}, WAIT_S)
+    wait_until(lambda: all(prometheus.values(query) == [0] for query in healthy), lambda: healthy, WAIT_S)
     assert prometheus.values(queries["Active controllers", "A"]) == [1]
     # What the panels choose from.
     variables = [each["query"]["query"] for each in dashboard()["templating"]["list"] if each["type"] == "query"]
@@ -241,14 +241,14 @@ def test_alerts_can_be_read(cluster: RunningCluster, prometheus: Prometheus) -> 
     assert len(alerts) > 5
     for alert in alerts:
         measured = re.split(r" (?:<|>|!=) ", alert)[0].replace("5m", "15s").replace("10m", "30s")
-        wait_until(lambda measured=measured: prometheus.values(measured), lambda alert=alert: alert, WAIT_SECONDS)
+        wait_until(lambda measured=measured: prometheus.values(measured), lambda alert=alert: alert, WAIT_S)
         prometheus.values(alert)
 
 
 @pytest.mark.soak
 def test_every_metric_has_a_kind_and_a_help(cluster: RunningCluster, prometheus: Prometheus) -> None:
     """As Prometheus understands what it has scraped."""
-    wait_until(lambda: prometheus.values("up"), prometheus.log.read_text, WAIT_SECONDS)
+    wait_until(lambda: prometheus.values("up"), prometheus.log.read_text, WAIT_S)
     known = prometheus.ask("metadata")
     assert "kafka_network_requestmetrics_totaltime_seconds" in known
     for name, metadata in known.items():

@@ -19,7 +19,7 @@ KINDS = {
 }
 
 
-def live(story: Story, kinds: list[str], steps: int) -> None:
+def live(story: Story, kinds: list[str], steps: int) -> None:  # noqa: C901
     random = story.random
     topics = ["t1", "t2", "t3"]
     for topic in topics:

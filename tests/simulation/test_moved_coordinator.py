@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from patience import patiently
 
-from penstock.broker.coordinators.coordinator import RESIGNED_SECONDS
+from penstock.broker.coordinators.coordinator import RESIGNED_S
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages import offset_commit, offset_fetch
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
@@ -102,7 +102,7 @@ def test_only_librdkafka_is_put_off_when_the_coordinator_has_moved(
             if name is not None:
                 await client.ask(ApiVersionsRequest(client_software_name=name, client_software_version=version), 3)
             assert await ask_offset(client) == (told, None)
-            await asyncio.sleep(RESIGNED_SECONDS)
+            await asyncio.sleep(RESIGNED_S)
             assert await ask_offset(client) == (ErrorCode.NOT_COORDINATOR, None)
         async with world.client(now.name) as client:
             assert await ask_offset(client) == (ErrorCode.NONE, 7)

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from connector_jars import cassandra_jars
 
-START_SECONDS = 600.0
+START_S = 600.0
 _OPENED = (
     "io",
     "lang",
@@ -100,7 +100,7 @@ def cassandra_server(place: str) -> Iterator[dict[str, str]]:
 
 
 def _wait(port: int, process: subprocess.Popen[bytes], log: str) -> None:
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + START_S
     while True:
         with socket.socket() as trying:
             if trying.connect_ex(("127.0.0.1", port)) == 0:

@@ -15,7 +15,7 @@ import pytest
 DIRECTORY = os.path.join(os.path.dirname(__file__), "connector")
 TARGET = os.path.join(DIRECTORY, "target")
 RESOLVE = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:build-classpath"
-RESOLVE_SECONDS = 120.0
+RESOLVE_S = 120.0
 
 # The connector of this very Spark, else one that works with it and can be had where not every release is mirrored.
 CONNECTORS = (
@@ -68,7 +68,7 @@ def _resolve(profile: str, choices: Sequence[Sequence[str]]) -> list[str] | str:
                         cwd=DIRECTORY,
                         capture_output=True,
                         text=True,
-                        timeout=RESOLVE_SECONDS,
+                        timeout=RESOLVE_S,
                     )
                 except subprocess.TimeoutExpired:
                     return f"Maven took too long to resolve the {profile}"

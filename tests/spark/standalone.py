@@ -33,8 +33,8 @@ from penstock.local.ports import free_ports
 from penstock.spark.runtime.java import find_java, java_home
 
 MARK = "PENSTOCK_STANDALONE"
-READY_SECONDS = 90.0
-_POLL_SECONDS = 0.05
+READY_S = 90.0
+_POLL_S = 0.05
 
 # Daemons that do next to nothing, and shall start quickly and be small.
 _DAEMON_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
@@ -121,7 +121,7 @@ class StandaloneCluster:
         """The executors' JVMs."""
         return [pid for pid in marked(self.mark) if "CoarseGrainedExecutorBackend" in _command_line(pid)]
 
-    def wait_until(self, condition: Callable[[], bool], what: str, timeout: float = READY_SECONDS) -> None:
+    def wait_until(self, condition: Callable[[], bool], what: str, timeout: float = READY_S) -> None:
         deadline = time.monotonic() + timeout
         while True:
             # A master whose page is not complete yet answers with something else than JSON.
@@ -131,7 +131,7 @@ class StandaloneCluster:
             assert self._master is not None and self._master.poll() is None, f"the master ended\n{self.log_text()}"
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{what}: not there after {timeout:g} s\n{self.log_text()}")
-            time.sleep(_POLL_SECONDS)
+            time.sleep(_POLL_S)
 
     def log_text(self) -> str:
         """What master and workers have printed."""
@@ -207,7 +207,7 @@ def end_marked(mark: str) -> None:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(_POLL_SECONDS)
+        time.sleep(_POLL_S)
 
 
 def _command_line(pid: int) -> str:

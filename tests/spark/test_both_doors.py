@@ -22,7 +22,7 @@ from penstock.testing import Cluster
 DRIVER = os.path.join(os.path.dirname(__file__), "connector_cases.py")
 DEADLINE_S = 500.0
 SOAK_DEADLINE_S = 900.0
-READY_SECONDS = 90.0
+READY_S = 90.0
 
 # What is quick: one start of Spark, and as few jobs as show every kind of read and write.
 QUICK = ["committed_reads", "stream_writes", "same_rows"]
@@ -111,7 +111,7 @@ def apache_kafka(directory: Path) -> Iterator[str]:
 
 
 def wait_for(bootstrap: str, node: subprocess.Popen[bytes], log: os.PathLike[str]) -> None:
-    deadline = time.monotonic() + READY_SECONDS
+    deadline = time.monotonic() + READY_S
     while True:
         try:
             with Admin(bootstrap, timeout=5.0) as admin:

@@ -29,8 +29,8 @@ COLUMNS = ["offset", "value"]
 
 @pytest.fixture(autouse=True)
 def _impatient_and_tidy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("penstock.spark.source.topic_logs.PROPAGATION_SECONDS", 0.2)
-    monkeypatch.setattr("penstock.spark.source.stream_planner.CATCH_UP_SECONDS", 0.2)
+    monkeypatch.setattr("penstock.spark.source.topic_logs.PROPAGATION_S", 0.2)
+    monkeypatch.setattr("penstock.spark.source.stream_planner.CATCH_UP_S", 0.2)
     yield
     close_connections()
 

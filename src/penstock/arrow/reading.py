@@ -28,14 +28,14 @@ from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, Fetch
 from penstock.records.batch import CorruptBatch, iterate_headers
 from penstock.records.columnar import Located, decode_batches, wanted_batches
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 MAX_WAIT_MS = 500
 MIN_BYTES = 1
-METADATA_SECONDS = 30.0
+METADATA_S = 30.0
 _PARTITIONS_A_FETCH = 4  # how many whole pieces an answer has room for
 _ANSWER_BYTES_MAX = 128 * 1024 * 1024
-_RETRY_SECONDS = 0.05
+_RETRY_S = 0.05
 _EMPTY_ANSWERS = 2
 _STUCK_TIMES = 5
 _END_OF_TIME = 2**63 - 1
@@ -98,7 +98,7 @@ class Reader:
 
     def record_batches(self) -> Iterator[tuple[TopicPartition, Any]]:
         while self._send_fetches():
-            for event in self._leaders.wait(_RETRY_SECONDS if self._retrying() else 1.0):
+            for event in self._leaders.wait(_RETRY_S if self._retrying() else 1.0):
                 self._busy.discard(event.broker_id)
                 if event.error is not None:
                     self._trouble(None, str(event.error))
@@ -169,7 +169,7 @@ class Reader:
 
     def _refresh(self) -> None:
         age = time.monotonic() - self._refreshed
-        if age > METADATA_SECONDS or (self._refresh_wanted and age > _RETRY_SECONDS):
+        if age > METADATA_S or (self._refresh_wanted and age > _RETRY_S):
             problem = self._leaders.refresh()
             self._refreshed = time.monotonic()
             self._refresh_wanted = problem is not None
@@ -261,7 +261,7 @@ class Reader:
         if position.offset >= start:
             self._trouble(partition, f"offset {position.offset} is behind the end of its log")
         elif self._settings.skip_lost:
-            _log.warning("%s: offsets %d to %d are not in the log any more", partition, position.offset, start - 1)
+            logger.warning("%s: offsets %d to %d are not in the log any more", partition, position.offset, start - 1)
             position.offset = min(start, position.end)
             position.moved()
         else:
@@ -281,7 +281,7 @@ class Reader:
         now = time.monotonic()
         position.stuck_since = position.stuck_since or now
         position.stuck_times += 1  # as the time may have passed elsewhere: in the hands of whom we read for
-        position.not_before = now + _RETRY_SECONDS
+        position.not_before = now + _RETRY_S
         stuck = now - position.stuck_since
         if stuck > self._settings.timeout and position.stuck_times > _STUCK_TIMES:
             end = "" if position.end == _END_OF_TIME else f" (to be read up to {position.end})"

@@ -25,8 +25,8 @@ from penstock.model.ids import TopicPartition
 
 BATCH_BYTES = 8 * 1024 * 1024
 BATCH_ROWS = 1_000_000
-REQUEST_SECONDS = 10.0
-TIMEOUT_SECONDS = 60.0
+REQUEST_S = 10.0
+TIMEOUT_S = 60.0
 
 
 class Scan:
@@ -113,8 +113,8 @@ def scan(
     on_data_loss: str = "fail",
     batch_bytes: int = BATCH_BYTES,
     batch_rows: int = BATCH_ROWS,
-    timeout: float = TIMEOUT_SECONDS,
-    request_timeout: float = REQUEST_SECONDS,
+    timeout: float = TIMEOUT_S,
+    request_timeout: float = REQUEST_S,
 ) -> Scan:
     """Record batches of one or more topics, each batch of one partition, a partition's in the order of its offsets.
 
@@ -179,8 +179,8 @@ def read_table(
     isolation: str = "read_committed",
     on_data_loss: str = "fail",
     batch_bytes: int = BATCH_BYTES,
-    timeout: float = TIMEOUT_SECONDS,
-    request_timeout: float = REQUEST_SECONDS,
+    timeout: float = TIMEOUT_S,
+    request_timeout: float = REQUEST_S,
 ) -> Any:
     """One or more topics, or parts of them, as a pyarrow.Table: by topic and partition, and there by offset.
 

@@ -39,10 +39,10 @@ from penstock.records.compression import CODEC_NAMES
 
 BATCH_BYTES = 1_000_000  # below Kafka's default for max.message.bytes
 RECORD_BYTES_MAX = 100 * 1024 * 1024  # of socket.request.max.bytes by default: beyond, brokers hang up
-REQUEST_SECONDS = 10.0
-TIMEOUT_SECONDS = 120.0
+REQUEST_S = 10.0
+TIMEOUT_S = 120.0
 _ACKS = {0: 0, "0": 0, 1: 1, "1": 1, -1: -1, "-1": -1, "all": -1}
-_RETRY_SECONDS = 0.05
+_RETRY_S = 0.05
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 
@@ -73,8 +73,8 @@ class Writer:
         idempotent: bool = True,
         transaction: Transaction | None = None,
         batch_bytes: int = BATCH_BYTES,
-        timeout: float = TIMEOUT_SECONDS,
-        request_timeout: float = REQUEST_SECONDS,
+        timeout: float = TIMEOUT_S,
+        request_timeout: float = REQUEST_S,
     ) -> None:
         if compression not in CODEC_NAMES:
             raise BadSetting(f"compression={compression!r} is not one of {', '.join(CODEC_NAMES)}")
@@ -208,7 +208,7 @@ class Writer:
             behind = next((stream for stream in unfinished.values() if stream.can_prepare), None)
             if behind is not None:
                 behind.prepare()
-            waiting = 0.0 if behind is not None else _RETRY_SECONDS if self._refresh_wanted else 1.0
+            waiting = 0.0 if behind is not None else _RETRY_S if self._refresh_wanted else 1.0
             for event in self._leaders.wait(waiting):
                 if event.error is not None:
                     self._lost(event.broker_id, unfinished, str(event.error), first_row)
@@ -314,7 +314,7 @@ class Writer:
         self._refresh_wanted = True
 
     def _refresh(self) -> None:
-        if self._refresh_wanted and time.monotonic() - self._refreshed > _RETRY_SECONDS:
+        if self._refresh_wanted and time.monotonic() - self._refreshed > _RETRY_S:
             self._refresh_wanted = self._leaders.refresh() is not None
             self._refreshed = time.monotonic()
 
@@ -341,8 +341,8 @@ def write_table(
     idempotent: bool = True,
     transaction: Transaction | None = None,
     batch_bytes: int = BATCH_BYTES,
-    timeout: float = TIMEOUT_SECONDS,
-    request_timeout: float = REQUEST_SECONDS,
+    timeout: float = TIMEOUT_S,
+    request_timeout: float = REQUEST_S,
 ) -> Written:
     """Every row of a table as a record of a topic, all confirmed on return.
 

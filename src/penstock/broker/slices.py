@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-SLICE_SECONDS: Final = 0.005
+SLICE_S: Final = 0.005
 
 # Goes on until the given time of the event loop; true if it is to be called again.
 Work = Callable[[float], bool]
@@ -48,7 +48,7 @@ class Slices:
 
     def _slice(self) -> None:
         self._is_due = False
-        until = self._loop.time() + SLICE_SECONDS
+        until = self._loop.time() + SLICE_S
         try:
             while self._work:
                 work = self._work.popleft()

@@ -19,7 +19,7 @@ _DURATION = re.compile(
     r"(?:(?P<hours>\d+)[hH])?(?:(?P<minutes>\d+)[mM])?(?:(?P<seconds>\d+(?:\.\d+)?)[sS])?"
 )
 
-_SECONDS = {"weeks": 604_800, "days": 86_400, "hours": 3600, "minutes": 60, "seconds": 1}
+_UNIT_S = {"weeks": 604_800, "days": 86_400, "hours": 3600, "minutes": 60, "seconds": 1}
 
 
 def parse_partitions(option: str, texts: Iterable[str]) -> dict[str, list[int] | None]:
@@ -63,7 +63,7 @@ def parse_duration(option: str, text: str) -> timedelta:
     given = {unit: float(number) for unit, number in match.groupdict().items() if number} if match else {}
     if not given:
         fail(f"{option} {text!r} is not a duration such as 90m, 1d12h or PT1H30M")
-    seconds = sum(number * _SECONDS[unit] for unit, number in given.items())
+    seconds = sum(number * _UNIT_S[unit] for unit, number in given.items())
     if seconds > datetime.now(UTC).timestamp():
         fail(f"{option} {text!r} is before 1970")
     return timedelta(seconds=seconds)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from penstock.demo.demo import Demo, DemoResult
 
-HEADLESS_SECONDS = 30.0
+HEADLESS_S = 30.0
 RATE = 400.0
 
 
@@ -69,7 +69,7 @@ def demo(
     try:
         with _signals(running):
             if lines is not None:
-                result = _headless(running, duration or HEADLESS_SECONDS, picture)
+                result = _headless(running, duration or HEADLESS_S, picture)
             else:
                 result = _interactive(running, duration)
     finally:

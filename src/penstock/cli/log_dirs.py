@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 app = command_group("Describe the log directories of brokers, and move replicas between them.")
 
-_POLL_SECONDS = 0.1
+_POLL_S = 0.1
 
 
 @app.callback()
@@ -163,7 +163,7 @@ def _begin(admin: Admin, broker: int, chosen: list[TopicPartition], to: str, wai
     if not wait:
         return
     while any((each.topic, each.partition) in chosen for each in admin.log_dirs.moves([broker])):
-        time.sleep(_POLL_SECONDS)
+        time.sleep(_POLL_S)
     elsewhere = [
         f"{replica.topic}-{replica.partition}"
         for each in admin.log_dirs.describe([broker])

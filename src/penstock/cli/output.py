@@ -19,8 +19,8 @@ import typer
 T = TypeVar("T")
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
-RESTART_SECONDS = 5.0
-RETRY_SECONDS = 0.1
+RESTART_S = 5.0
+RETRY_S = 0.1
 
 Bootstrap = Annotated[
     str,
@@ -56,7 +56,7 @@ def patiently(action: Callable[[], T]) -> T:
     """Retry `action` while no broker can be reached: a restarting broker is back within seconds."""
     from penstock.client.errors import Unreachable
 
-    deadline = time.monotonic() + RESTART_SECONDS
+    deadline = time.monotonic() + RESTART_S
     is_noted = False
     while True:
         try:
@@ -65,9 +65,9 @@ def patiently(action: Callable[[], T]) -> T:
             if time.monotonic() > deadline:
                 raise
             if not is_noted:
-                note(f"penstock: {error}; trying again for {RESTART_SECONDS:.0f} s")
+                note(f"penstock: {error}; trying again for {RESTART_S:.0f} s")
                 is_noted = True
-            time.sleep(RETRY_SECONDS)
+            time.sleep(RETRY_S)
 
 
 def quiet_librdkafka() -> logging.Logger:

@@ -20,7 +20,7 @@ from penstock.cli.output import note
 from penstock.pipelines.engine.runner import Runner
 from penstock.pipelines.operate.reports import PipelineReport, QueryReport
 
-_LINE_SECONDS = 10.0
+_LINE_S = 10.0
 _COLOURS = {
     "running": "green",
     "ended": "dim",
@@ -80,7 +80,7 @@ def _lines(runner: Runner) -> Callable[[], None]:
         now = time.monotonic()
         for name, status in runner.status.items():
             state, at, batches = said.get(name, ("waiting", 0.0, 0))
-            due = now - at >= _LINE_SECONDS and status.batches != batches
+            due = now - at >= _LINE_S and status.batches != batches
             if status.state != state or due:
                 said[name] = (status.state, now, status.batches)
                 note(line_of(status.report(), round(time.time() * 1000)))

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message
     from confluent_kafka import TopicPartition as Assigned
 
-_POLL_SECONDS = 0.05
+_POLL_S = 0.05
 _BATCH = 1000
-_COMMIT_SECONDS = 10.0
-_HURRY_SECONDS = 1.0
-_PROGRESS_SECONDS = 0.5
+_COMMIT_S = 10.0
+_HURRY_S = 1.0
+_PROGRESS_S = 0.5
 
 
 class Span(NamedTuple):
@@ -68,7 +68,7 @@ class Interruption:
         now = time.monotonic()
         if self._first is None:
             self._first = now
-        elif now - self._first > _HURRY_SECONDS:  # a terminal and a parent may both pass on the same one
+        elif now - self._first > _HURRY_S:  # a terminal and a parent may both pass on the same one
             os._exit(128 + number)
 
 
@@ -121,7 +121,7 @@ class Reading:
         last_record = shown = started
         while True:
             room = _BATCH if self.max_messages is None else min(_BATCH, self.max_messages - self.count)
-            wait = _POLL_SECONDS if self.timeout is None else min(_POLL_SECONDS, self.timeout)
+            wait = _POLL_S if self.timeout is None else min(_POLL_S, self.timeout)
             messages = consumer.consume(room, wait)
             now = time.monotonic()
             next_offsets: dict[int, int] = {}
@@ -141,7 +141,7 @@ class Reading:
                 last_record = now
                 self.disconnected = False
             self.interruption.raise_if_any()
-            if self.progress and now - shown > _PROGRESS_SECONDS:
+            if self.progress and now - shown > _PROGRESS_S:
                 self._show(started, "\r")
                 shown = now
             if self.max_messages is not None and self.count >= self.max_messages:
@@ -219,7 +219,7 @@ class GroupReading(Reading):
         from confluent_kafka import KafkaException
 
         try:
-            new = [each for each in consumer.committed(partitions, _COMMIT_SECONDS) if each.offset < 0]
+            new = [each for each in consumer.committed(partitions, _COMMIT_S) if each.offset < 0]
             for each in new:
                 each.offset = self.spans[each.partition].begin if each.partition in self.spans else 0
             if new:

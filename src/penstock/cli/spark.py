@@ -227,7 +227,6 @@ def _run_tasks(spark: SparkSession) -> list[str]:
         import sys
 
         import penstock
-        import penstock.arrow
 
         return f"Python {sys.version.split()[0]}, Penstock {penstock.__version__}"
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from penstock.client.wire.admin import Admin
     from penstock.model.ids import TopicPartition
 
-_POLL_SECONDS = 0.1
+_POLL_S = 0.1
 
 
 def reassign(
@@ -71,7 +71,7 @@ def reassign(
             targets = _spread(admin, names, _broker_ids("--brokers", brokers or ""), replication_factor)
         admin.reassignments.begin(targets)
         while wait and any((each.topic, each.partition) in targets for each in admin.reassignments.list()):
-            time.sleep(_POLL_SECONDS)
+            time.sleep(_POLL_S)
     rows = [
         {"topic": partition.topic, "partition": partition.partition, "replicas": target}
         for partition, target in targets.items()

@@ -88,7 +88,7 @@ class Completed(NamedTuple):
     isr: Replicas
 
 
-def change_of(
+def change_of(  # noqa: C901
     topic_id: Uuid, partition_id: int, partition: Partition, wanted: Wanted, usable: Usable, rules: Rules
 ) -> PartitionChangeRecord | None:
     isr = partition.isr if wanted.isr is None else wanted.isr

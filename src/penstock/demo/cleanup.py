@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-_RETRY_SECONDS = 0.1
+_RETRY_S = 0.1
 _ATTEMPTS = 300
 
 
@@ -64,7 +64,7 @@ def main() -> None:
         shutil.rmtree(directory, ignore_errors=True)
         if not os.path.exists(directory):
             return
-        time.sleep(_RETRY_SECONDS)
+        time.sleep(_RETRY_S)
 
 
 if __name__ == "__main__":

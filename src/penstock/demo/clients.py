@@ -35,20 +35,20 @@ from penstock.demo.workload import (
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, Producer
 
-LATENCY_SECONDS = 10.0
-BATCHES_SECONDS = 30.0
+LATENCY_S = 10.0
+BATCHES_S = 30.0
 """The latencies of pipelines cover a longer time, because pipelines work in batches."""
-DELIVERY_SECONDS = 600  # longer than a broker stays dead in any demo
+DELIVERY_S = 600  # longer than a broker stays dead in any demo
 SAMPLE_EVERY = 19  # no multiple of the ten turns of the workload, so that events of all topics are sampled
 _SAMPLES_MAX = 5000
 _BATCH = 1000
-_WAIT_SECONDS = 0.1
+_WAIT_S = 0.1
 
 
 class Latencies:
     """Of the last seconds. One thread adds, another reads."""
 
-    def __init__(self, seconds: float = LATENCY_SECONDS, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, seconds: float = LATENCY_S, now: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
         self._now = now
         self._last: deque[tuple[float, float]] = deque(maxlen=20_000)
@@ -98,7 +98,7 @@ class EventProducer:
                 enable_idempotence=True,
                 acks="all",
                 linger_ms=5,
-                delivery_timeout_ms=DELIVERY_SECONDS * 1000,
+                delivery_timeout_ms=DELIVERY_S * 1000,
             )
         )
         started = time.monotonic()
@@ -108,7 +108,7 @@ class EventProducer:
             if self._stop.is_set():
                 break
             self._send(producer, event, poison(value) if self._is_to_poison() else value)
-        producer.flush(DELIVERY_SECONDS)
+        producer.flush(DELIVERY_S)
 
     def _send(self, producer: Producer, event: EventId, value: bytes) -> None:
         if self.sent % SAMPLE_EVERY == 0:
@@ -190,7 +190,7 @@ class ResultsConsumer:
         self._dead_letters = dead_letters
         self._reports = reports
         self._sent_at = sent_at
-        self.latencies = {name: Latencies(BATCHES_SECONDS) for name in ledger.outputs}
+        self.latencies = {name: Latencies(BATCHES_S) for name in ledger.outputs}
         self.read = dict.fromkeys(ledger.outputs, 0)
         self.stopping = threading.Event()
 
@@ -277,7 +277,7 @@ class Clients:
 def _consume(consumer: Consumer, take: Callable[[Message], None], stopping: threading.Event) -> None:
     try:
         while not stopping.is_set():
-            for message in consumer.consume(_BATCH, _WAIT_SECONDS):
+            for message in consumer.consume(_BATCH, _WAIT_S):
                 if message.error() is None:
                     take(message)
     finally:

@@ -27,11 +27,11 @@ from penstock.local.ports import free_ports
 from penstock.model.errors import KafkaError
 
 BROKERS = 3
-START_SECONDS = 180.0
+START_S = 180.0
 _ATTEMPTS = 3
-_POLL_SECONDS = 0.02
-_OBSERVE_SECONDS = 0.5
-_REQUEST_SECONDS = 5.0
+_POLL_S = 0.02
+_OBSERVE_S = 0.5
+_REQUEST_S = 5.0
 _HOST = "127.0.0.1"
 _PROPERTIES = {
     "transaction.two.phase.commit.enable": "true",  # exactly-once sinks
@@ -107,7 +107,7 @@ class DemoCluster:
             broker = self.down
             if broker is not None and not cancelled():
                 self._start_node(broker)
-                broker.wait_ready(START_SECONDS, cancelled=cancelled)
+                broker.wait_ready(START_S, cancelled=cancelled)
             return broker
 
     def stop(self) -> None:
@@ -122,10 +122,10 @@ class DemoCluster:
                 return
             self._start_node(node)
         for node in self._nodes.nodes:
-            node.wait_ready(START_SECONDS, cancelled=cancelled)
+            node.wait_ready(START_S, cancelled=cancelled)
         all_ids = {broker.node_id for broker in self.brokers}
         while not cancelled() and not all(broker.known_brokers() >= all_ids for broker in self.brokers):
-            time.sleep(_POLL_SECONDS)
+            time.sleep(_POLL_S)
         if not cancelled():
             with Admin(self.bootstrap) as admin:
                 for topic in TOPICS:
@@ -176,8 +176,8 @@ class ClusterObserver:
         self.stopping = threading.Event()
 
     def run(self) -> None:
-        with Admin(self._bootstrap, timeout=_REQUEST_SECONDS) as admin:
-            while not self.stopping.wait(_OBSERVE_SECONDS):
+        with Admin(self._bootstrap, timeout=_REQUEST_S) as admin:
+            while not self.stopping.wait(_OBSERVE_S):
                 try:
                     self.view = self._observe(admin)
                     self.error = ""

@@ -32,7 +32,7 @@ POISON_DESCRIPTION = "five bytes of a schema registry before the JSON"
 REPLAYED = "replayed"
 REASON = "dead-letter.reason"
 TOPIC = "dead-letter.topic"
-_DELIVERY_SECONDS = 120
+_DELIVERY_S = 120
 
 Headers = list[tuple[str, str | bytes | None]]
 
@@ -77,7 +77,7 @@ class DeadLetters:
         target = DEAD_LETTERS[BY_NAME[message.topic() or ""].pipeline]
         producer = self._open()
         producer.produce(target, message.value(), message.key(), headers=headers)
-        producer.flush(_DELIVERY_SECONDS)
+        producer.flush(_DELIVERY_S)
 
     def received(self, message: Message) -> None:
         """One was read from a dead-letter topic."""
@@ -104,7 +104,7 @@ class DeadLetters:
                 headers=[(REPLAYED, b"1")],
                 on_delivery=partial(self._delivered, letter),
             )
-        producer.flush(_DELIVERY_SECONDS)
+        producer.flush(_DELIVERY_S)
         return len(taken)
 
     def _delivered(self, letter: DeadLetter, error: KafkaError | None, message: Message) -> None:
@@ -120,7 +120,7 @@ class DeadLetters:
 
         with self._lock:
             if self._producer is None:
-                delivery_ms = _DELIVERY_SECONDS * 1000
+                delivery_ms = _DELIVERY_S * 1000
                 self._producer = Producer(
                     client_settings(self._bootstrap, enable_idempotence=True, delivery_timeout_ms=delivery_ms)
                 )

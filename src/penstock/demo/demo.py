@@ -25,9 +25,9 @@ from penstock.demo.spark import Installation, PipelineProcess, SparkUnavailable,
 from penstock.demo.workload import PIPELINES, topics_of
 
 POISON = 5
-STALLED_SECONDS = 120.0
+STALLED_S = 120.0
 """After so long without any progress nothing more is expected."""
-_POLL_SECONDS = 0.1
+_POLL_S = 0.1
 
 
 class Worker(threading.Thread):
@@ -96,7 +96,7 @@ class Demo:
         """Nothing reads the reported lines any more."""
         self._acting = threading.Lock()
         self._workers: dict[str, Worker] = {}
-        self._closed = threading.Lock()
+        self._is_closed = threading.Lock()
 
     # Stages.
 
@@ -224,9 +224,9 @@ class Demo:
             missing = sum(len(verdict.missing) for verdict in verdicts)
             if missing != best:
                 best, moved = missing, time.monotonic()
-            if not missing or time.monotonic() - moved > STALLED_SECONDS:
+            if not missing or time.monotonic() - moved > STALLED_S:
                 return verdicts
-            time.sleep(_POLL_SECONDS)
+            time.sleep(_POLL_S)
         return []
 
     def result(self, verdicts: list[Verdict], started: float, running: float) -> DemoResult:
@@ -249,7 +249,7 @@ class Demo:
 
     def close(self) -> None:
         """Ends everything; may be called twice, and before the demo has started completely."""
-        with self._closed:
+        with self._is_closed:
             self.stopping.set()
             for part in (self.clients, self.installation, self.pipelines, self.cluster):
                 if part is not None:
@@ -274,8 +274,8 @@ class Demo:
         worker.start()
 
     def _wait(self, condition: Callable[[], bool]) -> bool:
-        deadline = time.monotonic() + STALLED_SECONDS
+        deadline = time.monotonic() + STALLED_S
         while not condition():
-            if self.stopping.wait(_POLL_SECONDS) or time.monotonic() > deadline:
+            if self.stopping.wait(_POLL_S) or time.monotonic() > deadline:
                 return False
         return True

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from penstock.demo.demo import POISON, Demo, DemoResult
 
 # Until Spark is installed and has read something: on a slow line the download alone takes minutes.
-RUNNING_SECONDS = 1800.0
+RUNNING_S = 1800.0
 PICTURE_WIDTH, PICTURE_HEIGHT = 144, 38
-_POLL_SECONDS = 0.1
+_POLL_S = 0.1
 
 
 def run_headless(demo: Demo, duration: float) -> DemoResult | None:
@@ -21,7 +21,7 @@ def run_headless(demo: Demo, duration: float) -> DemoResult | None:
     if demo.clients is None:
         return None
     started = demo.elapsed
-    _wait(demo, lambda: demo.everything_runs, RUNNING_SECONDS)
+    _wait(demo, lambda: demo.everything_runs, RUNNING_S)
     running = demo.elapsed
     if not _is_over(demo):
         demo.log(f"everything runs after {running:.0f} s; continuing for {duration:g} s")
@@ -34,7 +34,7 @@ def run_headless(demo: Demo, duration: float) -> DemoResult | None:
         (0.15, demo.kill_broker),
         (0.40, demo.restart_broker),
         (0.60, demo.send_poison),
-        (0.80, lambda: _wait(demo, lambda: dead_letters.waiting >= POISON, RUNNING_SECONDS)),
+        (0.80, lambda: _wait(demo, lambda: dead_letters.waiting >= POISON, RUNNING_S)),
         (0.80, demo.replay),
         (1.00, lambda: None),
     )
@@ -80,4 +80,4 @@ def _wait(demo: Demo, condition: Callable[[], bool], seconds: float) -> None:
         if time.monotonic() > deadline:
             demo.failed(f"no progress after {seconds:g} s")
             return
-        time.sleep(_POLL_SECONDS)
+        time.sleep(_POLL_S)

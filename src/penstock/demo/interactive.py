@@ -19,8 +19,8 @@ from penstock.demo.demo import Demo, DemoResult, Worker
 from penstock.demo.display import SWITCH_KEY, Display
 from penstock.demo.ledger import Verdict
 
-_REFRESH_SECONDS = 0.25
-_KEY_POLL_SECONDS = 0.2
+_REFRESH_S = 0.25
+_KEY_POLL_S = 0.2
 
 
 def run_interactive(demo: Demo, duration: float | None, console: Console) -> DemoResult | None:
@@ -51,7 +51,7 @@ def run_interactive(demo: Demo, duration: float | None, console: Console) -> Dem
         def wait(until: Callable[[], bool]) -> None:
             while not until() and not demo.stopping.is_set():
                 live.update(display.page(console), refresh=True)
-                time.sleep(_REFRESH_SECONDS)
+                time.sleep(_REFRESH_S)
 
         starting = Worker("start", demo.start, demo.failed)
         starting.start()
@@ -90,7 +90,7 @@ def _keys(handle: Callable[[str], None]) -> Iterator[None]:
 
     def listen() -> None:
         while not stopping.is_set():
-            readable, _, _ = select.select([descriptor], [], [], _KEY_POLL_SECONDS)
+            readable, _, _ = select.select([descriptor], [], [], _KEY_POLL_S)
             if not readable:
                 continue
             try:

@@ -41,7 +41,7 @@ EXTRA = "pipelines"
 CORES_MAX = 4
 _MODULES = ("pyspark", "pyarrow", "numba", "pandas", "yaml", "sqlglot", "deltalake", "jsonschema")
 _DOWNLOADED = 0.9  # the rest is unpacking
-_PRINT_SECONDS = 1.0
+_PRINT_S = 1.0
 
 
 class SparkUnavailable(Exception):
@@ -264,7 +264,7 @@ def main() -> int:
         thread.start()
     while any(thread.is_alive() for thread in threads):
         _print_report(runners)
-        time.sleep(_PRINT_SECONDS)
+        time.sleep(_PRINT_S)
     _print_report(runners)
     spark.stop()
     for failure in failures:

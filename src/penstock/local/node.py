@@ -28,7 +28,7 @@ from penstock.protocol.messages.metadata import MetadataRequest, MetadataRespons
 
 CONTROLLER_LISTENER = "CONTROLLER"
 
-_POLL_SECONDS = 0.01
+_POLL_S = 0.01
 _LOG_TAIL_BYTES = 4096
 
 
@@ -129,7 +129,7 @@ class LocalNode:
                 raise NodeFailed(f"{self.title} did not start: {self.last_words()}")
             if time.monotonic() > deadline:
                 raise NodeFailed(f"{self.title} is not ready after {timeout:g} s; see {self.log_path}")
-            time.sleep(_POLL_SECONDS)
+            time.sleep(_POLL_S)
 
     def is_ready(self) -> bool:
         """Whether clients can work with it: for a broker, that it is among the brokers it tells them of."""

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 
 from penstock.local.node import LocalNode, NodeFailed
 
-BACKOFF_FIRST_SECONDS = 0.2
-BACKOFF_LONGEST_SECONDS = 10.0
-STABLE_SECONDS = 10.0
-GRACE_SECONDS = 30.0
-_POLL_SECONDS = 0.02
-START_SECONDS = 600.0  # a large log to recover takes its time
+BACKOFF_FIRST_S = 0.2
+BACKOFF_LONGEST_S = 10.0
+STABLE_S = 10.0
+GRACE_S = 30.0
+_POLL_S = 0.02
+START_S = 600.0  # a large log to recover takes its time
 
 
 def stop_in_order(nodes: Sequence[LocalNode], grace_seconds: float) -> None:
@@ -46,7 +46,7 @@ def stop_in_order(nodes: Sequence[LocalNode], grace_seconds: float) -> None:
 class _Watched:
     node: LocalNode
     started: float
-    backoff: float = BACKOFF_FIRST_SECONDS
+    backoff: float = BACKOFF_FIRST_S
     restart_at: float | None = None  # None while it runs, and for good once it is given up
 
 
@@ -77,13 +77,13 @@ class Supervisor:
     def _wait_ready(self) -> None:
         """Until each broker is ready, and until each tells clients of all."""
         for node in self._nodes:
-            node.wait_ready(START_SECONDS, cancelled=lambda: self._stop_requested)
+            node.wait_ready(START_S, cancelled=lambda: self._stop_requested)
         brokers = {node.node_id: node for node in self._nodes if node.is_broker}
         while not self._stop_requested and not all(node.known_brokers() >= brokers.keys() for node in brokers.values()):
             for node in self._nodes:
                 if not node.running:
                     raise NodeFailed(f"{node.title} ended: {node.last_words()}")
-            time.sleep(_POLL_SECONDS)
+            time.sleep(_POLL_S)
 
     def _watch(self, wakeup: int) -> None:
         watched = [_Watched(node, time.monotonic()) for node in self._nodes]
@@ -114,14 +114,14 @@ class Supervisor:
             self._log(f"{node.title} {how}")
             return
         now = time.monotonic()
-        if now - each.started > STABLE_SECONDS:
-            each.backoff = BACKOFF_FIRST_SECONDS
+        if now - each.started > STABLE_S:
+            each.backoff = BACKOFF_FIRST_S
         each.restart_at = now + each.backoff
         self._log(f"{node.title} {how}, starting it again in {each.backoff:g} s")
-        each.backoff = min(each.backoff * 2, BACKOFF_LONGEST_SECONDS)
+        each.backoff = min(each.backoff * 2, BACKOFF_LONGEST_S)
 
     def _stop_all(self) -> None:
-        stop_in_order(self._nodes, GRACE_SECONDS)
+        stop_in_order(self._nodes, GRACE_S)
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[int]:

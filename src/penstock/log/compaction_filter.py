@@ -102,7 +102,7 @@ class BatchFilter:
         body = records_body(view, position, header, max_size=self._max_size)
         return self._rebuilt(header, body, list(iterate_spans(body, header)), self._new_horizon)
 
-    def _retain_data(self, view: memoryview, position: int, header: BatchHeader) -> RetainedBatch | None:
+    def _retain_data(self, view: memoryview, position: int, header: BatchHeader) -> RetainedBatch | None:  # noqa: C901
         if header.count == 0:
             return RetainedBatch(None, header) if self._must_stay(header) else None
         latest_offset = self._latest_offset

@@ -56,7 +56,7 @@ class Scanned(NamedTuple):
     """What was wrong with the bytes at `end`; empty if the file ended there."""
 
 
-def scan_segment(
+def scan_segment(  # noqa: C901
     segment: Segment,
     file: File,
     position: int,

@@ -132,7 +132,7 @@ class Segments:
 
     # -- reading
 
-    def read(
+    def read(  # noqa: C901
         self,
         offset: int,
         max_bytes: int,

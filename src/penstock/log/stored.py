@@ -109,7 +109,7 @@ class StoredLog:
         self._cut_off: list[Segment] = []
         """Segments behind the end of the log whose files have yet to go."""
         self._is_trusted = True
-        self._closed = False
+        self._is_closed = False
         self.on_corruption: Callable[[], None] = _ignore
         """Called when a reader, on any thread, has found a batch that is not what was written."""
         self.on_io_error: Callable[[OSError], None] = _ignore
@@ -122,7 +122,7 @@ class StoredLog:
         """Called before a segment is added. OSError if it must not be."""
 
     def _storage_error(self, what: str, error: OSError) -> KafkaError:
-        if not self._closed:
+        if not self._is_closed:
             self.on_io_error(error)
         return self._described(what, error)
 
@@ -286,7 +286,7 @@ class StoredLog:
 
     def close(self, clean: bool = True) -> None:
         """After a clean close the next `open` has nothing to check. One that is not clean only lets the files go."""
-        if self._closed:
+        if self._is_closed:
             return
         if clean:
             self._settle()
@@ -301,7 +301,7 @@ class StoredLog:
             disk.snapshots.prune(self._next_offset)
             disk.unsynced.add_directory(disk.directory)
             self.flushed(self.flush())
-        self._closed = True
+        self._is_closed = True
         disk.close()
 
     def _settle(self) -> None:

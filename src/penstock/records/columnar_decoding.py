@@ -106,7 +106,7 @@ def _skip_headers(source, position, end, count):  # type: ignore[no-untyped-def]
 @kernel(
     numba.void(READ_BYTES, I64_TABLE, OFFSET, OFFSET, BOOL, I64, I64, I32, I32, I32, I32, I32, I32, I32, I64),
 )
-def walk_records(  # type: ignore[no-untyped-def]
+def walk_records(  # type: ignore[no-untyped-def]  # noqa: C901, PLR0917
     buffer,
     batches,
     first_offset,

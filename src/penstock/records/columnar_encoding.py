@@ -82,7 +82,7 @@ def _put_span(target, position, source, start, length):  # type: ignore[no-untyp
         I64,
     )
 )
-def encode_rows(  # type: ignore[no-untyped-def]
+def encode_rows(  # type: ignore[no-untyped-def]  # noqa: PLR0917
     order,
     first,
     key_data,

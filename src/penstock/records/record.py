@@ -69,7 +69,7 @@ def iterate_records(buffer: Buffer, position: int, header: BatchHeader, *, max_s
         )
 
 
-def iterate_spans(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
+def iterate_spans(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:  # noqa: C901
     """Where the records of a decompressed body (see `records_body`) lie, each checked before it is handed out."""
     last_offset_delta = header.last_offset_delta
     total = len(data)

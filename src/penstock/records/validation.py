@@ -71,7 +71,7 @@ class InvalidRecords(KafkaError):
         self.record_errors = record_errors
 
 
-def validate_produce(
+def validate_produce(  # noqa: C901
     view: bytearray | memoryview, header: BatchHeader, settings: ProduceRules, now_ms: int, *, api_version: int
 ) -> BatchHeader | None:
     """Check the one batch in `view`, whose header has been read.

@@ -22,7 +22,7 @@ from penstock.client.wire.admin import Admin
 from penstock.testing.clusters import RunningCluster, start_cluster
 from penstock.testing.nodes import RunningNode
 
-HEAL_SECONDS = 60.0
+HEAL_S = 60.0
 
 
 class Cluster:
@@ -114,7 +114,7 @@ class Cluster:
         with self.admin() as admin:
             topics = [topic.name for topic in admin.topics.list(internal=True)]
         for topic in topics:
-            self._cluster.wait_for_isr(topic, HEAL_SECONDS)
+            self._cluster.wait_for_isr(topic, HEAL_S)
         self._is_hurt = False
 
     def create_topic(

@@ -29,10 +29,10 @@ from penstock.model.errors import KafkaError
 from penstock.testing.nodes import RunningNode
 from penstock.testing.proxy import EVERYBODY, Link, Network, start_network
 
-_POLL_SECONDS = 0.02
+_POLL_S = 0.02
 _PORT_ATTEMPTS = 5
 _REPLICATION_LISTENER = "REPLICATION"
-READY_SECONDS = 60.0
+READY_S = 60.0
 
 
 class RunningCluster:
@@ -96,7 +96,7 @@ class RunningCluster:
         self.wait_until(led, "an active controller")
         return found[0]
 
-    def wait_for_isr(self, topic: str, timeout: float = READY_SECONDS) -> None:
+    def wait_for_isr(self, topic: str, timeout: float = READY_S) -> None:
         """Until every partition has a leader and all of its replicas in sync, as every running broker tells it."""
 
         def whole() -> bool:
@@ -110,7 +110,7 @@ class RunningCluster:
 
         self.wait_until(whole, f"the whole ISR of {topic}", timeout)
 
-    def wait_until(self, condition: Callable[[], bool], what: str, timeout: float = READY_SECONDS) -> None:
+    def wait_until(self, condition: Callable[[], bool], what: str, timeout: float = READY_S) -> None:
         """Ask again and again, also past the errors of a cluster that is just being hurt."""
         deadline = time.monotonic() + timeout
         last = ""
@@ -122,7 +122,7 @@ class RunningCluster:
                 last = f"; {error}"
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{what}: not within {timeout:g} s{last}")
-            time.sleep(_POLL_SECONDS)
+            time.sleep(_POLL_S)
 
     def isolate(self, node: RunningNode) -> None:
         """Part a node from every other, both ways; clients still reach a broker."""
@@ -203,7 +203,7 @@ def start_cluster(
     controllers: int = 3,
     properties: Mapping[str, str] | None = None,
     proxied: bool = False,
-    ready_timeout: float = READY_SECONDS,
+    ready_timeout: float = READY_S,
 ) -> Iterator[RunningCluster]:
     """A cluster in which every broker knows all the others. Leaving the block ends every process."""
     with contextlib.ExitStack() as stack:
@@ -241,7 +241,7 @@ def _start(
             while not all(broker.known_brokers() >= everybody for broker in planned.brokers):
                 if time.monotonic() > deadline:
                     raise NodeFailed(f"not every broker knows all others after {ready_timeout:g} s")
-                time.sleep(_POLL_SECONDS)
+                time.sleep(_POLL_S)
             return planned, wires
         except BaseException as error:
             taken = [node for node in planned.nodes if not node.running and not is_free(node.port)]

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.broker.partitions.flusher import NO_ROOM_RETRY_SECONDS, Flusher
+from penstock.broker.partitions.flusher import NO_ROOM_RETRY_S, Flusher
 from penstock.broker.partitions.replica import Replica
 from penstock.log.log import NoRoom
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
@@ -112,7 +112,7 @@ def test_a_full_disk_is_tried_again() -> None:
         world.replica.log.errors = [NoRoom("full"), NoRoom("still full")]
         waiter = world.flush()
         world.append()
-        await asyncio.sleep(1.5 * NO_ROOM_RETRY_SECONDS)
+        await asyncio.sleep(1.5 * NO_ROOM_RETRY_S)
         assert not waiter.done()
         await waiter
         await asyncio.sleep(1)

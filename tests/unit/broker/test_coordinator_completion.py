@@ -11,7 +11,7 @@ from penstock.broker.coordinators.shard import Waiting
 from penstock.coordinator.decision import Decision
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
 
-PATIENCE_SECONDS = 0.1
+PATIENCE_S = 0.1
 
 
 class Transactions:
@@ -39,7 +39,7 @@ def submit(completion: Completion, name: str) -> None:
 def test_it_goes_on_when_the_transaction_completes() -> None:
     async def story(loop: SimulatedLoop) -> None:
         transactions = Transactions(loop)
-        completion = Completion(cast(Any, transactions), PATIENCE_SECONDS)
+        completion = Completion(cast(Any, transactions), PATIENCE_S)
         submit(completion, "a")
         submit(completion, "a")
         submit(completion, "b")
@@ -48,7 +48,7 @@ def test_it_goes_on_when_the_transaction_completes() -> None:
         completion.completed("a")
         assert transactions.submitted == [("b", True), ("a", True), ("a", True)]
         completion.completed("a")
-        await sleep(loop, 10 * PATIENCE_SECONDS)
+        await sleep(loop, 10 * PATIENCE_S)
         assert len(transactions.submitted) == 3
 
     simulate(story)
@@ -57,14 +57,14 @@ def test_it_goes_on_when_the_transaction_completes() -> None:
 def test_it_does_not_wait_for_long() -> None:
     async def story(loop: SimulatedLoop) -> None:
         transactions = Transactions(loop)
-        completion = Completion(cast(Any, transactions), PATIENCE_SECONDS)
+        completion = Completion(cast(Any, transactions), PATIENCE_S)
         submit(completion, "a")
-        await sleep(loop, PATIENCE_SECONDS / 2)
+        await sleep(loop, PATIENCE_S / 2)
         submit(completion, "a")
         assert transactions.submitted == []
-        await sleep(loop, PATIENCE_SECONDS * 0.6)
+        await sleep(loop, PATIENCE_S * 0.6)
         assert len(transactions.submitted) == 1
-        await sleep(loop, PATIENCE_SECONDS)
+        await sleep(loop, PATIENCE_S)
         assert len(transactions.submitted) == 2
         completion.completed("a")
         assert len(transactions.submitted) == 2
@@ -76,7 +76,7 @@ def test_where_there_is_no_shard_nobody_waits() -> None:
     async def story(loop: SimulatedLoop) -> None:
         transactions = Transactions(loop)
         transactions.partitions[0].shard = None
-        completion = Completion(cast(Any, transactions), PATIENCE_SECONDS)
+        completion = Completion(cast(Any, transactions), PATIENCE_S)
         submit(completion, "a")
         transactions.partitions.clear()
         submit(completion, "a")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from penstock.broker.net.long_answers import LongAnswers
-from penstock.broker.slices import SLICE_SECONDS
+from penstock.broker.slices import SLICE_S
 
 STEPS = 100
 
@@ -79,7 +79,7 @@ def test_others_have_their_turn_between_slices() -> None:
         seen: list[int] = []
         turns: list[int] = []
         loop = asyncio.get_running_loop()
-        long_answers: Any = LongAnswers(clockwork(loop, SLICE_SECONDS / 4))  # type: ignore[arg-type]
+        long_answers: Any = LongAnswers(clockwork(loop, SLICE_S / 4))  # type: ignore[arg-type]
         assert long_answers.begin(wire, steps(seen)) is None
         assert wire.is_muted
 
@@ -101,7 +101,7 @@ def test_a_client_that_has_gone_is_not_worked_for() -> None:
     async def play() -> None:
         wire = Wire()
         seen: list[int] = []
-        long_answers: Any = LongAnswers(clockwork(asyncio.get_running_loop(), SLICE_SECONDS))  # type: ignore[arg-type]
+        long_answers: Any = LongAnswers(clockwork(asyncio.get_running_loop(), SLICE_S))  # type: ignore[arg-type]
         work = steps(seen)
         assert long_answers.begin(wire, work) is None
         wire.is_wanted = False
@@ -117,7 +117,7 @@ def test_a_client_that_has_gone_is_not_worked_for() -> None:
 def test_a_defect_costs_one_connection(caplog: pytest.LogCaptureFixture) -> None:
     async def play() -> None:
         broken, whole = Wire(), Wire()
-        long_answers: Any = LongAnswers(clockwork(asyncio.get_running_loop(), SLICE_SECONDS))  # type: ignore[arg-type]
+        long_answers: Any = LongAnswers(clockwork(asyncio.get_running_loop(), SLICE_S))  # type: ignore[arg-type]
         assert long_answers.begin(broken, steps([], failing_at=STEPS // 2)) is None
         assert long_answers.begin(whole, steps([])) is None
         await broken.done.wait()

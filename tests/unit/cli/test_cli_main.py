@@ -93,7 +93,7 @@ def test_wrong_usage_is_one_line(arguments: list[str], cli: CommandLine) -> None
     ids=" ".join,
 )
 def test_no_broker_is_one_line(arguments: list[str], cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.cli.output.RESTART_SECONDS", 0.0)
+    monkeypatch.setattr("penstock.cli.output.RESTART_S", 0.0)
     port = free_ports(1)[0]
     result = cli(*arguments, "--bootstrap-server", f"127.0.0.1:{port}")
     assert result.status == 1

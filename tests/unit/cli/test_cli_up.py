@@ -15,7 +15,7 @@ from up_process import StartUp, is_alive, starting_up
 from penstock.local.node import LocalNode
 from penstock.local.ports import free_ports
 from penstock.local.properties import merge_properties
-from penstock.local.supervisor import GRACE_SECONDS
+from penstock.local.supervisor import GRACE_S
 from waiting import wait_until
 
 
@@ -87,7 +87,7 @@ def test_a_node_that_was_stopped_ends_with_the_others(up: StartUp) -> None:
     began = time.monotonic()
     running.process.send_signal(signal.SIGTERM)
     assert running.end()[0] == 0
-    assert time.monotonic() - began < GRACE_SECONDS / 2
+    assert time.monotonic() - began < GRACE_S / 2
 
 
 def test_what_cannot_be_is_one_line(up: StartUp, tmp_path: Path) -> None:

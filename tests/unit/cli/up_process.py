@@ -11,7 +11,7 @@ from pathlib import Path
 
 from penstock.local.node import LocalNode
 
-DEADLINE_SECONDS = 60
+DEADLINE_S = 60
 
 
 class Up:
@@ -34,7 +34,7 @@ class Up:
         return self.process.stderr.readline()
 
     def end(self) -> tuple[int, str, str]:
-        out, err = self.process.communicate(timeout=DEADLINE_SECONDS)
+        out, err = self.process.communicate(timeout=DEADLINE_S)
         return self.process.returncode, out, err
 
     @property

@@ -50,7 +50,7 @@ class PlainFetch:
         self._settings = settings
         self._authorize = authorizer.authorize
 
-    def handle(self, connection: Connection, frame: memoryview, version: int, correlation_id: int) -> bool:
+    def handle(self, connection: Connection, frame: memoryview, version: int, correlation_id: int) -> bool:  # noqa: C901
         """True if the request was plain and is answered."""
         try:
             size = frame[8] << 8 | frame[9]

@@ -23,7 +23,7 @@ from penstock.model.ownership import owned_by_loop
 logger = logging.getLogger("penstock.coordinator")
 
 # Within this time heartbeats have told every member that the coordinator is another broker.
-RESIGNED_SECONDS: Final = 10.0
+RESIGNED_S: Final = 10.0
 
 
 @owned_by_loop()
@@ -98,7 +98,7 @@ class Coordinator(Generic[ShardT]):
     def has_just_resigned(self, key: str) -> bool:
         """Whether clients may still believe that this broker looks after it."""
         since = self._resigned.get(self.partition_of(key))
-        return since is not None and self.loop.time() < since + RESIGNED_SECONDS
+        return since is not None and self.loop.time() < since + RESIGNED_S
 
     def tell_all(self, operation: Callable[[ShardT, int], Decision]) -> None:
         """Something that concerns every shard that is loaded: one after the other, soon."""

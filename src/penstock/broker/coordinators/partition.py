@@ -43,10 +43,10 @@ logger = logging.getLogger("penstock.coordinator")
 
 # What a record takes in a batch besides its key and value, at most.
 RECORD_OVERHEAD: Final = 32
-RETRY_SECONDS: Final = 1.0
-RETRY_MAX_SECONDS: Final = 30.0
-TIMER_MIN_SECONDS: Final = 0.001
-TIMER_MAX_SECONDS: Final = 60.0
+RETRY_S: Final = 1.0
+RETRY_MAX_S: Final = 30.0
+TIMER_MIN_S: Final = 0.001
+TIMER_MAX_S: Final = 60.0
 
 _NOT_AVAILABLE = frozenset(
     (
@@ -108,7 +108,7 @@ class CoordinatorPartition(Generic[ShardT]):
         self._clock = coordinator.clock
         self.shard: ShardT | None = None  # None while it is being loaded
         self._load: Load[ShardT] | None = None
-        self._load_again_after = RETRY_SECONDS
+        self._load_again_after = RETRY_S
         self._batch: list[NewRecord] = []
         self._batch_size = 0
         self._is_flush_due = False
@@ -138,7 +138,7 @@ class CoordinatorPartition(Generic[ShardT]):
         self._load = None
         if error.code in _MAY_PASS:
             self._loop.call_later(self._load_again_after, self._load_again)
-            self._load_again_after = min(2 * self._load_again_after, RETRY_MAX_SECONDS)
+            self._load_again_after = min(2 * self._load_again_after, RETRY_MAX_S)
 
     def _load_again(self) -> None:
         if not self._is_closed:
@@ -401,7 +401,7 @@ class CoordinatorPartition(Generic[ShardT]):
         now = self._loop.time()
         patience = self._coordinator.commit_timeout
         self._owed_timer = None
-        while self._owed and self._owed[0].since + patience <= now + TIMER_MIN_SECONDS:
+        while self._owed and self._owed[0].since + patience <= now + TIMER_MIN_S:
             self._refuse(self._owed.popleft().replies, told_to_clients(ErrorCode.REQUEST_TIMED_OUT))
         if self._owed:
             self._owed_timer = self._loop.call_at(self._owed[0].since + patience, self._look_for_overdue)
@@ -450,7 +450,7 @@ class CoordinatorPartition(Generic[ShardT]):
                 return
             self._timer.cancel()
         self._timer_at = deadline
-        delay = min(max(TIMER_MIN_SECONDS, (deadline - now_ms) / 1000), TIMER_MAX_SECONDS)
+        delay = min(max(TIMER_MIN_S, (deadline - now_ms) / 1000), TIMER_MAX_S)
         self._timer = self._loop.call_later(delay, self._tick_soon)
 
     def _tick_soon(self) -> None:
@@ -472,7 +472,7 @@ class CoordinatorPartition(Generic[ShardT]):
             self._check_writable()
         except KafkaError:
             self._timer_at = now_ms
-            self._timer = self._loop.call_later(RETRY_SECONDS, self._tick_soon)
+            self._timer = self._loop.call_later(RETRY_S, self._tick_soon)
             return
         self._carry_out(shard.tick(now_ms), now_ms)
 

@@ -156,7 +156,7 @@ class MetadataQuorum:
         self._replaying_later = False
         self._is_opening = True
         self._failed = False
-        self._closed = False
+        self._is_closed = False
 
     # -- start ---------------------------------------------------------------------------------------------------------
 
@@ -338,7 +338,7 @@ class MetadataQuorum:
 
     def submit(self, operation: Operation[Response], done: Callable[[Response | KafkaError], None]) -> None:
         """Run a handler now; `done` gets its response, or the KafkaError it raised, once that is true for good."""
-        if self._failed or self._closed or not self.is_active:
+        if self._failed or self._is_closed or not self.is_active:
             done(not_controller())
             return
         change = None
@@ -476,7 +476,7 @@ class MetadataQuorum:
 
     def _replay_later(self) -> None:
         self._replaying_later = False
-        if self._failed or self._closed:
+        if self._failed or self._is_closed:
             return
         try:
             self._replay()
@@ -554,7 +554,7 @@ class MetadataQuorum:
         """Finish what was accepted, then let the files go."""
         while not self._failed and (running := [*self._driver.under_way, *self._snapshots.under_way]):
             await asyncio.wait(running)
-        self._closed = True
+        self._is_closed = True
         self._driver.close()
         self._snapshots.close()
         self._store.close(clean=not self._failed)

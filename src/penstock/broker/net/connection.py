@@ -152,7 +152,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- frames ---------------------------------------------------------------------------------------------------
 
-    def _process(self, view: memoryview, end: int) -> None:
+    def _process(self, view: memoryview, end: int) -> None:  # noqa: C901
         """Handle whole frames in view[:end], keep what is left, send the replies."""
         position = 0
         self._processing = True

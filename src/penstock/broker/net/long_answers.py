@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from penstock.broker.net.connection import Reply
 from penstock.broker.net.request import Request
-from penstock.broker.slices import SLICE_SECONDS, Slices
+from penstock.broker.slices import SLICE_S, Slices
 from penstock.io.files import Buffer
 
 logger = logging.getLogger("penstock.router")
@@ -32,7 +32,7 @@ class LongAnswers:
 
     def begin(self, request: Request, steps: Steps) -> Any | None:
         """The response, or None if it follows."""
-        response = self._go_on(steps, self._loop.time() + SLICE_SECONDS)
+        response = self._go_on(steps, self._loop.time() + SLICE_S)
         if response is not _UNFINISHED:
             return response
         reply = request.connection.park(mute=True)

@@ -106,7 +106,7 @@ class Peer:
         self._timer_at = 0.0
         self._backoff_s = 0.0
         self._not_before = 0.0
-        self._closed = False
+        self._is_closed = False
         self.on_lost: Callable[[], None] | None = None  # called when a connection ends, also an idle one
 
     def __str__(self) -> str:
@@ -130,7 +130,7 @@ class Peer:
     def send(self, message: Message, done: Done, *, timeout: float) -> None:
         """`done` gets the response or a PeerFailed, within `timeout` seconds or so."""
         pending = _Pending(message, spec_of(message), done, self._loop.time() + timeout)
-        if self._closed:
+        if self._is_closed:
             self._loop.call_soon(done, PeerFailed(f"the connection to {self} was closed"))
             return
         if self._conversation.is_open:
@@ -148,9 +148,9 @@ class Peer:
             self._lose(PeerFailed(reason))
 
     def close(self) -> None:
-        if self._closed:
+        if self._is_closed:
             return
-        self._closed = True
+        self._is_closed = True
         self._peers.forget(self)
         if self._timer is not None:
             self._timer.cancel()
@@ -230,7 +230,7 @@ class Peer:
         self._not_before = self._loop.time() + self._backoff_s
 
     def connected(self, stream: _Stream) -> None:
-        if self._closed or self._stream is not None:
+        if self._is_closed or self._stream is not None:
             stream.abort()
             return
         self._stream = stream

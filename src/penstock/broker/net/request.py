@@ -40,7 +40,7 @@ class Request:
         "version",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0917
         self,
         connection: Connection | None,
         api_key: int,

@@ -50,8 +50,8 @@ from penstock.settings.live import LiveSettings
 logger = logging.getLogger("penstock.fetcher")
 
 CHANNEL = "replication"
-BACKOFF_MIN_SECONDS = 0.02
-THROTTLE_CHECK_SECONDS = 1.0
+BACKOFF_MIN_S = 0.02
+THROTTLE_CHECK_S = 1.0
 LAST_EPOCH = 0x7FFFFFFF
 LATEST = -1
 EARLIEST = -2
@@ -226,7 +226,7 @@ class Fetcher:
         longest = self._settings.now.replica_fetch_backoff_ms / 1000
         seconds = longest
         if code in _SOON_OVER:
-            seconds = min(longest, BACKOFF_MIN_SECONDS * 2 ** min(followed.failures, 10))
+            seconds = min(longest, BACKOFF_MIN_S * 2 ** min(followed.failures, 10))
         followed.failures += 1
         self._delay(followed, seconds)
 
@@ -422,9 +422,7 @@ class Fetcher:
     def _lost(self, reason: str) -> None:
         """Begin anew, after a while if this happens again and again."""
         self._reset_session()
-        seconds = min(
-            self._settings.now.replica_fetch_backoff_ms / 1000, BACKOFF_MIN_SECONDS * 2 ** min(self._failures, 10)
-        )
+        seconds = min(self._settings.now.replica_fetch_backoff_ms / 1000, BACKOFF_MIN_S * 2 ** min(self._failures, 10))
         self._failures += 1
         logger.log(
             logging.WARNING if self._failures == 1 else logging.DEBUG,
@@ -490,8 +488,8 @@ class Fetcher:
         throttle = self._throttle
         if self._is_in_sync(followed.replica) or not throttle.holds_back(followed.replica):
             return False
-        seconds = min(throttle.allowance.seconds_in_debt, THROTTLE_CHECK_SECONDS)
-        self._delay(followed, max(seconds, BACKOFF_MIN_SECONDS))  # a debt of next to nothing is not worth a timer each
+        seconds = min(throttle.allowance.seconds_in_debt, THROTTLE_CHECK_S)
+        self._delay(followed, max(seconds, BACKOFF_MIN_S))  # a debt of next to nothing is not worth a timer each
         return True
 
     # -- out of range -----------------------------------------------------------------------------------------------
@@ -557,4 +555,4 @@ class Fetcher:
                 self._failed(followed, error.code)
                 continue
             followed.failures += 1
-            self._delay(followed, BACKOFF_MIN_SECONDS)
+            self._delay(followed, BACKOFF_MIN_S)

@@ -19,7 +19,7 @@ from penstock.model.ownership import owned_by_loop
 if TYPE_CHECKING:
     from penstock.broker.partitions.replica import Replica
 
-NO_ROOM_RETRY_SECONDS = 0.5
+NO_ROOM_RETRY_S = 0.5
 
 
 class _Flush:
@@ -84,7 +84,7 @@ class Flusher:
             _finish(flush.waiters + flush.waiters_of_next)  # stopped, or deleted under the flush
         elif isinstance(error, NoRoom) and not self._is_closing:
             # Nothing is lost, and nothing is acknowledged either: that waits until there is room.
-            self._loop.call_later(NO_ROOM_RETRY_SECONDS, self._run, replica)
+            self._loop.call_later(NO_ROOM_RETRY_S, self._run, replica)
         elif error is not None:
             del self._running[replica]
             # After a failed fsync nobody can say what is on the disk; the only safe state is the one found at a start.

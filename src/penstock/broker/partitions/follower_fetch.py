@@ -37,7 +37,7 @@ logger = logging.getLogger("penstock.fetch")
 
 REPLICA_STATE_SINCE = 15
 NO_BROKER_EPOCH = -1
-TOGETHER_SECONDS = 0.1
+TOGETHER_S = 0.1
 
 
 def follower_of(request: Request, message: FetchRequest) -> tuple[int, int]:
@@ -300,8 +300,8 @@ class FollowerFetch:
         fetches = self._fetches
         seconds = min(self._message.max_wait_ms / 1000, fetches.sessions.wait_max(self._session.broker_id))
         deadline = fetches.loop.time() + seconds
-        if seconds >= 2 * TOGETHER_SECONDS:
-            deadline -= deadline % TOGETHER_SECONDS
+        if seconds >= 2 * TOGETHER_S:
+            deadline -= deadline % TOGETHER_S
         self._deadline = fetches.loop.call_at(deadline, self._expire)
 
     def cut_short(self) -> None:

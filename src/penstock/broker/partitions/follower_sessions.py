@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 TOPIC_IDS_SINCE = 13
 SESSIONS_MAX = 16  # of one broker, which needs one for each of its fetchers; the least recently used goes
 LAST_EPOCH = 0x7FFFFFFF
-SHORT_WAIT_SECONDS = 0.02
-EXPECTATION_SECONDS = 2.0
+SHORT_WAIT_S = 0.02
+EXPECTATION_S = 2.0
 
 
 class Position:
@@ -242,7 +242,7 @@ class FollowerSessions:
         """This broker begins to lead: its followers should turn to it without delay."""
         leader = replica.leader
         assert leader is not None
-        until = self._loop.time() + EXPECTATION_SECONDS
+        until = self._loop.time() + EXPECTATION_S
         for broker_id in leader.followers:
             self._expected.setdefault(broker_id, {})[replica] = until
             for session in self._by_broker.get(broker_id, {}).values():
@@ -263,4 +263,4 @@ class FollowerSessions:
         for replica, until in list(expected.items()):
             if until < now or replica.leader is None:
                 del expected[replica]
-        return SHORT_WAIT_SECONDS if expected else math.inf
+        return SHORT_WAIT_S if expected else math.inf

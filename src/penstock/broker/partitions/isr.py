@@ -33,8 +33,8 @@ from penstock.replication.partition import Proposal
 
 logger = logging.getLogger("penstock.replica")
 
-RETRY_SECONDS = 0.05
-TIMEOUT_SECONDS = 10.0
+RETRY_S = 0.05
+TIMEOUT_S = 10.0
 RECOVERED = 0  # an unclean leader has recovered by the time it leads: what it has is what there is
 
 
@@ -117,7 +117,7 @@ class InSyncProposals:
             broker_epoch=self._registration.broker_epoch,
             topics=list(topics.values()),
         )
-        self._controller.send(request, lambda answer: self._answered(proposals, answer), timeout=TIMEOUT_SECONDS)
+        self._controller.send(request, lambda answer: self._answered(proposals, answer), timeout=TIMEOUT_S)
 
     def _answered(self, proposals: dict[tuple[bytes, int], tuple[Replica, Proposal]], answer: object) -> None:
         unanswered = dict(proposals)
@@ -142,7 +142,7 @@ class InSyncProposals:
             for replica, proposal in unanswered.values():
                 self._due.setdefault(replica, proposal)
             if self._due:
-                self._loop.call_later(RETRY_SECONDS, self._send)
+                self._loop.call_later(RETRY_S, self._send)
             else:
                 self._is_busy = False
         self._wakeups.run()

@@ -38,7 +38,7 @@ from penstock.settings.live import LiveSettings
 logger = logging.getLogger("penstock.repair")
 
 CHANNEL = "repair"
-RETRY_SECONDS = 2.0
+RETRY_S = 2.0
 RETRY_SECONDS_MAX = 60.0
 GIVE_UP_AFTER = 2
 BYTES_MAX = 256 * 1024 * 1024  # of one damage: it is held in memory
@@ -89,7 +89,7 @@ class Repairs:
                 else:
                     self._wanted[replica] += 1
             if self._wanted:
-                seconds = RETRY_SECONDS * 2 ** min(self._wanted.values())
+                seconds = RETRY_S * 2 ** min(self._wanted.values())
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._is_wanted.wait(), min(seconds, RETRY_SECONDS_MAX))
                 self._is_wanted.set()

@@ -14,7 +14,7 @@ from penstock.broker.partitions.replica import Replica
 from penstock.settings.definition import LONG_MAX
 
 ALL = "*"
-BURST_SECONDS = 1.0
+BURST_S = 1.0
 
 
 class Allowance:
@@ -31,7 +31,7 @@ class Allowance:
     def set_rate(self, bytes_per_second: int) -> None:
         if bytes_per_second != self._bytes_per_second:
             self._bytes_per_second = bytes_per_second
-            self._left = bytes_per_second * BURST_SECONDS
+            self._left = bytes_per_second * BURST_S
             self._since = self._now()
 
     @property
@@ -53,9 +53,7 @@ class Allowance:
 
     def _refill(self) -> None:
         now = self._now()
-        self._left = min(
-            self._bytes_per_second * BURST_SECONDS, self._left + (now - self._since) * self._bytes_per_second
-        )
+        self._left = min(self._bytes_per_second * BURST_S, self._left + (now - self._since) * self._bytes_per_second)
         self._since = now
 
 

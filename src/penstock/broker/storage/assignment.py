@@ -32,7 +32,7 @@ from penstock.settings.topic import TopicSettings
 
 logger = logging.getLogger("penstock.storage")
 
-RETRY_SECONDS = 1.0
+RETRY_S = 1.0
 LOGS_AT_ONCE = 50
 
 
@@ -94,7 +94,7 @@ class Assignment:
             self._going_on.cancel()
         self._replication.close()
 
-    def committed(self, delta: MetadataDelta) -> None:
+    def committed(self, delta: MetadataDelta) -> None:  # noqa: C901
         """The metadata changed; the node's own settings have been brought up to date already."""
         if not self._is_loaded:
             return
@@ -227,9 +227,9 @@ class Assignment:
         self._on_changed(replica)
 
     def _try_again_later(self, name: str, error: KafkaError) -> None:
-        logger.error("%s; trying again every %g s", error.message, RETRY_SECONDS)
+        logger.error("%s; trying again every %g s", error.message, RETRY_S)
         if not self._incomplete:
-            self._loop.call_later(RETRY_SECONDS, self._try_again)
+            self._loop.call_later(RETRY_S, self._try_again)
         self._incomplete.add(name)
 
     def _try_again(self) -> None:

@@ -31,8 +31,8 @@ from penstock.protocol.messages.assign_replicas_to_dirs import (
 
 logger = logging.getLogger("penstock.storage")
 
-RETRY_SECONDS: Final = 0.1
-TIMEOUT_SECONDS: Final = 10.0
+RETRY_S: Final = 0.1
+TIMEOUT_S: Final = 10.0
 # As in Kafka: so many partition changes fit into one batch of metadata records.
 ASSIGNMENTS_PER_REQUEST_MAX: Final = 2250
 
@@ -115,7 +115,7 @@ class DirectoryAssignments:
             return
         registration = self._registration
         if registration.broker_epoch < 0:  # not registered yet
-            self._loop.call_later(RETRY_SECONDS, self._send)
+            self._loop.call_later(RETRY_S, self._send)
             return
         sent = dict(islice(self._reports.items(), ASSIGNMENTS_PER_REQUEST_MAX))
         request = AssignReplicasToDirsRequest(
@@ -123,7 +123,7 @@ class DirectoryAssignments:
             broker_epoch=registration.broker_epoch,
             directories=_grouped(sent),
         )
-        self._controller.send(request, lambda answer: self._answered(sent, answer), timeout=TIMEOUT_SECONDS)
+        self._controller.send(request, lambda answer: self._answered(sent, answer), timeout=TIMEOUT_S)
 
     def _drop_pointless(self) -> None:
         """A replica whose topic is deleted, or that was moved to other brokers, needs no directory."""
@@ -147,7 +147,7 @@ class DirectoryAssignments:
         elif acknowledged:
             self._send()
         else:
-            self._loop.call_later(RETRY_SECONDS, self._send)
+            self._loop.call_later(RETRY_S, self._send)
 
     def _read(self, sent: dict[_ReplicaKey, _Report], answer: AssignReplicasToDirsResponse) -> int:
         """How many reports the controller acknowledged."""

@@ -56,7 +56,7 @@ BURST_BYTES: Final = 8 * 1024 * 1024
 COMPLETE_BYTES: Final = 128 * 1024
 COMPLETE_DOUBLINGS_MAX: Final = 6
 # How often a copy that has caught up looks for more while it waits for the controller.
-FOLLOW_SECONDS: Final = 0.1
+FOLLOW_S: Final = 0.1
 # A throttled copy sleeps for long enough to be worth it, and looks now and then whether the limit has changed.
 THROTTLED_SECONDS_MIN: Final = 0.01
 THROTTLED_SECONDS_MAX: Final = 1.0
@@ -394,13 +394,13 @@ class ReplicaMover:
 
     async def _look_for_acknowledgement(self, move: _Moving, assignment: asyncio.Future[bool]) -> None:
         """For a moment: the copy must not fall behind meanwhile."""
-        done, _ = await asyncio.wait([assignment], timeout=FOLLOW_SECONDS)
+        done, _ = await asyncio.wait([assignment], timeout=FOLLOW_S)
         if not done or not move.is_on:
             return
         if assignment.result():
             move.progress.on(Event.ACKNOWLEDGED)
         else:  # another report about the replica was faster
-            await asyncio.sleep(FOLLOW_SECONDS)
+            await asyncio.sleep(FOLLOW_S)
             if move.is_on:
                 self._assign(move, move.future.target)
 

@@ -41,8 +41,8 @@ from penstock.settings.topic import TopicSettings
 
 logger = logging.getLogger("penstock.storage")
 
-FLUSH_CHECK_SECONDS = 0.1
-FLUSH_LOOK_SECONDS = 1.0
+FLUSH_CHECK_S = 0.1
+FLUSH_LOOK_S = 1.0
 
 
 @owned_by_loop(anywhere=("_io_error_anywhere",))
@@ -374,11 +374,11 @@ class Storage:
 
     async def _flush_by_time(self) -> None:
         """`flush.ms` of the topics that set it; few do, so they are looked for less often than they are looked at."""
-        seconds = FLUSH_LOOK_SECONDS
+        seconds = FLUSH_LOOK_S
         while True:
             await asyncio.sleep(seconds)
             timed = [replica for replica in self._replicas if replica.log.settings.flush_ms != LONG_MAX]
-            seconds = FLUSH_CHECK_SECONDS if timed else FLUSH_LOOK_SECONDS
+            seconds = FLUSH_CHECK_S if timed else FLUSH_LOOK_S
             now = self._loop.time()
             for replica in timed:
                 if replica.log.needs_flush and now - replica.last_flush >= replica.log.settings.flush_ms / 1000:

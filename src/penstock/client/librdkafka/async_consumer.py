@@ -33,7 +33,7 @@ from penstock.serializers.base import Deserializer
 
 T = TypeVar("T")
 
-_WAIT_SECONDS = 0.2
+_WAIT_S = 0.2
 
 AsyncHook = Callable[[list[TopicPartition]], Awaitable[None] | None]
 
@@ -63,7 +63,7 @@ class AsyncConsumer(Generic[K, V]):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._inbox: SimpleQueue[Callable[[], None] | None] | None = None
         self._inbox_lock = threading.Lock()
-        self._closed = False
+        self._is_closed = False
         self._filling: asyncio.Future[None] | None = None
         self._consumer: ConsumerBase[K, V] = ConsumerBase(
             bootstrap,
@@ -135,7 +135,7 @@ class AsyncConsumer(Generic[K, V]):
 
     async def _do(self, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
         """In the consumer's thread; if a hook keeps it waiting, by the thread as it waits."""
-        if self._closed and function != self._consumer.close and self._inbox is None:
+        if self._is_closed and function != self._consumer.close and self._inbox is None:
             raise Closed("the consumer is closed: make a new one")
         if self._loop is None:
             raise ClientError("enter `async with consumer:` or `await consumer.start()` first")
@@ -198,7 +198,7 @@ class AsyncConsumer(Generic[K, V]):
         No read is long, so that closing never waits for one.
         """
         if self._filling is None or self._filling.done():
-            wait = _WAIT_SECONDS if deadline is None else min(max(deadline - time.monotonic(), 0.0), _WAIT_SECONDS)
+            wait = _WAIT_S if deadline is None else min(max(deadline - time.monotonic(), 0.0), _WAIT_S)
             self._filling = asyncio.ensure_future(self._do(self._consumer._fill, count, wait))
         filling = self._filling
         await asyncio.shield(filling)
@@ -254,9 +254,9 @@ class AsyncConsumer(Generic[K, V]):
 
     async def close(self) -> None:
         """Commit, with `auto_commit`, what is done, and leave the group."""
-        if self._closed:
+        if self._is_closed:
             return
-        self._closed = True
+        self._is_closed = True
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         if self._filling is not None:

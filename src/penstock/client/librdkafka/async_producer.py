@@ -30,7 +30,7 @@ from penstock.client.librdkafka.types import K, Timestamp, V, milliseconds
 
 T = TypeVar("T")
 
-_TICK_SECONDS = 0.002
+_TICK_S = 0.002
 _WAITING_MAX = 100_000
 
 
@@ -79,8 +79,8 @@ class AsyncProducer(ProducerBase[K, V]):
         headers: Headers | None = None,
     ) -> AsyncDelivery:
         """Queue a record; await what is returned for its place in the log."""
-        if self._closed is not None:
-            raise Closed(self._closed)
+        if self._is_closed is not None:
+            raise Closed(self._is_closed)
         self._begin()
         if len(self._waiting) >= _WAITING_MAX:
             raise self._queue_full()
@@ -94,7 +94,7 @@ class AsyncProducer(ProducerBase[K, V]):
             self._waiting.append(record)
         if not self._ticking:
             self._ticking = True
-            self._loop.call_later(_TICK_SECONDS, self._tick)
+            self._loop.call_later(_TICK_S, self._tick)
         return delivery
 
     def _to_bytes(self, topic: str, key: Any, value: Any, headers: Headers | None) -> tuple[Any, Any, Headers | None]:
@@ -134,14 +134,14 @@ class AsyncProducer(ProducerBase[K, V]):
 
     def _tick(self) -> None:
         """Hear outcomes, hand over what waits, and come again while anything is on its way."""
-        if self._closed is not None:
+        if self._is_closed is not None:
             return
         self._poll(0)
         self._advance()
         if time.monotonic() > self._refresh_at and self._opening is None:
             self._in_background(self._refresh)
         if self._waiting or len(self._client):
-            self._loop.call_later(_TICK_SECONDS, self._tick)
+            self._loop.call_later(_TICK_S, self._tick)
         else:
             self._ticking = False
 
@@ -190,7 +190,7 @@ class AsyncProducer(ProducerBase[K, V]):
         self._check_open()
         moved, left = time.monotonic(), len(self._waiting)
         while self._waiting:
-            await asyncio.sleep(_TICK_SECONDS)
+            await asyncio.sleep(_TICK_S)
             if len(self._waiting) != left or self._opening is not None:
                 moved, left = time.monotonic(), len(self._waiting)
             elif time.monotonic() - moved > self._max_block:
@@ -210,12 +210,12 @@ class AsyncProducer(ProducerBase[K, V]):
                 return left
             # librdkafka's flush does not let records linger.
             await self._loop.run_in_executor(None, self._flush, 0.02)
-            await asyncio.sleep(0 if not self._waiting else _TICK_SECONDS)
+            await asyncio.sleep(0 if not self._waiting else _TICK_S)
         return 0
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # as the synchronous twin
         """As flush; what was not acknowledged when the timeout has passed is given up, and raised as not delivered."""
-        if self._closed is not None:
+        if self._is_closed is not None:
             return
         self._begin()
         try:
@@ -238,8 +238,8 @@ class AsyncProducer(ProducerBase[K, V]):
         return await self._loop.run_in_executor(None, function, *arguments)
 
     def _check_open(self) -> None:
-        if self._closed is not None:
-            raise Closed(self._closed)
+        if self._is_closed is not None:
+            raise Closed(self._is_closed)
         self._begin()
 
 

@@ -38,8 +38,8 @@ _OWN = frozenset(
 # How long librdkafka waits before it fetches again when it has enough. Its own second is for ever to a fast reader: it
 # empties the queue in a tenth of that and then starves.
 _FULL_BACKOFF_MS = 10
-_TOPIC_PATIENCE_SECONDS = 3.0
-_RETRY_SECONDS = 0.05
+_TOPIC_PATIENCE_S = 3.0
+_RETRY_S = 0.05
 
 
 class ConsumerBase(Generic[K, V]):
@@ -84,7 +84,7 @@ class ConsumerBase(Generic[K, V]):
         incremental = "cooperative" in strategy or given.get("group.protocol") == "consumer"
         self._trouble = Trouble(bootstrap)
         self._closing = False
-        self._closed: str | None = None
+        self._is_closed: str | None = None
         self._lock = threading.RLock()
         self._letters = DeadLetterOffice(on_error, bootstrap, given) if isinstance(on_error, DeadLetter) else None
         if self._letters is None and on_error not in ("raise", "skip"):
@@ -341,7 +341,7 @@ class ConsumerBase(Generic[K, V]):
                     raise client_error(error, f"seek in {place}") from error
                 if place not in self.assignment():
                     raise ClientError(f"{place} is not assigned to this consumer, so it cannot seek there") from error
-                time.sleep(_RETRY_SECONDS)
+                time.sleep(_RETRY_S)
 
     def _bounds(self, place: TopicPartition) -> tuple[int, int]:
         with asking(f"offsets of {place}"):
@@ -352,13 +352,13 @@ class ConsumerBase(Generic[K, V]):
 
     def _await_topic(self, topic: str) -> int:
         """The number of partitions, once the topic is known; a first contact with the cluster, too."""
-        deadline = time.monotonic() + min(_TOPIC_PATIENCE_SECONDS, self._timeout)
+        deadline = time.monotonic() + min(_TOPIC_PATIENCE_S, self._timeout)
         while (count := self._partition_count(topic)) is None:
             if time.monotonic() > deadline:
                 raise UnknownTopic(
                     f"there is no topic {topic!r}: create it (penstock topics create), or is it misspelt?"
                 )
-            time.sleep(_RETRY_SECONDS)
+            time.sleep(_RETRY_S)
         return count
 
     def _partition_count(self, topic: str) -> int | None:
@@ -371,7 +371,7 @@ class ConsumerBase(Generic[K, V]):
 
     def close(self) -> None:
         """Commit, with `auto_commit`, what is done, and leave the group."""
-        if self._closed is not None:
+        if self._is_closed is not None:
             return
         with self._use():
             try:
@@ -384,19 +384,19 @@ class ConsumerBase(Generic[K, V]):
                 try:
                     self._client.close()  # hooks that this calls may still use the consumer
                 finally:
-                    self._closed = "the consumer is closed: make a new one"
+                    self._is_closed = "the consumer is closed: make a new one"
                     if self._letters is not None:
                         self._letters.close()
 
     def _check_open(self) -> None:
-        if self._closed is not None:
-            raise Closed(self._closed)
+        if self._is_closed is not None:
+            raise Closed(self._is_closed)
 
     def _at_exit(self) -> None:
         """Nothing is lost with a consumer: what it did not commit is read again."""
 
     def _forked(self) -> None:
-        self._closed = "a consumer does not survive a fork: make one in the new process"
+        self._is_closed = "a consumer does not survive a fork: make one in the new process"
 
     @contextmanager
     def _use(self) -> Iterator[None]:

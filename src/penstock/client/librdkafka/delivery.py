@@ -19,7 +19,7 @@ from penstock.client.librdkafka.library import client_error
 if TYPE_CHECKING:
     import asyncio
 
-_POLL_SECONDS = 0.1
+_POLL_S = 0.1
 
 
 class Sent(NamedTuple):
@@ -78,10 +78,10 @@ class Delivery:
         """Wait, then what went wrong, or None. A failure looked at is not told again by `flush` and `close`."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not isinstance(self.state, (Message, _Failed)):
-            left = _POLL_SECONDS if deadline is None else deadline - time.monotonic()
+            left = _POLL_S if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 raise TimedOut(f"no acknowledgement within {timeout:g} s; the record is still being sent")
-            self.state.serve(min(left, _POLL_SECONDS))
+            self.state.serve(min(left, _POLL_S))
         if isinstance(self.state, Message):
             return None
         self.state.producer.failure_seen(self)

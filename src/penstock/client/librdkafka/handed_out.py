@@ -25,9 +25,9 @@ from penstock.client.librdkafka.library import client_error
 from penstock.model.ids import TopicPartition
 
 # Signals are heard, and closing waits, no longer than this.
-_WAIT_SECONDS = 0.5
+_WAIT_S = 0.5
 # While a user is slow to take what is unread, the group still hears from us.
-_KEEP_ALIVE_SECONDS = 1.0
+_KEEP_ALIVE_S = 1.0
 _NO_ERRORS = frozenset({KafkaError._PARTITION_EOF})
 
 
@@ -48,7 +48,7 @@ class Reading:
         self._filled_at = time.monotonic()
         messages = self._client.consume(count, 0)
         while not messages:
-            wait = _WAIT_SECONDS if deadline is None else min(deadline - time.monotonic(), _WAIT_SECONDS)
+            wait = _WAIT_S if deadline is None else min(deadline - time.monotonic(), _WAIT_S)
             if wait <= 0:
                 break
             messages = self._client.consume(1, wait)
@@ -74,7 +74,7 @@ class Reading:
         return found
 
     def keep_alive_due(self) -> bool:
-        return time.monotonic() - self._filled_at > _KEEP_ALIVE_SECONDS
+        return time.monotonic() - self._filled_at > _KEEP_ALIVE_S
 
     def take(self, count: int) -> list[Message]:
         if count >= len(self.unread):

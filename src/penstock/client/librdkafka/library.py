@@ -22,7 +22,7 @@ from penstock.client import errors
 from penstock.client.librdkafka import properties
 from penstock.client.wire.cluster import parse_bootstrap
 
-log = logging.getLogger("penstock.librdkafka")
+logger = logging.getLogger("penstock.librdkafka")
 
 _CLASSES: dict[int, tuple[type[errors.ClientError], str]] = {
     KafkaError._ALL_BROKERS_DOWN: (errors.Unreachable, "is the address right, and a broker up?"),
@@ -80,7 +80,7 @@ class Trouble:
 
     def __call__(self, error: KafkaError) -> None:
         self.last = error
-        log.warning("%s", error.str())
+        logger.warning("%s", error.str())
 
     def unreachable(self, seconds: float) -> errors.Unreachable:
         cause = f" ({self.last.str()})" if self.last is not None else ""
@@ -131,7 +131,7 @@ def checked(settings: Mapping[str, Any], *, producer: bool) -> dict[str, Any]:
 def create(make: Callable[[dict[str, Any]], Any], bootstrap: str, settings: Mapping[str, Any], trouble: Trouble) -> Any:
     """A client of confluent-kafka; what it does not accept is a BadSetting that names the closest setting there is."""
     parse_bootstrap(bootstrap)
-    given = {"bootstrap.servers": bootstrap, "client.id": "penstock", "error_cb": trouble, "logger": log, **settings}
+    given = {"bootstrap.servers": bootstrap, "client.id": "penstock", "error_cb": trouble, "logger": logger, **settings}
     try:
         return make(given)
     except (KafkaException, ValueError, TypeError) as error:

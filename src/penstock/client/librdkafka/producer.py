@@ -31,7 +31,7 @@ from penstock.client.librdkafka.producer_base import (
 from penstock.client.librdkafka.producer_transaction import Transaction
 from penstock.client.librdkafka.types import K, Timestamp, V, milliseconds
 
-_POLL_SECONDS = 0.1
+_POLL_S = 0.1
 
 
 class Producer(ProducerBase[K, V]):
@@ -48,7 +48,7 @@ class Producer(ProducerBase[K, V]):
                 raise
             error.add_note(str(failure))
 
-    def send(
+    def send(  # noqa: C901
         self,
         topic: str,
         value: V | None,
@@ -104,7 +104,7 @@ class Producer(ProducerBase[K, V]):
     def _wait_for_room(self, *record: Any) -> None:
         deadline = time.monotonic() + self._max_block
         while True:
-            self.serve(_POLL_SECONDS)
+            self.serve(_POLL_S)
             try:
                 return self._produce(*record)  # type: ignore[no-any-return]
             except BufferError:
@@ -126,7 +126,7 @@ class Producer(ProducerBase[K, V]):
 
     def close(self, timeout: float | None = None) -> None:
         """As flush; what was not acknowledged when the timeout has passed is given up, and raised as not delivered."""
-        if self._closed is not None:
+        if self._is_closed is not None:
             return
         try:
             self._transactions.close()
@@ -142,5 +142,5 @@ class Producer(ProducerBase[K, V]):
         return Transaction(self._transactions)
 
     def _check_open(self) -> None:
-        if self._closed is not None:
-            raise Closed(self._closed)
+        if self._is_closed is not None:
+            raise Closed(self._is_closed)

@@ -36,7 +36,7 @@ from penstock.client.librdkafka.types import K, V
 from penstock.serializers.base import Context, HeaderPairs, Serde, Serializer
 from penstock.serializers.plain import Bytes
 
-log = logging.getLogger("penstock.client")
+logger = logging.getLogger("penstock.client")
 
 Acks = Literal["0", "1", "all"]
 Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
@@ -48,17 +48,17 @@ ANY_PARTITION = -1
 POLL = 1 << 24
 MAX_PARTITION = POLL >> 1
 _OWN = frozenset({"on_delivery", "delivery.report.only.error", "bootstrap.servers", "partitioner"})
-_REFRESH_SECONDS = 300.0
-_REFRESH_WAIT_SECONDS = 1.0
+_REFRESH_S = 300.0
+_REFRESH_WAIT_S = 1.0
 # A topic made a moment ago, perhaps by our own question, is not known to every broker yet.
-_TOPIC_PATIENCE_SECONDS = 3.0
+_TOPIC_PATIENCE_S = 3.0
 _NOT_THERE_YET = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE)
-_TOPIC_RETRY_SECONDS = 0.05
+_TOPIC_RETRY_S = 0.05
 _FAILURES_KEPT = 1000
 # Polling takes about as long as sending does, so it is done once for so many records.
 _SENDS_A_POLL = 32
-_PURGE_SECONDS = 10.0
-_EXIT_SECONDS = 10.0
+_PURGE_S = 10.0
+_EXIT_S = 10.0
 # By us: an abort or a close, whose callers know.
 _GIVEN_UP = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
 
@@ -127,11 +127,11 @@ class ProducerBase(Generic[K, V]):
         self._transactions = Transactions(self._client, transactional_id, max_block, self._forget_failures)
         self._turns: dict[str, Iterator[int]] = {}
         self._partitions: dict[str, int] = {}
-        self._refresh_at = time.monotonic() + _REFRESH_SECONDS
+        self._refresh_at = time.monotonic() + _REFRESH_S
         self._polling = threading.Lock()
         self._failed: dict[Delivery, ClientError] = {}
         self._failed_count = 0
-        self._closed: str | None = None
+        self._is_closed: str | None = None
         watch(self)
 
     def __len__(self) -> int:
@@ -178,7 +178,7 @@ class ProducerBase(Generic[K, V]):
         if error.code == "_UNKNOWN_PARTITION":
             self._turns.clear()
         if error.code not in _GIVEN_UP:
-            log.warning("not delivered: %s", error)
+            logger.warning("not delivered: %s", error)
 
     def failure_seen(self, delivery: Delivery) -> None:
         if delivery in self._failed:
@@ -203,16 +203,16 @@ class ProducerBase(Generic[K, V]):
 
     def _open(self, topic: str) -> Iterator[int]:
         """The turns of a topic, once it is known to exist."""
-        if self._closed is not None:
-            raise Closed(self._closed)
-        patience = time.monotonic() + min(_TOPIC_PATIENCE_SECONDS, self._max_block)
+        if self._is_closed is not None:
+            raise Closed(self._is_closed)
+        patience = time.monotonic() + min(_TOPIC_PATIENCE_S, self._max_block)
         while True:
             count, error = ask_partitions(self._client, topic, self._max_block, self._trouble)
             if error is None:
                 return self._turns.get(topic) or self._remember(topic, count)
             if time.monotonic() > patience or error.code() not in _NOT_THERE_YET:
                 raise client_error(error, f"topic {topic!r}")
-            time.sleep(_TOPIC_RETRY_SECONDS)
+            time.sleep(_TOPIC_RETRY_S)
 
     def _remember(self, topic: str, count: int) -> Iterator[int]:
         """Where records without a key go, one after the other; each that is above MAX_PARTITION says to poll, too."""
@@ -225,12 +225,12 @@ class ProducerBase(Generic[K, V]):
 
     def _refresh(self) -> None:
         """Whether topics have grown. While the cluster does not answer, what is known stays."""
-        self._refresh_at = time.monotonic() + _REFRESH_SECONDS
+        self._refresh_at = time.monotonic() + _REFRESH_S
         for topic, known in list(self._partitions.items()):
             try:
-                count, error = ask_partitions(self._client, topic, _REFRESH_WAIT_SECONDS, self._trouble)
+                count, error = ask_partitions(self._client, topic, _REFRESH_WAIT_S, self._trouble)
             except ClientError as failure:
-                log.warning("%s", failure)
+                logger.warning("%s", failure)
                 return
             if error is None and count != known:
                 self._remember(topic, count)
@@ -276,7 +276,7 @@ class ProducerBase(Generic[K, V]):
     # The end.
 
     def _ended(self, why: str) -> None:
-        self._closed = why
+        self._is_closed = why
         self._turns = {}
         self._partitions = {}
 
@@ -286,13 +286,13 @@ class ProducerBase(Generic[K, V]):
     def _purge(self) -> None:
         """Give up what is not acknowledged; every delivery then knows its end."""
         self._client.purge()
-        self._flush(_PURGE_SECONDS)
+        self._flush(_PURGE_S)
 
     def _at_exit(self) -> None:
         """Nobody closed it: a last try, and a word."""
-        if self._closed is None and len(self._client):
-            left = self._flush(_EXIT_SECONDS)
-            log.error(
+        if self._is_closed is None and len(self._client):
+            left = self._flush(_EXIT_S)
+            logger.error(
                 "a producer was not closed; of its last records %d are not acknowledged", left + self._failed_count
             )
 

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from confluent_kafka import KafkaException
 
 from penstock.client.errors import ClientError, TransactionAborted
-from penstock.client.librdkafka.library import client_error, log
+from penstock.client.librdkafka.library import client_error, logger
 
 
 class ReadsInGroup(Protocol):
@@ -90,7 +90,7 @@ class Transactions:
                 cause = error.args[0]
                 about = f"{name} of {self._transactional_id!r}"
                 if cause.retriable() and time.monotonic() < deadline:
-                    log.info("%s: %s; again", about, cause.str())
+                    logger.info("%s: %s; again", about, cause.str())
                 elif cause.txn_requires_abort():
                     raise TransactionAborted(f"{about}: {cause.str()}; nothing of it counts, do it again") from error
                 else:

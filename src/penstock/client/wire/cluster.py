@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from penstock.client.errors import ClientError, TimedOut, Unreachable, raise_for
-from penstock.client.wire.connection import DEFAULT_TIMEOUT_SECONDS, Connection
+from penstock.client.wire.connection import DEFAULT_TIMEOUT_S, Connection
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
 from penstock.protocol.apis import ApiKey
@@ -32,7 +32,7 @@ Response = TypeVar("Response", bound=Message)
 Result = TypeVar("Result")
 
 DEFAULT_PORT = 9092
-_RETRY_SECONDS = 0.05
+_RETRY_S = 0.05
 
 # Errors that a little patience cures: an election, a move, metadata that has not arrived everywhere yet.
 MOVING = frozenset(
@@ -74,7 +74,7 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
 
 
 class Cluster:
-    def __init__(self, bootstrap: str, *, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> None:
+    def __init__(self, bootstrap: str, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
         self.bootstrap = parse_bootstrap(bootstrap)
         self.timeout = timeout
         self._any: Connection | None = None
@@ -190,7 +190,7 @@ class Cluster:
             except KafkaError as error:
                 if error.code not in MOVING or time.monotonic() > deadline:
                     raise
-            time.sleep(_RETRY_SECONDS)
+            time.sleep(_RETRY_S)
 
     def _address_of(self, broker_id: int) -> tuple[str, int]:
         for broker in self.metadata([]).brokers:

@@ -22,7 +22,7 @@ from penstock.protocol.declaration import Message
 Response = TypeVar("Response", bound=Message)
 
 CLIENT_ID = "penstock"
-DEFAULT_TIMEOUT_SECONDS = 10.0
+DEFAULT_TIMEOUT_S = 10.0
 
 
 class Connection:
@@ -31,7 +31,7 @@ class Connection:
         host: str,
         port: int,
         *,
-        timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        timeout: float = DEFAULT_TIMEOUT_S,
         client_id: str = CLIENT_ID,
     ) -> None:
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 from penstock.client.errors import ClientError, TimedOut, UnknownTopic, Unreachable, raise_for
 from penstock.client.wire.channel import Answer, Channel
 from penstock.client.wire.cluster import MOVING, Cluster
-from penstock.client.wire.connection import DEFAULT_TIMEOUT_SECONDS
+from penstock.client.wire.connection import DEFAULT_TIMEOUT_S
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import ZERO_UUID, TopicPartition, Uuid
 
@@ -41,8 +41,8 @@ STALE = MOVING | {
 }
 
 # A topic created a moment ago is not known to every broker yet.
-PROPAGATION_SECONDS = 2.0
-_RETRY_SECONDS = 0.05
+PROPAGATION_S = 2.0
+_RETRY_S = 0.05
 
 
 class Leader(NamedTuple):
@@ -65,7 +65,7 @@ class LedTopic:
 
 
 class Leaders:
-    def __init__(self, bootstrap: str, *, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> None:
+    def __init__(self, bootstrap: str, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
         self.cluster = Cluster(bootstrap, timeout=timeout)
         self.topics: dict[str, LedTopic] = {}
         self.names: dict[Uuid, str] = {}
@@ -93,7 +93,7 @@ class Leaders:
     def find(self, topics: Iterable[str]) -> None:
         """The first look: a topic that is not there is an error, after the moment a new one may need."""
         names = list(topics)
-        deadline = time.monotonic() + PROPAGATION_SECONDS
+        deadline = time.monotonic() + PROPAGATION_S
         while True:
             try:
                 first_contact(self.cluster, lambda: self._ask(names))
@@ -101,7 +101,7 @@ class Leaders:
             except UnknownTopic:
                 if time.monotonic() > deadline:
                     raise
-            time.sleep(_RETRY_SECONDS)
+            time.sleep(_RETRY_S)
 
     def refresh(self) -> str | None:
         """Look again at all topics; why that did not succeed, if it did not."""

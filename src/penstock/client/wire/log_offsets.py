@@ -19,7 +19,7 @@ from penstock.protocol.messages.list_offsets import (
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 ISOLATION_LEVELS = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
 
-_RETRY_SECONDS = 0.05
+_RETRY_S = 0.05
 
 
 class LogOffsets:
@@ -38,7 +38,7 @@ class LogOffsets:
                 moving = isinstance(error, ClientError) or error.code in STALE
                 if not moving or time.monotonic() > deadline:
                     raise
-            time.sleep(_RETRY_SECONDS)
+            time.sleep(_RETRY_S)
             self._leaders.refresh()
 
     def _at(self, partitions: list[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:

@@ -25,7 +25,7 @@ from typing import TypeVar
 from penstock.client.errors import ClientError, TimedOut, Unreachable, raise_for
 from penstock.client.wire.admin.topics import by_topic
 from penstock.client.wire.cluster import MOVING, Cluster, CoordinatorType
-from penstock.client.wire.connection import DEFAULT_TIMEOUT_SECONDS
+from penstock.client.wire.connection import DEFAULT_TIMEOUT_S
 from penstock.client.wire.leaders import first_contact
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
@@ -56,7 +56,7 @@ _PASSING = MOVING | {
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.NOT_ENOUGH_REPLICAS,
 }
-_RETRY_SECONDS = 0.02
+_RETRY_S = 0.02
 
 
 @dataclass(slots=True)
@@ -99,7 +99,7 @@ def persistently(cluster: Cluster, timeout: float, attempt: Callable[[], Result]
             )
             if not passing or time.monotonic() > deadline:
                 raise
-        time.sleep(_RETRY_SECONDS)
+        time.sleep(_RETRY_S)
         _know_more_brokers(cluster)
 
 
@@ -121,7 +121,7 @@ class Transaction:
         *,
         transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
         timeout: float = 60.0,
-        request_timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        request_timeout: float = DEFAULT_TIMEOUT_S,
         identity: ProducerIdentity | None = None,
         cluster: Cluster | None = None,
     ) -> None:

@@ -33,7 +33,7 @@ from penstock.pipelines.spec.secrets import plain
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_log = logging.getLogger("penstock.pipelines")
+logger = logging.getLogger("penstock.pipelines")
 _SINK_ID_MAX = 100
 _GUARANTEE = "deliveryGuarantee"
 
@@ -223,7 +223,7 @@ class BatchWriter:
             broken = ~f.coalesce(f.expr(f"CAST(({expectation.that}) AS BOOLEAN)"), f.lit(False))
             count = tables.frames[name].filter(broken).count()
             if count:
-                _log.warning('batch %d: %d rows of "%s" break "%s"', number, count, name, expectation.title)
+                logger.warning('batch %d: %d rows of "%s" break "%s"', number, count, name, expectation.title)
 
 
 def sink_id(*names: str, checkpoint: str) -> str:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_PATIENCE_SECONDS = 1.0
-_POLL_SECONDS = 0.01
+_PATIENCE_S = 1.0
+_POLL_S = 0.01
 
 
 class Counted:
@@ -26,9 +26,9 @@ class Counted:
         """0 if nobody computed it, as a sink does that has the batch already: to Spark it would be worth waiting for
         ever."""
         counted: Any = self._observation._jo
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + _PATIENCE_S
         while not counted.future().isCompleted():
             if time.monotonic() > deadline:
                 return 0
-            time.sleep(_POLL_SECONDS)
+            time.sleep(_POLL_S)
         return int(self._observation.get["rows"])

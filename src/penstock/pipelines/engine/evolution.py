@@ -35,7 +35,7 @@ _SAMPLE_ROWS = 1000
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BIGINT = range(-(2**63), 2**63)
 
-_log = logging.getLogger("penstock.pipelines")
+logger = logging.getLogger("penstock.pipelines")
 
 
 class Notes(Protocol):
@@ -67,7 +67,7 @@ class Evolution:
                 return source
             self._added = {**self._added, **more}
             self._notes.write(self._added)
-            _log.info("columns added: %s", ", ".join(f"{name} {kind}" for name, kind in more.items()))
+            logger.info("columns added: %s", ", ".join(f"{name} {kind}" for name, kind in more.items()))
 
     def _source(self, added: Mapping[str, str]) -> TopicSource:
         value = self._declared.value
@@ -89,7 +89,7 @@ def added_columns(known: Iterable[str], added: Mapping[str, str], texts: Iterabl
     columns: dict[str, str] = {}
     for name, values in found.items():
         if len(added) + len(columns) >= COLUMNS_MAX:
-            _log.warning("%d columns were added; more of them are passed over", COLUMNS_MAX)
+            logger.warning("%d columns were added; more of them are passed over", COLUMNS_MAX)
             break
         if name.lower() not in {other.lower() for other in columns}:
             columns[name] = type_of(values)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.pipelines.engine.tables import Tables
     from penstock.pipelines.spec.model import Pipeline
 
-_log = logging.getLogger("penstock.pipelines")
+logger = logging.getLogger("penstock.pipelines")
 
 
 def on_refusal(pipeline: Pipeline, analysis: Analysis, sink: str) -> Literal["fail", "drop", "dead-letter"]:
@@ -50,7 +50,7 @@ class Refusals:
     def add(self, sink: str, refused: Sequence[Refused]) -> None:
         if not refused:
             return
-        _log.warning('batch %d: sink "%s" refused %d rows: %s', self._batch, sink, len(refused), refused[0].reason)
+        logger.warning('batch %d: sink "%s" refused %d rows: %s', self._batch, sink, len(refused), refused[0].reason)
         what = on_refusal(self._pipeline, self._analysis, sink)
         if what == "fail":
             raise PipelineFailed(f'sink "{sink}" refused {len(refused)} rows: {refused[0].reason}')

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from penstock.client.librdkafka.consumer import Consumer
     from penstock.spark.progress.topic import PipelinesTopic
 
-log = logging.getLogger("penstock.pipelines")
+logger = logging.getLogger("penstock.pipelines")
 
-_REQUEST_SECONDS = 2.0
-_LISTEN_SECONDS = 0.25
-_AGAIN_SECONDS = 2.0
-_LAST_WORD_SECONDS = 3.0
-_CLOSE_SECONDS = 6.0
+_REQUEST_S = 2.0
+_LISTEN_S = 0.25
+_AGAIN_S = 2.0
+_LAST_WORD_S = 3.0
+_CLOSE_S = 6.0
 
 
 class Reporter:
@@ -56,10 +56,10 @@ class Reporter:
 
     def close(self) -> None:
         """Say the last word, within a few seconds."""
-        self._give_up_at = time.monotonic() + _LAST_WORD_SECONDS
+        self._give_up_at = time.monotonic() + _LAST_WORD_S
         self._closing.set()
         if self._thread.is_alive():
-            self._thread.join(_CLOSE_SECONDS)
+            self._thread.join(_CLOSE_S)
 
     def _run(self) -> None:
         ended = False
@@ -72,12 +72,12 @@ class Reporter:
                 self._troubled = False
             except (ClientError, KafkaError, OSError) as error:
                 if not self._troubled:
-                    log.warning("%s cannot be told how the pipeline is: %s", self._bootstrap, error)
+                    logger.warning("%s cannot be told how the pipeline is: %s", self._bootstrap, error)
                 self._troubled = True
                 if ended and time.monotonic() < self._give_up_at:
                     ended = False
-                    time.sleep(_LISTEN_SECONDS)
-                self._closing.wait(_AGAIN_SECONDS)
+                    time.sleep(_LISTEN_S)
+                self._closing.wait(_AGAIN_S)
         if self._orders is not None:
             self._orders.close()
         if self._topic is not None:
@@ -86,7 +86,7 @@ class Reporter:
     def _tell(self) -> None:
         from penstock.spark.progress.topic import PipelinesTopic
 
-        topic = self._topic = self._topic or PipelinesTopic(self._bootstrap, timeout=_REQUEST_SECONDS)
+        topic = self._topic = self._topic or PipelinesTopic(self._bootstrap, timeout=_REQUEST_S)
         if self._orders is None:
             topic.make()
             self._orders = self._opened()
@@ -99,7 +99,7 @@ class Reporter:
         from penstock.client.librdkafka.consumer import Consumer
         from penstock.spark.progress.topic import TOPIC
 
-        orders: Consumer[bytes, bytes] = Consumer(self._bootstrap, timeout=_REQUEST_SECONDS)
+        orders: Consumer[bytes, bytes] = Consumer(self._bootstrap, timeout=_REQUEST_S)
         try:
             orders.assign({TopicPartition(TOPIC, 0): "latest"})
         except BaseException:
@@ -109,7 +109,7 @@ class Reporter:
 
     def _listen(self) -> None:
         assert self._orders is not None
-        until = time.monotonic() + _LISTEN_SECONDS
+        until = time.monotonic() + _LISTEN_S
         while (left := until - time.monotonic()) > 0 and not self._closing.is_set():
             record = self._orders.poll(left)
             if record is None or record.key != self._control_key or record.value is None:
@@ -117,4 +117,4 @@ class Reporter:
             try:
                 self._obey(Control.from_json(record.value.decode()))
             except (UnreadableReport, UnicodeDecodeError) as error:
-                log.warning("an order that cannot be read: %s", error)
+                logger.warning("an order that cannot be read: %s", error)

@@ -47,11 +47,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_log = logging.getLogger("penstock.pipelines")
+logger = logging.getLogger("penstock.pipelines")
 
-_POLL_SECONDS = 0.1
-_FOLLOW_SECONDS = 0.5
-_LAST_WORD_SECONDS = 5.0
+_POLL_S = 0.1
+_FOLLOW_S = 0.5
+_LAST_WORD_S = 5.0
 _ERROR_CHARACTERS_MAX = 500
 SPARK_ENDED = "Spark has ended: its JVM was killed, or ran out of memory; run the pipeline again, and it goes on"
 
@@ -191,7 +191,7 @@ class Runner:
     def _obey(self, control: Control) -> None:
         if control.run_id != self._run_id:
             return
-        _log.info("told to %s by %s", control.command, control.by or "somebody")
+        logger.info("told to %s by %s", control.command, control.by or "somebody")
         (self.cut if control.command == "stop-now" else self.stop)()
 
     def _watch(self, watches: list[_Watch], tick: Callable[[], None]) -> None:
@@ -202,7 +202,7 @@ class Runner:
                 if any(watch.failure is not None for watch in watches):
                     self.stop()
                 tick()
-                time.sleep(_POLL_SECONDS)
+                time.sleep(_POLL_S)
         finally:
             if any(watch.is_alive() for watch in watches):
                 self.stop()
@@ -250,7 +250,7 @@ class _Watch(threading.Thread):
                 times = f" {self._backoff.failures} times" if self._backoff.failures > 1 else ""
                 self.failure = f'query "{self._query.name}" failed{times}: {message}'
                 return
-            _log.warning('query "%s" failed, starts again in %.1f s: %s', self._query.name, pause, message)
+            logger.warning('query "%s" failed, starts again in %.1f s: %s', self._query.name, pause, message)
             stopping.wait(pause)
         self._status.ends()
 
@@ -302,7 +302,7 @@ class _Watch(threading.Thread):
         from pyspark.errors import StreamingQueryException
 
         try:
-            while not running.awaitTermination(_FOLLOW_SECONDS):  # type: ignore[arg-type]  # which is told in whole ones
+            while not running.awaitTermination(_FOLLOW_S):  # type: ignore[arg-type]  # which is told in whole ones
                 if self._runner.stopping.is_set() and (
                     self._runner.cutting.is_set() or not running.status["isTriggerActive"]
                 ):
@@ -313,7 +313,7 @@ class _Watch(threading.Thread):
             if not self._runner.cutting.is_set() and STOPPED_HERE not in str(error):
                 raise
         finally:
-            self._status.heard_end.wait(_LAST_WORD_SECONDS)
+            self._status.heard_end.wait(_LAST_WORD_S)
 
     def _tables(self, session: SparkSession, writer: BatchWriter) -> None:
         """A snapshot or an increment; without --once again and again."""
@@ -331,12 +331,12 @@ class _Watch(threading.Thread):
                 writer(rows_of(table, cursor, run), run.number, run.checkpoint)
                 log.done(run)
                 self._status.table_done(time.monotonic() - began)
-            every = query.trigger.seconds if query.trigger is not None else _TABLE_SECONDS
+            every = query.trigger.seconds if query.trigger is not None else _TABLE_S
             if self._once or runner.stopping.wait(every):
                 return
 
 
-_TABLE_SECONDS = 60.0
+_TABLE_S = 60.0
 
 
 def uses_cluster(pipeline: Pipeline, queries: Iterable[QueryPlan]) -> bool:

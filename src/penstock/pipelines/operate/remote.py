@@ -16,10 +16,10 @@ from penstock.pipelines.operate.reports import CONTROL_KEY, REPORT_KEY, Control,
 from penstock.pipelines.spec.problems import nearest
 from penstock.spark.progress.topic import TOPIC, PipelinesTopic, last_words
 
-log = logging.getLogger("penstock.pipelines")
+logger = logging.getLogger("penstock.pipelines")
 
-_REQUEST_SECONDS = 10.0
-_POLL_SECONDS = 0.25
+_REQUEST_S = 10.0
+_POLL_S = 0.25
 
 
 class NotRunning(ClientError):
@@ -39,7 +39,7 @@ def reports(bootstrap: str) -> dict[str, PipelineReport]:
             try:
                 found[key.removeprefix(REPORT_KEY)] = PipelineReport.from_json(text).as_of(now_ms)
             except UnreadableReport as error:
-                log.warning("%s: %s", TOPIC, error)
+                logger.warning("%s: %s", TOPIC, error)
     return found
 
 
@@ -56,7 +56,7 @@ def told_to_stop(bootstrap: str, report: PipelineReport, *, now: bool, timeout: 
     """The report of a run that was told to stop, when it has ended or the time is up."""
     key = f"{REPORT_KEY}{report.name}"
     partition = TopicPartition(TOPIC, 0)
-    with Admin(bootstrap, timeout=_REQUEST_SECONDS) as admin:
+    with Admin(bootstrap, timeout=_REQUEST_S) as admin:
         begin = admin.topics.offsets([partition])[partition]
     order = Control(
         command="stop-now" if now else "stop",
@@ -64,14 +64,14 @@ def told_to_stop(bootstrap: str, report: PipelineReport, *, now: bool, timeout: 
         asked_ms=_now_ms(),
         by=f"{getpass.getuser()}@{socket.gethostname()}",
     )
-    topic = PipelinesTopic(bootstrap, timeout=_REQUEST_SECONDS)
+    topic = PipelinesTopic(bootstrap, timeout=_REQUEST_S)
     try:
         topic.put(f"{CONTROL_KEY}{report.name}", order.to_json())
     finally:
         topic.close()
     deadline = time.monotonic() + timeout
     while report.is_live and time.monotonic() < deadline:
-        time.sleep(min(_POLL_SECONDS, timeout))
+        time.sleep(min(_POLL_S, timeout))
         word = last_words(bootstrap, begin).get(key)
         if word is not None:
             heard = PipelineReport.from_json(word)
@@ -96,7 +96,7 @@ def wait_until_alone(bootstrap: str, name: str, say: Callable[[str], None]) -> N
     while report is not None and report.is_live:
         if report.heartbeat_ms > first.heartbeat_ms:
             raise RunsAlready(f"{name} runs already, on {report.driver}; stop it first: penstock pipeline stop {name}")
-        time.sleep(_POLL_SECONDS)
+        time.sleep(_POLL_S)
         report = reports(bootstrap).get(name)
 
 

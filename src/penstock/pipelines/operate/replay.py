@@ -22,7 +22,7 @@ from penstock.model.ids import TopicPartition
 from penstock.pipelines.operate.dead_letters import Done, Letter, Selection, ledger_entry, read_ledger, replay
 
 _AT_ONCE = 500
-_TIMEOUT_SECONDS = 30.0
+_TIMEOUT_S = 30.0
 
 
 class Kind(NamedTuple):
@@ -51,7 +51,7 @@ class DeadLetterTopic:
         self.topic = topic
         self.ledger = f"{topic}.replayed"
         self._bootstrap = bootstrap
-        with Admin(bootstrap, timeout=_TIMEOUT_SECONDS) as admin:
+        with Admin(bootstrap, timeout=_TIMEOUT_S) as admin:
             there = {each.name: each for each in admin.topics.list(internal=True)}
             if topic not in there:
                 raise UnknownTopic(f"there is no topic {topic!r}: no record has died, or its name is another")
@@ -75,7 +75,7 @@ class DeadLetterTopic:
         """`progress` hears how many letters were read."""
         self._make_ledger()
         producer: Producer[bytes, bytes] = Producer(
-            self._bootstrap, transactional_id=f"penstock-replay-{self.topic}", max_block=_TIMEOUT_SECONDS
+            self._bootstrap, transactional_id=f"penstock-replay-{self.topic}", max_block=_TIMEOUT_S
         )
         with producer:
             with producer.transaction():
@@ -86,7 +86,7 @@ class DeadLetterTopic:
 
     def size(self) -> int:
         """Offsets that there are to be read, at most."""
-        with Admin(self._bootstrap, timeout=_TIMEOUT_SECONDS) as admin:
+        with Admin(self._bootstrap, timeout=_TIMEOUT_S) as admin:
             ends = admin.topics.offsets(list(self._begins))
         return sum(ends[each] - begin for each, begin in self._begins.items())
 
@@ -171,7 +171,7 @@ class DeadLetterTopic:
     def _make_ledger(self) -> None:
         if self.ledger in self._partitions:
             return
-        with Admin(self._bootstrap, timeout=_TIMEOUT_SECONDS) as admin:
+        with Admin(self._bootstrap, timeout=_TIMEOUT_S) as admin:
             try:
                 admin.topics.create(
                     self.ledger,

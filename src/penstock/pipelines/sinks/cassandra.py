@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 OPTIONS = ("hosts", "port", "username", "password", "consistency", "datacenter")
 _TIMES = "yyyy-MM-dd HH:mm:ss.SSSXX"
 _CONCURRENCY = 100
-_CONNECT_SECONDS = 10.0
+_CONNECT_S = 10.0
 
 
 class CassandraSink(Sink):
@@ -121,8 +121,8 @@ def connected(options: Mapping[str, str], *, schema: bool = False) -> Iterator[A
         execution_profiles={clusters.EXEC_PROFILE_DEFAULT: profile},
         schema_metadata_enabled=schema,
         token_metadata_enabled=schema,
-        connect_timeout=_CONNECT_SECONDS,
-        control_connection_timeout=_CONNECT_SECONDS,
+        connect_timeout=_CONNECT_S,
+        control_connection_timeout=_CONNECT_S,
     )
     try:
         yield cluster.connect()

@@ -32,7 +32,7 @@ OPTIONS = ("hosts", "api_key", "username", "password", "ca_certs", "verify_certs
 _ID, _DOCUMENT = "id", "document"
 _BULK_BYTES = 4 * 1024 * 1024
 _BULK_DOCUMENTS = 2000
-_BACKOFF_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)
+_BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 _FOR_A_WHILE = (408, 429, 502, 503, 504)
 
 
@@ -56,7 +56,7 @@ class ElasticsearchSink(Sink):
         rows = ordered.select(
             (_identity(to.key) if to.key else origin).alias(_ID), as_json(frame).alias(_DOCUMENT), origin.alias(ORIGIN)
         )
-        receipts = run_tasks(rows, partial(write_bulk, self._client, to.sink, to.table, _BACKOFF_SECONDS))
+        receipts = run_tasks(rows, partial(write_bulk, self._client, to.sink, to.table, _BACKOFF_S))
         return judged([each for receipt in receipts for each in receipt.refused], to)
 
 

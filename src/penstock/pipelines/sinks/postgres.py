@@ -37,7 +37,7 @@ DSN = "dsn"
 """Option: a connection string; all others are libpq's: host, user, password, sslmode, ..."""
 
 _STAGE = "penstock_stage"
-_CONNECT_SECONDS = 10
+_CONNECT_S = 10
 _LOCK = 0x70656E73746F636B  # of those who create tables: IF NOT EXISTS does not stand two at a time
 _TYPES = {
     "boolean": "boolean",
@@ -186,7 +186,7 @@ class PostgresSink(Sink):
 def connection_of(options: Mapping[str, str]) -> dict[str, str]:
     """As psycopg takes it."""
     given = {name: value for name, value in options.items() if name != DSN}
-    return {"connect_timeout": str(_CONNECT_SECONDS), **given, "conninfo": options.get(DSN, "")}
+    return {"connect_timeout": str(_CONNECT_S), **given, "conninfo": options.get(DSN, "")}
 
 
 @contextmanager

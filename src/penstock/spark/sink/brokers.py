@@ -35,9 +35,9 @@ from penstock.spark.sink.two_phase import (
     ids_of,
 )
 
-_log = logging.getLogger("penstock.spark")
+logger = logging.getLogger("penstock.spark")
 
-COORDINATOR_SECONDS = 60.0
+COORDINATOR_S = 60.0
 DECISION_TIMEOUT_MS = 10_000
 # Without two-phase commit a decision must be carried out in time: this much is to be left, or half of all there was.
 TIME_LEFT_MS = 60_000
@@ -62,7 +62,7 @@ class SinkBrokers:
         self.decisions = DecisionLog(
             settings.bootstrap, timeout=settings.delivery_timeout, request_timeout=settings.request_timeout
         )
-        self._transactions = PreparedTransactions(self.cluster, timeout=COORDINATOR_SECONDS)
+        self._transactions = PreparedTransactions(self.cluster, timeout=COORDINATOR_S)
         self._two_phase: bool | None = None
         self._adopted = False
 
@@ -190,7 +190,7 @@ class SinkBrokers:
         try:
             self._abort(transaction)
         except (KafkaError, ClientError) as error:
-            _log.info("%s stays open for now: %s", transaction.transactional_id, error)
+            logger.info("%s stays open for now: %s", transaction.transactional_id, error)
 
     def _abort(self, transaction: TaskTransaction) -> None:
         name, pair = transaction.transactional_id, _pair(transaction)
@@ -217,7 +217,7 @@ class SinkBrokers:
                     self.commit(sink, decision.batch, each)
                 self.decisions.note_done(sink, decision.batch)
             except (KafkaError, ClientError) as error:
-                _log.warning("%s", error)
+                logger.warning("%s", error)
 
     def _is_two_phase(self) -> bool:
         if self._two_phase is None:
@@ -228,7 +228,7 @@ class SinkBrokers:
 
     def _say_one_phase(self, why: str) -> None:
         self._two_phase = False
-        _log.warning(
+        logger.warning(
             "brokers have no two-phase commit (%s): a batch that is decided must be committed before "
             "transaction.timeout.ms ends, also if the driver dies in between; start it again in time",
             why,

@@ -19,7 +19,7 @@ from penstock.spark.sink.two_phase import Slots
 from penstock.spark.source.errors import BadOption
 
 # Writers are made anew after so long, so that partitions that were added get their rows.
-METADATA_SECONDS = 300.0
+METADATA_S = 300.0
 _MAX_TIMEOUT = "transaction.max.timeout.ms"
 
 _by_settings: dict[ProducerSettings, WorkerConnections] = {}
@@ -89,7 +89,7 @@ class WorkerConnections:
         self._plain = self._transactional = None
 
     def _writer(self, transaction: Transaction | None) -> Writer:
-        if time.monotonic() - self._made > METADATA_SECONDS:
+        if time.monotonic() - self._made > METADATA_S:
             self._close_writers()
             self._made = time.monotonic()
         if transaction is None:

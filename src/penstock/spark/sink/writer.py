@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-_log = logging.getLogger("penstock.spark")
+logger = logging.getLogger("penstock.spark")
 
 QUERY_ID, RUN_ID, BATCH_ID = "sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId"
 # How long a task that is being stopped may take to find out.
-STRAGGLERS_SECONDS = 2.0
-_LOOK_AGAIN_SECONDS = 0.25
+STRAGGLERS_S = 2.0
+_LOOK_AGAIN_S = 0.25
 
 # Writers of batches are made by one process of the driver, mostly: the transactional ids of one are used by the next.
 _application = uuid.uuid4().hex
@@ -100,12 +100,12 @@ class _Sink:
         sink_batch, _ = _told(messages)
         if (sink_batch := sink_batch or usual) is None or None not in messages:
             return
-        deadline = time.monotonic() + STRAGGLERS_SECONDS
+        deadline = time.monotonic() + STRAGGLERS_S
         while True:
             self._run(sink_batch, two_phase.abandon(sink_batch.batch, sink_batch.run))
             if time.monotonic() > deadline:
                 return
-            time.sleep(_LOOK_AGAIN_SECONDS)
+            time.sleep(_LOOK_AGAIN_S)
 
     def _write_once(
         self, mine: WorkerConnections, sink_batch: SinkBatch, pieces: Iterable[tuple[str, Any]]
@@ -232,4 +232,4 @@ def _abort_quietly(transaction: Transaction) -> None:
     except (ClientError, KafkaError) as error:
         known = isinstance(error, KafkaError) and error.code is ErrorCode.PRODUCER_FENCED
         if not known:
-            _log.info("%s stays open for now: %s", transaction.transactional_id, error)
+            logger.info("%s stays open for now: %s", transaction.transactional_id, error)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from penstock.client.errors import BadSetting, ClientError
 from penstock.model.ids import TopicPartition
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class BadOption(BadSetting):
@@ -45,4 +45,4 @@ def report_losses(losses: Sequence[str], *, fail: bool) -> None:
     if losses and fail:
         raise data_lost(losses)
     for each in losses:
-        _log.warning("%s; the query goes on (failOnDataLoss=false)", each)
+        logger.warning("%s; the query goes on (failOnDataLoss=false)", each)

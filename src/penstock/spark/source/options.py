@@ -26,7 +26,7 @@ from penstock.spark.source.offsets import (
 )
 from penstock.spark.source.planning import Limits
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 OPTIONS = (
     "subscribe",
@@ -124,7 +124,7 @@ def batch_options(options: Mapping[str, str]) -> SourceOptions:
     given, parsed = _parse(options)
     for name in _STREAMS_ONLY:
         if name in given:
-            _log.warning("%s has no meaning in a batch query and is passed over", name)
+            logger.warning("%s has no meaning in a batch query and is passed over", name)
     if _UNTIL in given:
         raise BadOption(f"{_UNTIL} is for streams; a batch query ends at endingOffsets")
     if _points(parsed.start, LATEST):

@@ -20,13 +20,13 @@ from penstock.spark.source.partitions import input_partitions
 from penstock.spark.source.planning import Admission, plan
 from penstock.spark.source.topic_logs import TopicLogs
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
-_IDLE_GAP_SECONDS = 0.05
-_IDLE_WAIT_SECONDS = 0.1
-CATCH_UP_SECONDS = 2.0
-_COMMIT_SECONDS = 3.0
-_COMMIT_AGAIN_SECONDS = 3.0
+_IDLE_GAP_S = 0.05
+_IDLE_WAIT_S = 0.1
+CATCH_UP_S = 2.0
+_COMMIT_S = 3.0
+_COMMIT_AGAIN_S = 3.0
 
 
 class StreamPlanner:
@@ -83,14 +83,14 @@ class StreamPlanner:
         if start == self._initial and not self._settled:
             self._settled = True
             return dict(start)
-        idle = self._idle_at == start and time.monotonic() - self._idle_since < _IDLE_GAP_SECONDS
+        idle = self._idle_at == start and time.monotonic() - self._idle_since < _IDLE_GAP_S
         partitions = self._logs.partitions
         self._logs.look_if_old()
         start = self._still_valid(start)
         if self._target is not None:
             self.known = self._not_behind(start, dict(self._target))
             return self._admitted(start, everything, minimum=False)
-        if not idle or partitions != self._logs.partitions or self._watch.wait(self.known, _IDLE_WAIT_SECONDS):
+        if not idle or partitions != self._logs.partitions or self._watch.wait(self.known, _IDLE_WAIT_S):
             self.known = self._not_behind(start, self._logs.ends())
         end = self._admitted(start, everything)
         self._idle_at, self._idle_since = (dict(start), time.monotonic()) if end == start else (None, 0.0)
@@ -140,7 +140,7 @@ class StreamPlanner:
     def _not_behind(self, start: Offsets, ends: Offsets) -> Offsets:
         """Where the partitions end. One that ends before what was read has lost records, unless its new leader is
         only catching up, or the query has begun to heed transactions."""
-        deadline = time.monotonic() + CATCH_UP_SECONDS
+        deadline = time.monotonic() + CATCH_UP_S
         while behind := [each for each, end in ends.items() if end < start.get(each, 0)]:
             log_ends = self._logs.log_ends()
             ends |= {each: start[each] for each in behind if log_ends.get(each, 0) >= start[each]}
@@ -165,7 +165,7 @@ class SourceGroup:
 
     def __init__(self, options: SourceOptions) -> None:
         self._group = options.kafka.group_id
-        self._progress = GroupProgress(options.kafka.bootstrap, timeout=_COMMIT_SECONDS)
+        self._progress = GroupProgress(options.kafka.bootstrap, timeout=_COMMIT_S)
         self._reached: Offsets = {}
         self._not_before = 0.0
 
@@ -177,8 +177,8 @@ class SourceGroup:
             self._progress.commit(self._group, offsets)
             self._reached = dict(offsets)
         except (ClientError, KafkaError) as error:
-            _log.warning("progress is not committed to group %r: %s", self._group, error)
-            self._not_before = time.monotonic() + _COMMIT_AGAIN_SECONDS
+            logger.warning("progress is not committed to group %r: %s", self._group, error)
+            self._not_before = time.monotonic() + _COMMIT_AGAIN_S
 
     def close(self) -> None:
         self._progress.close()

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from penstock.client.errors import ClientError, TimedOut, Unreachable, raise_for
 from penstock.client.wire.admin.topics import EARLIEST, LATEST
-from penstock.client.wire.leaders import PROPAGATION_SECONDS, STALE, Leaders, first_contact
+from penstock.client.wire.leaders import PROPAGATION_S, STALE, Leaders, first_contact
 from penstock.client.wire.log_offsets import READ_UNCOMMITTED, LogOffsets
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import ZERO_UUID, TopicPartition, Uuid
@@ -78,7 +78,7 @@ class TopicLogs:
     # -- looking
 
     def _first_look(self) -> None:
-        deadline = time.monotonic() + PROPAGATION_SECONDS
+        deadline = time.monotonic() + PROPAGATION_S
         while True:
             try:
                 missing = self._see()

@@ -28,13 +28,13 @@ from penstock.client.wire.admin.reassignments import Reassignments
 from penstock.client.wire.admin.topics import Topics
 from penstock.client.wire.admin.transactions import Transactions
 from penstock.client.wire.cluster import Cluster
-from penstock.client.wire.connection import DEFAULT_TIMEOUT_SECONDS
+from penstock.client.wire.connection import DEFAULT_TIMEOUT_S
 
 __all__ = ["Admin", "ResourceType"]
 
 
 class Admin:
-    def __init__(self, bootstrap: str, *, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> None:
+    def __init__(self, bootstrap: str, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
         self._cluster = Cluster(bootstrap, timeout=timeout)
         self.topics = Topics(self._cluster)
         self.configs = Configs(self._cluster)

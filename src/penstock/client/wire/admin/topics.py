@@ -41,8 +41,8 @@ from penstock.protocol.messages.metadata import MetadataResponsePartition, Metad
 EARLIEST = -2
 LATEST = -1
 
-_CREATION_SECONDS = 3.0
-_RETRY_SECONDS = 0.02
+_CREATION_S = 3.0
+_RETRY_S = 0.02
 _BEING_MADE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
 
 
@@ -127,13 +127,13 @@ class Topics:
 
         It is unknown in the first answer, and then for as long as it takes to make it.
         """
-        deadline = time.monotonic() + _CREATION_SECONDS
+        deadline = time.monotonic() + _CREATION_S
         while True:
             (found,) = self._cluster.metadata([name], create=True).topics
             if found.error_code not in _BEING_MADE or time.monotonic() > deadline:
                 raise_for(found.error_code, None, f"topic {name!r}")
                 return _described(found)
-            time.sleep(_RETRY_SECONDS)
+            time.sleep(_RETRY_S)
 
     def add_partitions(self, name: str, total: int) -> None:
         """Grow to `total` partitions. Keys may then hash to other partitions than before."""
