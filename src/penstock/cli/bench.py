@@ -36,7 +36,7 @@ Compression = Annotated[str, typer.Option(metavar="CODEC", help="Codec: none, gz
 
 
 @app.command()
-def produce(  # noqa: PLR0917
+def produce(
     records: Records = 500_000,
     size: Size = 100,
     partitions: Partitions = 1,

@@ -15,7 +15,7 @@ _PROTOCOLS = ("classic", "consumer")
 _COMMIT_MS = 1000
 
 
-def consume(  # noqa: PLR0917
+def consume(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
     from_beginning: Annotated[bool, typer.Option("--from-beginning", help="Start at the first record.")] = False,
     offset: Annotated[

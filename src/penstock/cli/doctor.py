@@ -18,7 +18,7 @@ HEALTHY, FINDINGS, CANNOT_CHECK = 0, 1, 2
 WIDTH = 100
 
 
-def doctor(  # noqa: PLR0917
+def doctor(
     address: Annotated[
         str | None,
         typer.Argument(metavar="[HOST:PORT,...]", help="Address to check.", show_default="--bootstrap-server"),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from penstock.client.wire.admin.groups import GroupDescription, ResetTarget
 
 
-def reset_offsets(  # noqa: PLR0917
+def reset_offsets(
     name: Annotated[str, typer.Argument(metavar="GROUP", show_default=False)],
     topic: Annotated[
         list[str] | None,

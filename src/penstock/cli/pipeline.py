@@ -160,7 +160,7 @@ def test(
 
 
 @app.command()
-def run(  # noqa: PLR0917
+def run(
     file: File,
     env: Environment = None,
     settings: Settings = None,

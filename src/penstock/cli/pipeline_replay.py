@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.pipelines.operate.replay import ReplayResult
 
 
-def replay_dead_letters(  # noqa: PLR0917
+def replay_dead_letters(
     target: Annotated[
         str,
         typer.Argument(

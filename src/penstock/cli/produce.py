@@ -41,7 +41,7 @@ class _Deliveries:
         self.by_partition[partition] = self.by_partition.get(partition, 0) + 1
 
 
-def produce(  # noqa: PLR0917
+def produce(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
     key_separator: Annotated[
         str | None,

@@ -227,6 +227,7 @@ def _run_tasks(spark: SparkSession) -> list[str]:
         import sys
 
         import penstock
+        import penstock.arrow  # noqa: F401 - it must be there, too
 
         return f"Python {sys.version.split()[0]}, Penstock {penstock.__version__}"
 
