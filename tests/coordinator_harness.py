@@ -12,7 +12,7 @@ from penstock.broker.coordinators.partition import CoordinatorPartition, Produce
 from penstock.broker.coordinators.serde import GROUP_RECORDS
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.partitions.flusher import Flusher
-from penstock.broker.partitions.replica import Replica, Surroundings, Wakeups
+from penstock.broker.partitions.replica import Replica, ReplicaContext, Wakeups
 from penstock.coordinator.decision import CoordinatorRecord, Decision, Reply
 from penstock.metadata.image import EMPTY_IMAGE
 from penstock.metadata.partition import Partition
@@ -88,7 +88,7 @@ class World:
         self.clock = Clock(loop)
         self.disk = SimulatedDisk()
         wakeups = Wakeups()
-        surroundings = Surroundings(
+        context = ReplicaContext(
             broker_id=1,
             clock=self.clock,
             elapsed_ms=self.clock.now_ms,
@@ -100,7 +100,7 @@ class World:
             repair=lambda replica: None,
         )
         log = open_log(self.disk, settings or topic(segment_bytes=1_000_000, min_insync_replicas=1 if alone else 2))
-        self.replica = Replica(log, TopicPartition("events", 0), bytes(16), surroundings)
+        self.replica = Replica(log, TopicPartition("events", 0), bytes(16), context)
         self.brokers = (1,) if alone else (1, 2)
         self.epoch = 0
         self.shards: list[Ledger] = []

@@ -26,9 +26,9 @@ from penstock.broker.metadata.producer_ids import ProducerIds
 from penstock.broker.metadata.quorum import MetadataQuorum
 from penstock.broker.metadata.registration import Registration
 from penstock.broker.metadata.topic_creation import TopicCreation
+from penstock.broker.metrics.broker_metrics import BrokerSources
+from penstock.broker.metrics.coordinator_metrics import CoordinatorSources
 from penstock.broker.metrics.counters import Counters
-from penstock.broker.metrics.of_brokers import BrokerSources
-from penstock.broker.metrics.of_coordinators import CoordinatorSources
 from penstock.broker.net.endpoints import Endpoints
 from penstock.broker.net.listeners import Listeners
 from penstock.broker.net.peers import Peers
@@ -39,7 +39,7 @@ from penstock.broker.partitions.follower_fetch import FollowerFetches
 from penstock.broker.partitions.handover import Handover
 from penstock.broker.partitions.leader_hints import LeaderHints
 from penstock.broker.partitions.repair import Repairs
-from penstock.broker.partitions.replica import Surroundings, Wakeups
+from penstock.broker.partitions.replica import ReplicaContext, Wakeups
 from penstock.broker.partitions.replicas import Replicas
 from penstock.broker.partitions.replication import Replication
 from penstock.broker.partitions.searches import Searches
@@ -157,7 +157,7 @@ class BrokerRole:
 
     def _new_storage(self, identity: NodeIdentity, flusher: Flusher, cleaner: Cleaner) -> Storage:
         environment = self._environment
-        surroundings = Surroundings(
+        context = ReplicaContext(
             broker_id=self._registration.broker_id,
             clock=environment.clock,
             elapsed_ms=lambda: int(environment.loop.time() * 1000),
@@ -177,7 +177,7 @@ class BrokerRole:
             clock=environment.clock,
             randomness=environment.randomness,
             metadata=self._quorum,
-            surroundings=surroundings,
+            context=context,
             replicas=self.replicas,
             flusher=flusher,
             cleaner=cleaner,

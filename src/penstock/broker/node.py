@@ -26,7 +26,7 @@ from penstock.broker.metadata.registration import Registration
 from penstock.broker.metrics.collecting import collect
 from penstock.broker.metrics.counters import Counters
 from penstock.broker.metrics.endpoint import MetricsEndpoint
-from penstock.broker.metrics.of_nodes import NodeSources
+from penstock.broker.metrics.node_metrics import NodeSources
 from penstock.broker.net.listeners import Listeners
 from penstock.broker.net.peers import PeerFailed, Peers
 from penstock.broker.net.router import Router

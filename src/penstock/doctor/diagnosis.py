@@ -6,7 +6,7 @@ that lack the same broker are told of together.
 
 from __future__ import annotations
 
-from penstock.doctor import of_addresses, of_clusters, of_users
+from penstock.doctor import address_checks, cluster_checks, usage_checks
 from penstock.doctor.findings import Finding, Limits
 from penstock.doctor.observations import Observations
 
@@ -15,16 +15,16 @@ def diagnose(seen: Observations, limits: Limits | None = None) -> list[Finding]:
     """Errors first."""
     limits = limits or Limits()
     findings = [
-        *of_addresses.bootstrap(seen),
-        *of_addresses.cluster_ids(seen, limits),
-        *of_addresses.listeners(seen),
-        *of_clusters.controllers(seen),
-        *of_clusters.brokers(seen),
-        *of_clusters.partitions(seen),
-        *of_clusters.clocks(seen, limits),
-        *of_clusters.disks(seen.directories, limits),
-        *of_users.transactions(seen),
-        *of_users.groups(seen, limits),
+        *address_checks.bootstrap(seen),
+        *address_checks.cluster_ids(seen, limits),
+        *address_checks.listeners(seen),
+        *cluster_checks.controllers(seen),
+        *cluster_checks.brokers(seen),
+        *cluster_checks.partitions(seen),
+        *cluster_checks.clocks(seen, limits),
+        *cluster_checks.disks(seen.directories, limits),
+        *usage_checks.transactions(seen),
+        *usage_checks.groups(seen, limits),
     ]
     return sorted(findings, key=lambda finding: finding.severity != "error")
 

@@ -7,7 +7,7 @@ only ask whether partitions are in them (`verify_only`).
 from __future__ import annotations
 
 from penstock.broker.apis.services import TransactionServices
-from penstock.broker.coordinators.asking import Gathering, caller_of
+from penstock.broker.coordinators.questions import Gathering, caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode

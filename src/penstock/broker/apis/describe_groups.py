@@ -6,7 +6,7 @@ Versions 0-6: 3 tells what the client may do, 4 static members, 6 says GROUP_ID_
 from __future__ import annotations
 
 from penstock.broker.apis.services import GroupServices
-from penstock.broker.coordinators.asking import Gathering, ask_each, caller_of
+from penstock.broker.coordinators.questions import Gathering, ask_each, caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode

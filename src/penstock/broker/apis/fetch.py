@@ -10,8 +10,8 @@ The reply holds at least one whole batch from the first partition that has data,
 consumer with a small buffer still makes progress. A partition in error answers the request at once. Otherwise the
 request waits, registered with each of its replicas, until `min_bytes` can be read or `max_wait` is over.
 
-What has left the page cache is read by a thread, which gets a log, offsets and limits (`Cold`): everything else about
-replicas, producers and sessions belongs to the event loop.
+What has left the page cache is read by a thread, which gets a log, offsets and limits (`ColdRead`). Everything else
+about replicas, producers and sessions belongs to the event loop.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def handle(services: FetchServices, request: Request, message: FetchRequest) -> 
     return Fetch(services, request, message, context).start()
 
 
-class Cold(NamedTuple):
+class ColdRead(NamedTuple):
     """Records of a partition that are not in the page cache: to be read by a thread."""
 
     data: PartitionData
@@ -127,11 +127,11 @@ class Fetch:
 
     # -- reading --------------------------------------------------------------------------------------------------
 
-    def _read(self) -> tuple[list[PartitionData], list[Cold]]:
+    def _read(self) -> tuple[list[PartitionData], list[ColdRead]]:
         """Every partition once, within the limits; what must be read by a thread has its place in it."""
         left = min(self._message.max_bytes, self._services.settings.now.fetch_max_bytes)
         results: list[PartitionData] = []
-        all_cold: list[Cold] = []
+        all_cold: list[ColdRead] = []
         found_data = False
         self._sent = []
         for wanted in self._context.partitions:
@@ -148,7 +148,7 @@ class Fetch:
 
     def _read_partition(
         self, wanted: SessionPartition, left: int, *, at_least_one: bool
-    ) -> tuple[PartitionData, Cold | None]:
+    ) -> tuple[PartitionData, ColdRead | None]:
         asked = wanted.request
         try:
             replica = self._replica(wanted)
@@ -176,7 +176,7 @@ class Fetch:
             max_bytes = min(asked.partition_max_bytes, left)
             found = log.read(offset, max_bytes, limit, at_least_one=at_least_one, cached_only=True)
             if found is None:
-                return data, Cold(data, replica, log, offset, max_bytes, limit, at_least_one, self._committed)
+                return data, ColdRead(data, replica, log, offset, max_bytes, limit, at_least_one, self._committed)
             aborted = log.aborted_transactions(offset, data.last_stable_offset) if self._committed else []
             self._found(replica, offset, data, found, aborted)
             return data, None
@@ -295,7 +295,7 @@ class Fetch:
         elif self._is_enough(results) or is_over:
             self._finish(results)
 
-    def _read_cold(self, results: list[PartitionData], cold: list[Cold]) -> None:
+    def _read_cold(self, results: list[PartitionData], cold: list[ColdRead]) -> None:
         """Data left the page cache: a thread reads it, and the answer is whatever there is then."""
         self._is_reading = True
         future = self._services.loop.run_in_executor(None, lambda: [each.read() for each in cold])
@@ -304,7 +304,7 @@ class Fetch:
     def _was_read(
         self,
         results: list[PartitionData],
-        cold: list[Cold],
+        cold: list[ColdRead],
         future: asyncio.Future[list[tuple[Slice, list[Aborted]] | KafkaError]],
     ) -> None:
         if self._is_done or future.cancelled():

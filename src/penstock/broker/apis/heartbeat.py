@@ -6,7 +6,7 @@ While the group is being loaded the answer is that all is well, as in Kafka: whe
 from __future__ import annotations
 
 from penstock.broker.apis.services import GroupServices
-from penstock.broker.coordinators.asking import ask, caller_of
+from penstock.broker.coordinators.questions import ask, caller_of
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import ApiKey

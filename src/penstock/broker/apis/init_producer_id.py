@@ -8,7 +8,7 @@ id with epoch 0, which is what such a producer wants also when it asks for a new
 from __future__ import annotations
 
 from penstock.broker.apis.services import TransactionServices
-from penstock.broker.coordinators.asking import caller_of
+from penstock.broker.coordinators.questions import caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode, KafkaError

@@ -7,7 +7,7 @@ Versions 0-9: 1 adds the rebalance time-out, 4 has a new member come back with t
 from __future__ import annotations
 
 from penstock.broker.apis.services import GroupServices
-from penstock.broker.coordinators.asking import caller_of
+from penstock.broker.coordinators.questions import caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode

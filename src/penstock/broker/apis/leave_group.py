@@ -6,7 +6,7 @@ Versions 0-5: 3 names many, and static members, 5 adds a reason.
 from __future__ import annotations
 
 from penstock.broker.apis.services import GroupServices
-from penstock.broker.coordinators.asking import ask, caller_of
+from penstock.broker.coordinators.questions import ask, caller_of
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import ApiKey

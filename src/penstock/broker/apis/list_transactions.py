@@ -6,8 +6,8 @@ Versions 0-2: 1 asks for those open for long, 2 by a pattern of their names.
 from __future__ import annotations
 
 from penstock.broker.apis.services import TransactionServices
-from penstock.broker.coordinators.asking import Gathering, ask_each, caller_of
 from penstock.broker.coordinators.partition import CoordinatorPartition
+from penstock.broker.coordinators.questions import Gathering, ask_each, caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
 from penstock.protocol.apis import ApiKey

@@ -7,7 +7,7 @@ not exist, or may not be read, are refused here, one by one; the others are the 
 from __future__ import annotations
 
 from penstock.broker.apis.services import GroupServices
-from penstock.broker.coordinators.asking import caller_of
+from penstock.broker.coordinators.questions import caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode

@@ -13,7 +13,7 @@ coordinator at once when they are told the truth, and would lose time if they we
 from __future__ import annotations
 
 from penstock.broker.apis.services import GroupServices
-from penstock.broker.coordinators.asking import Gathering, ask_each, caller_of
+from penstock.broker.coordinators.questions import Gathering, ask_each, caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
 from penstock.coordinator.decision import Caller

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.broker.apis.services import TransactionServices
-from penstock.broker.coordinators.asking import caller_of
 from penstock.broker.coordinators.partition import Producer
+from penstock.broker.coordinators.questions import caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode, KafkaError

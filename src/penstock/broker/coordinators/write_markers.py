@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.broker.coordinators.asking import Gathering
 from penstock.broker.coordinators.coordinator import Coordinator
 from penstock.broker.coordinators.partition import Marker
+from penstock.broker.coordinators.questions import Gathering
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.partitions.leader_hints import LeaderHints
 from penstock.broker.partitions.replica import Replica, Wakeups

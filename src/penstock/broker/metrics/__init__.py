@@ -8,8 +8,8 @@ state, in slices, so that a scrape never holds the event loop for long.
     counters      what is counted as it happens, and belongs to nothing else
     loop_lag      how late the event loop is
     of_brokers    topics, replicas, connections          | generators of families and their samples,
-    of_nodes      requests, quorum, process              | from the state of a node
-    of_coordinators  groups, their lag, transactions     |
+    node_metrics      requests, quorum, process              | from the state of a node
+    coordinator_metrics  groups, their lag, transactions     |
     exposition    families and samples as text
     endpoint      HTTP, on the node's own loop
 """

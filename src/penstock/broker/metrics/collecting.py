@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Final
 
-from penstock.broker.metrics import of_brokers, of_coordinators, of_nodes
+from penstock.broker.metrics import broker_metrics, coordinator_metrics, node_metrics
+from penstock.broker.metrics.broker_metrics import BrokerSources
+from penstock.broker.metrics.coordinator_metrics import CoordinatorSources
 from penstock.broker.metrics.exposition import Collected, lines_of
-from penstock.broker.metrics.of_brokers import BrokerSources
-from penstock.broker.metrics.of_coordinators import CoordinatorSources
-from penstock.broker.metrics.of_nodes import NodeSources
+from penstock.broker.metrics.node_metrics import NodeSources
 from penstock.broker.net.latency import now_ns
 from penstock.model.ids import TopicPartition
 
@@ -39,19 +39,19 @@ async def collect(
 async def _collectors(
     node: NodeSources, broker: BrokerSources | None, coordinators: CoordinatorSources | None
 ) -> Iterator[Collected]:
-    of_all = chain(of_nodes.requests(node), of_nodes.quorum(node), of_nodes.controller(node))
+    of_all = chain(node_metrics.requests(node), node_metrics.quorum(node), node_metrics.controller(node))
     if broker is None or coordinators is None:  # a controller, or a broker that is starting
-        return chain(of_all, of_nodes.process(node))
-    committed = of_coordinators.committed_offsets(coordinators)
+        return chain(of_all, node_metrics.process(node))
+    committed = coordinator_metrics.committed_offsets(coordinators)
     partitions = {TopicPartition(topic, index) for _, topic, index, _ in committed}
-    ends = await of_coordinators.ends_of(coordinators, partitions)
+    ends = await coordinator_metrics.ends_of(coordinators, partitions)
     return chain(
-        of_brokers.traffic(broker),
+        broker_metrics.traffic(broker),
         of_all,
-        of_brokers.replicas(broker),
-        of_brokers.logs(broker),
-        of_coordinators.groups(coordinators, committed, ends),
-        of_coordinators.transactions(coordinators),
-        of_coordinators.coordinators(coordinators),
-        of_nodes.process(node),  # last: it says how much was left out
+        broker_metrics.replicas(broker),
+        broker_metrics.logs(broker),
+        coordinator_metrics.groups(coordinators, committed, ends),
+        coordinator_metrics.transactions(coordinators),
+        coordinator_metrics.coordinators(coordinators),
+        node_metrics.process(node),  # last: it says how much was left out
     )

@@ -87,7 +87,7 @@ def refusal(index: int, code: ErrorCode) -> PartitionData:
     )
 
 
-class Cold(NamedTuple):
+class ColdRead(NamedTuple):
     """Data that is not in the page cache: to be read by a thread."""
 
     data: PartitionData
@@ -179,13 +179,13 @@ class FollowerFetch:
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
-    def _read(self) -> tuple[list[Told], list[Cold]]:
+    def _read(self) -> tuple[list[Told], list[ColdRead]]:
         """What there is to tell, within the limits; what must be read by a thread has its place in it."""
         session = self._session
         left = self._message.max_bytes
         found_data = False
         results: list[Told] = []
-        cold: list[Cold] = []
+        cold: list[ColdRead] = []
         for position in list(session.due):
             if left <= 0 and found_data and not self._is_full:
                 break
@@ -207,7 +207,9 @@ class FollowerFetch:
             results.append((position, data))
         return results, cold
 
-    def _read_position(self, position: Position, left: int, *, at_least_one: bool) -> tuple[PartitionData, Cold | None]:
+    def _read_position(
+        self, position: Position, left: int, *, at_least_one: bool
+    ) -> tuple[PartitionData, ColdRead | None]:
         session = self._session
         replica, leader = self._find(position)
         log = replica.log
@@ -238,7 +240,7 @@ class FollowerFetch:
             )
             if found is None:
                 del session.due[position]
-                cold = Cold(data, position, leader, log, position.offset, max_bytes, leader.log_end, at_least_one)
+                cold = ColdRead(data, position, leader, log, position.offset, max_bytes, leader.log_end, at_least_one)
                 return data, cold
             if not found.data:
                 return data, None  # it does not fit any more, and stays due
@@ -248,12 +250,12 @@ class FollowerFetch:
         del session.due[position]
         return data, None
 
-    def _read_cold(self, results: list[Told], cold: list[Cold]) -> None:
+    def _read_cold(self, results: list[Told], cold: list[ColdRead]) -> None:
         self._reading = results
         future = self._fetches.loop.run_in_executor(None, lambda: [each.read() for each in cold])
         future.add_done_callback(lambda done: self._was_read(cold, done))
 
-    def _was_read(self, cold: list[Cold], future: asyncio.Future[list[Buffer | KafkaError]]) -> None:
+    def _was_read(self, cold: list[ColdRead], future: asyncio.Future[list[Buffer | KafkaError]]) -> None:
         results, self._reading = self._reading, None
         if self._is_done or future.cancelled() or results is None:
             return

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("penstock.replica")
 
 NO_EPOCH = -1
-MUCH = 1 << 30  # bytes; how many it is nobody needs to know: whoever waits looks again
+UNKNOWN_BYTES = 1 << 30  # how many bytes became visible is not counted: waiting fetches look again
 
 
 class WaitingFetch(Protocol):
@@ -95,7 +95,7 @@ class ReplicationCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class ReplicaContext:
     """What all replicas of a broker have in common."""
 
     broker_id: int
@@ -116,9 +116,29 @@ class Surroundings:
 @owned_by_loop()
 class Replica:
     __slots__ = (
-        "_elapsed_ms", "_flush_after", "_flusher", "_isr", "_led_from", "_led_messages", "_surroundings", "_wakeups",
-        "appends_plainly", "bytes_in", "bytes_out", "follower", "is_offline", "last_flush", "leader", "log",
-        "messages_out", "partition", "resource", "topic_id", "topic_partition", "waiting_deletes", "waiting_fetches",
+        "_context",
+        "_elapsed_ms",
+        "_flush_after",
+        "_flusher",
+        "_isr",
+        "_led_from",
+        "_led_messages",
+        "_wakeups",
+        "appends_plainly",
+        "bytes_in",
+        "bytes_out",
+        "follower",
+        "is_offline",
+        "last_flush",
+        "leader",
+        "log",
+        "messages_out",
+        "partition",
+        "resource",
+        "topic_id",
+        "topic_partition",
+        "waiting_deletes",
+        "waiting_fetches",
         "watchers",
     )  # fmt: skip
 
@@ -127,7 +147,7 @@ class Replica:
         log: Log,
         topic_partition: TopicPartition,
         topic_id: Uuid,
-        surroundings: Surroundings,
+        context: ReplicaContext,
         high_watermark: int = 0,
     ) -> None:
         """`high_watermark` is what was known at the last stop."""
@@ -152,14 +172,14 @@ class Replica:
         self._led_messages = 0
         self._led_from = 0
         self._isr: frozenset[int] = frozenset()
-        self._surroundings = surroundings
-        self._elapsed_ms = surroundings.elapsed_ms
-        self._wakeups = surroundings.wakeups
-        self._flusher = surroundings.flusher
+        self._context = context
+        self._elapsed_ms = context.elapsed_ms
+        self._wakeups = context.wakeups
+        self._flusher = context.flusher
         self._flush_after = log.settings.flush_messages - 1
-        log.on_corruption = lambda: surroundings.repair(self)
+        log.on_corruption = lambda: context.repair(self)
         if any(segment.is_suspect for segment in log.segments):
-            surroundings.repair(self)
+            context.repair(self)
 
     # -- leading and following --------------------------------------------------------------------------------------
 
@@ -187,7 +207,7 @@ class Replica:
         log.assign_epoch(partition.leader_epoch, log.log_end_offset)
         counts_flushed = log.settings.flush_messages == 1
         self.leader = leader = LeaderState(
-            broker_id=self._surroundings.broker_id,
+            broker_id=self._context.broker_id,
             leader_epoch=partition.leader_epoch,
             partition_epoch=partition.partition_epoch,
             replicas=partition.replicas,
@@ -197,8 +217,8 @@ class Replica:
             counts_flushed=counts_flushed,
             high_watermark=self.high_watermark,
             min_insync_replicas=log.settings.min_insync_replicas,
-            lag_max_ms=self._surroundings.lag_max_ms,
-            registered=self._surroundings.registered,
+            lag_max_ms=self._context.lag_max_ms,
+            registered=self._context.registered,
             now_ms=now_ms,
         )
         if former is not None:
@@ -347,7 +367,7 @@ class Replica:
         leader = self.leader
         if leader is not None:
             if leader.flushed_to(min(offset, self.log.recovery_point), self._elapsed_ms()):
-                self._high_watermark_moved(MUCH)
+                self._high_watermark_moved(UNKNOWN_BYTES)
             for waiter in leader.take_flushed():
                 waiter(ErrorCode.NONE)
 
@@ -388,8 +408,8 @@ class Replica:
             first = read_header(view)
             if first.base_offset < log.log_end_offset <= first.last_offset:
                 log.truncate_fully_and_start_at(first.base_offset)
-        log.append_preassigned(view, self._surroundings.clock.now_ms(), max_leader_epoch=leader_epoch)
-        self._surroundings.counts.bytes_in += len(view)
+        log.append_preassigned(view, self._context.clock.now_ms(), max_leader_epoch=leader_epoch)
+        self._context.counts.bytes_in += len(view)
         if 0 < self._flush_after <= log.log_end_offset - 1 - log.recovery_point:
             self._flusher.request(self)  # with 0 it is flushed before the next fetch anyway
 
@@ -397,7 +417,7 @@ class Replica:
         """What the leader says is committed, and where its log begins."""
         log = self.log
         if self.follower.learned(high_watermark, log.log_end_offset):
-            self._high_watermark_moved(MUCH)
+            self._high_watermark_moved(UNKNOWN_BYTES)
         if log_start > log.log_start_offset:
             log.advance_log_start(min(log_start, log.log_end_offset))
             self.wake_all()
@@ -473,7 +493,7 @@ class Replica:
         leader = self.leader
         assert leader is not None
         if leader.fetched(broker_id, offset, log_start, broker_epoch, self._elapsed_ms()):
-            self._high_watermark_moved(MUCH)
+            self._high_watermark_moved(UNKNOWN_BYTES)
         if self.waiting_deletes:
             self._tell_deletes()
         if broker_id not in leader.isr:
@@ -482,7 +502,7 @@ class Replica:
                 logger.info(
                     "%s: broker %d has caught up at %d, let it be in sync", self.topic_partition, broker_id, offset
                 )
-                self._surroundings.propose(self, proposal)
+                self._context.propose(self, proposal)
 
     def check_in_sync(self) -> None:
         """From time to time: who has not caught up for too long is not in sync."""
@@ -491,7 +511,7 @@ class Replica:
             return
         now_ms = self._elapsed_ms()
         if leader.tick(now_ms):
-            self._high_watermark_moved(MUCH)
+            self._high_watermark_moved(UNKNOWN_BYTES)
         proposal = leader.shrink(now_ms)
         if proposal is not None:
             logger.info(
@@ -499,9 +519,9 @@ class Replica:
                 self.topic_partition,
                 sorted(proposal.removed),
                 leader.log_end,
-                self._surroundings.lag_max_ms,
+                self._context.lag_max_ms,
             )
-            self._surroundings.propose(self, proposal)
+            self._context.propose(self, proposal)
 
     def in_sync_changed(self, moved: bool) -> None:
         """Other replicas are in sync, or other rules hold; `moved` says whether that moved the high watermark."""
@@ -512,7 +532,7 @@ class Replica:
         for watcher in self.watchers:
             watcher.in_sync_changed(leader.isr)
         if moved:
-            self._high_watermark_moved(MUCH)
+            self._high_watermark_moved(UNKNOWN_BYTES)
         for waiter in leader.take_unsafe():
             waiter(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
@@ -520,8 +540,8 @@ class Replica:
         """Every change is counted once, by the leader it leaves: its own wish, the controller's, or an election."""
         before, self._isr = self._isr, isr
         if before:
-            self._surroundings.counts.isr_shrinks += bool(before - isr)
-            self._surroundings.counts.isr_expands += bool(isr - before)
+            self._context.counts.isr_shrinks += bool(before - isr)
+            self._context.counts.isr_expands += bool(isr - before)
 
     def _high_watermark_moved(self, size: int) -> None:
         leader = self.leader

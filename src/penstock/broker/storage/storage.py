@@ -16,7 +16,7 @@ from functools import partial
 
 from penstock.broker.metadata.formatting import NodeIdentity
 from penstock.broker.partitions.flusher import Flusher
-from penstock.broker.partitions.replica import Replica, Surroundings
+from penstock.broker.partitions.replica import Replica, ReplicaContext
 from penstock.broker.partitions.replicas import Replicas
 from penstock.broker.storage.directory_assignments import DirectoryAssignments
 from penstock.broker.storage.log_directories import LogDirectories, cordoned_paths, is_disk_failure
@@ -57,7 +57,7 @@ class Storage:
         clock: Clock,
         randomness: Randomness,
         metadata: Metadata,
-        surroundings: Surroundings,
+        context: ReplicaContext,
         replicas: Replicas,
         flusher: Flusher,
         cleaner: Cleaner,
@@ -66,7 +66,7 @@ class Storage:
         on_directory_failed: Callable[[Uuid, str], None],
         fail: Callable[[str], None],
     ) -> None:
-        """`surroundings`: of the replicas it opens. A directory that goes offline takes its replicas with it, each of
+        """`context`: of the replicas it opens. A directory that goes offline takes its replicas with it, each of
         which `on_replica_failed` is told of, before `on_directory_failed`; `fail` where the broker cannot go on."""
         self._settings = settings
         self.log_directories = LogDirectories(
@@ -82,7 +82,7 @@ class Storage:
         self._clock = clock
         self._randomness = randomness
         self._metadata = metadata
-        self._surroundings = surroundings
+        self._context = context
         self._replicas = replicas
         self._flusher = flusher
         self.cleaner = cleaner
@@ -134,7 +134,7 @@ class Storage:
             raise
         self._watch(log, directory)
         high_watermark = directory.high_watermarks.get(partition, 0)
-        replica = Replica(log, partition, topic_id, self._surroundings, high_watermark)
+        replica = Replica(log, partition, topic_id, self._context, high_watermark)
         self._replicas.add(replica)
         self.mover.opened(replica)
         return replica
@@ -279,7 +279,7 @@ class Storage:
                 self._on_replica_failed(replica)
         self._loop.run_in_executor(None, handed_over(partial(_let_go, directory))).add_done_callback(_log_failure)
         self._on_directory_failed(self.log_directories.id_of(directory), directory.path)
-        self._surroundings.wakeups.run()
+        self._context.wakeups.run()
 
     def log_start_moved(self, replica: Replica) -> None:
         """DeleteRecords moved a log start offset: make that durable soon, and drop the segments below."""
@@ -320,7 +320,7 @@ class Storage:
     def _retain_all(self) -> None:
         for replica in self._replicas:
             self._retain(replica)
-        self._surroundings.wakeups.run()
+        self._context.wakeups.run()
 
     def _retain(self, replica: Replica) -> None:
         """Drop the segments that retention no longer wants."""

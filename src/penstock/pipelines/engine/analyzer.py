@@ -17,7 +17,7 @@ from penstock.pipelines.check.analysis import Analysis, Finding, analyse
 from penstock.pipelines.check.query_plan import QueryPlan, plan
 from penstock.pipelines.engine.encoding import records
 from penstock.pipelines.engine.fixtures import RECORDS
-from penstock.pipelines.engine.query_input import Sources, head
+from penstock.pipelines.engine.query_input import Sources, query_input
 from penstock.pipelines.engine.sink_rows import selected
 from penstock.pipelines.engine.tables import Tables
 from penstock.pipelines.spec.loading import Loaded
@@ -142,7 +142,7 @@ def _started(
     if query.drive != "stream" or query.head not in loaded.pipeline.steps:
         return
     try:
-        frame = head(session, loaded.pipeline, analysis, query, loaded.directory, sources)
+        frame = query_input(session, loaded.pipeline, analysis, query, loaded.directory, sources)
         checkpoint = os.path.join(place, "checkpoints", query.name)
         starting = frame.writeStream.format("noop").outputMode(query.output_mode)
         starting.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()

@@ -48,7 +48,7 @@ class Outputs:
     tables: Tables
 
 
-class Body:
+class BatchPlan:
     def __init__(
         self, pipeline: Pipeline, analysis: Analysis, query: QueryPlan, directory: str, sources: Sources
     ) -> None:
@@ -116,7 +116,7 @@ class BatchWriter:
         self._query = query
         self._bootstrap = bootstrap
         self._wrote = wrote
-        self._body = Body(pipeline, analysis, query, directory, sources)
+        self._body = BatchPlan(pipeline, analysis, query, directory, sources)
         self._analysis = analysis
         self._directory = directory
         self._others: dict[str, Sink] = {}

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 from penstock.pipelines.check import codecs
 from penstock.pipelines.check.analysis import analyse
 from penstock.pipelines.check.query_plan import QueryPlan, plan
-from penstock.pipelines.engine.batch import Body
+from penstock.pipelines.engine.batch import BatchPlan
 from penstock.pipelines.engine.evolution import MemoryNotes, Notes
-from penstock.pipelines.engine.query_input import Sources, head
+from penstock.pipelines.engine.query_input import Sources, query_input
 from penstock.pipelines.spec.loading import Loaded
 from penstock.pipelines.spec.model import FormatSource, Pipeline, PipelineTest, Source, TopicSink, TopicSource
 from penstock.pipelines.spec.problems import PipelineFailed
@@ -85,8 +85,8 @@ def pipeline_output(loaded: Loaded, session: SparkSession, given: Given) -> Pipe
                 continue
             own = session.newSession()
             own.conf.set("spark.sql.codegen.wholeStage", "false")  # to compile costs more than a few rows do
-            body = Body(loaded.pipeline, analysis, query, loaded.directory, sources)
-            frame = head(own, loaded.pipeline, analysis, query, loaded.directory, sources)
+            body = BatchPlan(loaded.pipeline, analysis, query, loaded.directory, sources)
+            frame = query_input(own, loaded.pipeline, analysis, query, loaded.directory, sources)
             _run(frame, loaded.pipeline, body, query, os.path.join(place, "checkpoint"), written)
         return written
     finally:
@@ -94,10 +94,10 @@ def pipeline_output(loaded: Loaded, session: SparkSession, given: Given) -> Pipe
 
 
 def _run(
-    frame: DataFrame, pipeline: Pipeline, body: Body, query: QueryPlan, checkpoint: str, written: PipelineOutput
+    frame: DataFrame, pipeline: Pipeline, plan: BatchPlan, query: QueryPlan, checkpoint: str, written: PipelineOutput
 ) -> None:
     def keep(batch: DataFrame, number: int) -> None:
-        outputs = body.outputs(batch)
+        outputs = plan.outputs(batch)
         records: dict[str, DataFrame] = {}
         for name, rows in outputs.sinks.items():
             if isinstance(pipeline.sinks[name], TopicSink):

@@ -97,7 +97,7 @@ def _register(session: SparkSession) -> None:
             raise
 
 
-def head(
+def query_input(
     session: SparkSession, pipeline: Pipeline, analysis: Analysis, query: QueryPlan, directory: str, sources: Sources
 ) -> DataFrame:
     """A streaming DataFrame; of a snapshot or an increment, one that is not."""

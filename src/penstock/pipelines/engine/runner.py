@@ -31,7 +31,7 @@ from penstock.pipelines.check.checkpoint_shape import shape_of
 from penstock.pipelines.check.query_plan import QueryPlan, plan
 from penstock.pipelines.engine.batch import BatchWriter
 from penstock.pipelines.engine.checkpoints import guard
-from penstock.pipelines.engine.query_input import Sources, head, own_session
+from penstock.pipelines.engine.query_input import Sources, own_session, query_input
 from penstock.pipelines.engine.query_status import STOPPED_HERE, QueryStatus
 from penstock.pipelines.engine.reporter import Reporter
 from penstock.pipelines.engine.table_runs import RunLog, rows_of
@@ -265,7 +265,7 @@ class _Watch(threading.Thread):
             self._tables(session, writer)
             writer.close()
             return
-        frame = head(session, pipeline, analysis, query, directory, runner.sources)
+        frame = query_input(session, pipeline, analysis, query, directory, runner.sources)
         starting = (
             frame.writeStream.foreachBatch(self._unless_stopping(writer))
             .outputMode(query.output_mode)
@@ -324,7 +324,7 @@ class _Watch(threading.Thread):
         cursor = source.cursor if isinstance(source, FormatSource) else ""
         while True:
             pipeline, analysis, directory = runner.loaded.pipeline, runner.analysis, runner.loaded.directory
-            table = head(session, pipeline, analysis, query, directory, runner.sources)
+            table = query_input(session, pipeline, analysis, query, directory, runner.sources)
             run = log.next(table, cursor)
             if run is not None:
                 began = time.monotonic()
