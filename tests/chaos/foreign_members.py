@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from drivers import Refused as RefusedByBroker
-from drivers.java import JavaClient
-from drivers.kafkajs import KafkaJs
-from drivers.process import ClientCrashed, ProcessClient, ProcessMember
-from group_members import Given, NewMember, Read, Refused, Timing
+from clients.drivers import Refused as RefusedByBroker
+from clients.drivers.java import JavaClient
+from clients.drivers.kafkajs import KafkaJs
+from clients.drivers.process import ClientCrashed, ProcessClient, ProcessMember
+from clients.group_members import Given, NewMember, Read, Refused, Timing
 
 
 class ForeignMember:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 
-from group_members import KINDS, Refused, Timing
-
 from chaos import foreign_members
 from chaos.programs import Reports, settings
+from clients.group_members import KINDS, Refused, Timing
 
 COMMIT_S = 0.2
 

@@ -10,9 +10,9 @@ import sys
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
-from group_members import generation_of
 
 from chaos.programs import Reports, settings
+from clients.group_members import generation_of
 
 TIMEOUT_S = 60.0
 TRANSACTION_RECORDS = 50

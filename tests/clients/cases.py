@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from drivers import Client, Header, Position, Record
+from clients.drivers import Client, Header, Position, Record
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 

@@ -15,9 +15,9 @@ from contextlib import closing
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
-from drivers import DEADLINE_S
-from drivers.kafka_python import KafkaPython
 
+from clients.drivers import DEADLINE_S
+from clients.drivers.kafka_python import KafkaPython
 from waiting import wait_until
 
 pytest.register_assert_rewrite("contract")

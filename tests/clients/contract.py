@@ -9,7 +9,8 @@ import random
 from collections.abc import Callable
 
 import pytest
-from cases import (
+
+from clients.cases import (
     BASE_TIMESTAMP_MS,
     CODECS,
     as_read,
@@ -18,8 +19,7 @@ from cases import (
     default_partition,
     numbered_records,
 )
-from drivers import Client, Header, Position, Record, Refused
-
+from clients.drivers import Client, Header, Position, Record, Refused
 from waiting import wait_until
 
 UNKNOWN_TOPIC_OR_PARTITION = 3

@@ -20,7 +20,8 @@ import aiokafka
 import confluent_kafka
 import kafka
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-from drivers import DEADLINE_S
+
+from clients.drivers import DEADLINE_S
 
 T = TypeVar("T")
 

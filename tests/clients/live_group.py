@@ -7,9 +7,9 @@ import uuid
 from collections.abc import Callable
 
 from confluent_kafka import Producer
-from drivers import DEADLINE_S
-from group_members import Member, NewMember, Read
 
+from clients.drivers import DEADLINE_S
+from clients.group_members import Member, NewMember, Read
 from penstock.client.wire.admin import Admin
 from waiting import wait_until
 

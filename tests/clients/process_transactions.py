@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from drivers import DEADLINE_S
-from drivers.process import ProcessClient, ProcessMember, to_text
-from live_group import Group, unique
+from clients.drivers import DEADLINE_S
+from clients.drivers.process import ProcessClient, ProcessMember, to_text
+from clients.live_group import Group, unique
 
 
 def read_committed(client: ProcessClient, topic: str, settings: Mapping[str, Any]) -> Callable[[], list[str]]:

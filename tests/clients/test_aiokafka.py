@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 
-import contract
 import pytest
-from drivers.aio import AioKafka
+
+from clients import contract
+from clients.drivers.aio import AioKafka
 
 
 @pytest.fixture(scope="module")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import confluent_kafka
-import contract
 import pytest
-from cases import BASE_TIMESTAMP_MS, CODECS, as_read, numbered_records
 from confluent_kafka import Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType
-from drivers import DEADLINE_S, Position, Record, Refused
-from drivers.confluent import ConfluentKafka, answer
 
+from clients import contract
+from clients.cases import BASE_TIMESTAMP_MS, CODECS, as_read, numbered_records
+from clients.drivers import DEADLINE_S, Position, Record, Refused
+from clients.drivers.confluent import ConfluentKafka, answer
 from waiting import wait_until
 
 INVALID_TIMESTAMP = 32

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from drivers import DEADLINE_S
-from group_members import KINDS
-from live_group import PROPERTIES, Group
 
+from clients.drivers import DEADLINE_S
+from clients.group_members import KINDS
+from clients.live_group import PROPERTIES, Group
 from penstock.broker.coordinators.hashing import partition_for
 from penstock.testing.clusters import RunningCluster, start_cluster
 from penstock.testing.nodes import RunningNode

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import NamedTuple
 
-import contract
 import pytest
-from cases import CODECS, as_read, awkward_records, numbered_records
-from drivers import Client, Record
-from drivers.confluent import ConfluentKafka
-from drivers.java import dump_log_segments
-from drivers.kafka_python import KafkaPython
 
+from clients import contract
+from clients.cases import CODECS, as_read, awkward_records, numbered_records
+from clients.drivers import Client, Record
+from clients.drivers.confluent import ConfluentKafka
+from clients.drivers.java import dump_log_segments
+from clients.drivers.kafka_python import KafkaPython
 from waiting import wait_until
 
 PROPERTIES = {

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from group_members import KINDS, NewMember
-from live_group import PROPERTIES, Group
 
+from clients.group_members import KINDS, NewMember
+from clients.live_group import PROPERTIES, Group
 from penstock.client.wire.admin import Admin
 from penstock.testing.nodes import RunningNode, start_node
 

@@ -12,10 +12,10 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from drivers.java import JavaClient, class_path
-from drivers.process import ProcessMember, to_text
-from live_group import PARTITIONS, PROPERTIES, Group
 
+from clients.drivers.java import JavaClient, class_path
+from clients.drivers.process import ProcessMember, to_text
+from clients.live_group import PARTITIONS, PROPERTIES, Group
 from penstock.testing.nodes import RunningNode, start_node
 from waiting import wait_until
 

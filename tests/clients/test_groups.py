@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from group_members import KINDS, NewMember
-from live_group import PARTITIONS, PROPERTIES, Group
 
+from clients.group_members import KINDS, NewMember
+from clients.live_group import PARTITIONS, PROPERTIES, Group
 from penstock.testing.nodes import RunningNode, start_node
 
 

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 
 import pytest
-from cases import CODECS, as_read, awkward_records, by_position
-from drivers import Client
-from drivers.aio import AioKafka
-from drivers.confluent import ConfluentKafka
-from drivers.java import JavaClient
-from drivers.kafka_python import KafkaPython
-from drivers.kafkajs import KafkaJs
+
+from clients.cases import CODECS, as_read, awkward_records, by_position
+from clients.drivers import Client
+from clients.drivers.aio import AioKafka
+from clients.drivers.confluent import ConfluentKafka
+from clients.drivers.java import JavaClient
+from clients.drivers.kafka_python import KafkaPython
+from clients.drivers.kafkajs import KafkaJs
 
 CLIENTS = (ConfluentKafka, KafkaPython, AioKafka, KafkaJs, JavaClient)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 
-import contract
 import pytest
-from cases import BASE_TIMESTAMP_MS, numbered_records
-from drivers import Record, Refused
-from drivers.java import JavaClient
 
+from clients import contract
+from clients.cases import BASE_TIMESTAMP_MS, numbered_records
+from clients.drivers import Record, Refused
+from clients.drivers.java import JavaClient
 from waiting import wait_until
 
 UNKNOWN_TOPIC_OR_PARTITION = 3

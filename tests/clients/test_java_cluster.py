@@ -9,9 +9,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from cases import numbered_records
-from drivers.java import JavaClient, class_path, run_tool
 
+from clients.cases import numbered_records
+from clients.drivers.java import JavaClient, class_path, run_tool
 from penstock.client.wire.admin import ResourceType
 from penstock.model.ids import TopicPartition
 from penstock.testing.clusters import RunningCluster, start_cluster

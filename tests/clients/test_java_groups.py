@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import Refused
-from drivers.java import JavaClient, class_path
-from drivers.process import ProcessMember
-from group_members import Member
-from live_group import PARTITIONS, PROPERTIES, Group, unique
-from process_transactions import process, read_committed, send
 
+from clients.drivers import Refused
+from clients.drivers.java import JavaClient, class_path
+from clients.drivers.process import ProcessMember
+from clients.group_members import Member
+from clients.live_group import PARTITIONS, PROPERTIES, Group, unique
+from clients.process_transactions import process, read_committed, send
 from penstock.broker.coordinators.hashing import partition_for
 from penstock.testing.clusters import start_cluster
 from penstock.testing.nodes import RunningNode, start_node

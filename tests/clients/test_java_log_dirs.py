@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cases import numbered_records
-from drivers.java import JavaClient, class_path, run_tool
 
+from clients.cases import numbered_records
+from clients.drivers.java import JavaClient, class_path, run_tool
 from penstock.client.wire.admin import Admin, ResourceType
 from penstock.model.ids import TopicPartition
 from penstock.testing.nodes import RunningNode, start_node

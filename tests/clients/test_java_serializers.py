@@ -9,11 +9,11 @@ from contextlib import closing
 from itertools import islice
 from typing import Any, NamedTuple
 
-import contract
 import pytest
-from drivers import DEADLINE_S
-from drivers.java import JavaClient
 
+from clients import contract
+from clients.drivers import DEADLINE_S
+from clients.drivers.java import JavaClient
 from penstock import Bytes, Consumer, Float32, Float64, Int32, Int64, Producer, String, Uuid
 from penstock.serializers import Serde
 

@@ -6,11 +6,11 @@ import uuid
 from collections.abc import Iterator
 from contextlib import closing
 
-import contract
 import pytest
-from cases import BASE_TIMESTAMP_MS, numbered_records
-from drivers.kafka_python import ConfigResource, ConfigResourceType, KafkaPython, TopicPartition
 
+from clients import contract
+from clients.cases import BASE_TIMESTAMP_MS, numbered_records
+from clients.drivers.kafka_python import ConfigResource, ConfigResourceType, KafkaPython, TopicPartition
 from waiting import wait_until
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 
-import contract
 import pytest
-from drivers.kafkajs import KafkaJs
+
+from clients import contract
+from clients.drivers.kafkajs import KafkaJs
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from cases import BASE_TIMESTAMP_MS, CODECS, default_partition
-from drivers import DEADLINE_S, Record
-from drivers.confluent import ConfluentKafka
-from live_group import PROPERTIES
 
+from clients.cases import BASE_TIMESTAMP_MS, CODECS, default_partition
+from clients.drivers import DEADLINE_S, Record
+from clients.drivers.confluent import ConfluentKafka
+from clients.live_group import PROPERTIES
 from penstock.client.wire.admin import Admin
 from penstock.testing.nodes import RunningNode, start_node
 from waiting import wait_until

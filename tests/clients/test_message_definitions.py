@@ -13,8 +13,8 @@ from functools import cache
 from typing import Any, TypeGuard
 
 import pytest
-from drivers.java import class_path, newest_clients
 
+from clients.drivers.java import class_path, newest_clients
 from penstock.protocol import messages
 from penstock.protocol.declaration import Message, TypedField, VersionRange
 from penstock.protocol.primitives import Scalar, Variable

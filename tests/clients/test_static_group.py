@@ -12,9 +12,9 @@ from typing import Any
 import confluent_kafka
 import kafka
 import pytest
-from drivers import DEADLINE_S
-from live_group import PROPERTIES
 
+from clients.drivers import DEADLINE_S
+from clients.live_group import PROPERTIES
 from penstock.client.wire.admin import Admin
 from penstock.testing.nodes import RunningNode, start_node
 from waiting import wait_until

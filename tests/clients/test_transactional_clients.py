@@ -12,9 +12,9 @@ import aiokafka
 import kafka
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from drivers import DEADLINE_S
-from live_group import unique
 
+from clients.drivers import DEADLINE_S
+from clients.live_group import unique
 from penstock.client.wire.admin import Admin
 from penstock.testing.nodes import RunningNode, start_node
 from waiting import wait_until

@@ -8,8 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from bulk_server import BulkServer, bulk_server
-from inline_frames import InlineFrame, inline
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType, TimestampType
 
 from penstock.pipelines.engine.runner import Backoff
@@ -19,6 +17,8 @@ from penstock.pipelines.sinks.elasticsearch import client_options, write_bulk
 from penstock.pipelines.sinks.tasks import Receipt, Task
 from penstock.pipelines.spec.model import Restart
 from penstock.pipelines.spec.problems import PipelineFailed
+from pipelines.bulk_server import BulkServer, bulk_server
+from pipelines.inline_frames import InlineFrame, inline
 
 
 def test_who_a_sink_is() -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from inline_frames import InlineFrame, inline
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -21,6 +20,7 @@ from pyspark.sql.types import (
 from penstock.pipelines.sinks import ORIGIN, Destination, Refused, SinkUnavailable
 from penstock.pipelines.sinks.postgres import PostgresSink
 from penstock.pipelines.spec.problems import PipelineFailed
+from pipelines.inline_frames import InlineFrame, inline
 from postgres_server import PASSWORD, PostgresServer, postgres_server
 
 SCHEMA = {"id": LongType(), "name": StringType(), ORIGIN: StringType()}

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from joined_connection import Peer
 
 import wire as w
 from penstock.broker.apis.fetch_plain import PlainFetch
@@ -36,6 +35,7 @@ from penstock.records.compression import Codec
 from penstock.simulator.stories.broker_world import DATA, BrokerWorld
 from penstock.simulator.story import quietly
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
+from properties.joined_connection import Peer
 
 TOPICS: dict[str, dict[str, str]] = {
     "plain": {},

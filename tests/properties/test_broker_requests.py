@@ -13,7 +13,6 @@ import struct
 from typing import Any
 
 import pytest
-from joined_connection import Peer
 
 import wire as w
 from penstock.broker.apis import BROKER_APIS
@@ -41,6 +40,7 @@ from penstock.protocol.primitives import (
 from penstock.simulator.stories.broker_world import BrokerWorld
 from penstock.simulator.story import quietly
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
+from properties.joined_connection import Peer
 
 STRINGS = (
     *("topic", "topic", "flushed", "rewritten", "new", "new.topic", "new_topic", "", "no such name", "x" * 300),

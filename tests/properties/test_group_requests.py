@@ -6,7 +6,6 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from protocol_strategies import message, versions_of
 
 from group_world import World
 from penstock.groups.settings import GroupCoordinatorSettings
@@ -24,6 +23,7 @@ from penstock.protocol.messages.offset_delete import OffsetDeleteRequest
 from penstock.protocol.messages.offset_fetch import OffsetFetchRequest
 from penstock.protocol.messages.sync_group import SyncGroupRequest
 from penstock.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from properties.protocol_strategies import message, versions_of
 
 HANDLERS: dict[str, type[Message]] = {
     "join_group": JoinGroupRequest,

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from protocol_strategies import all_messages, versions_of
 
 from penstock.protocol.codec import MalformedMessage, decode, decode_from, encode
 from penstock.protocol.declaration import Message, TypedField
 from penstock.protocol.frames import read_request_header
 from penstock.protocol.primitives import BYTES, RECORDS, Scalar
+from properties.protocol_strategies import all_messages, versions_of
 
 REQUESTS = [cls for cls in all_messages() if cls.__name__.endswith("Request")]
 # Lengths and counts that no frame can hold, as an int16, an int32 and a varint; and some that are merely negative.

@@ -15,13 +15,13 @@ from kio.index import UnknownEntity, load_entity_schema
 from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
-from protocol_strategies import all_messages, message, versions_of
 
 from penstock.model.ids import ZERO_UUID
 from penstock.protocol.apis import API
 from penstock.protocol.codec import decode, encode
 from penstock.protocol.declaration import Message, TypedField
 from penstock.protocol.primitives import UUID, Scalar
+from properties.protocol_strategies import all_messages, message, versions_of
 
 few = settings(
     max_examples=4,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from protocol_strategies import all_messages, message, versions_of
 
 from penstock.protocol.codec import decode, decode_from, encode, encode_parts
 from penstock.protocol.declaration import Message
+from properties.protocol_strategies import all_messages, message, versions_of
 
 few = settings(
     max_examples=4,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from spark_sink_world import play
 
 from penstock.spark.sink.two_phase import Slots
+from properties.spark_sink_world import play
 
 SEEDS = 300
 MISTAKES = {

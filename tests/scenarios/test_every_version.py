@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import coordinator_requests
 import pytest
 
 from penstock.broker.apis import BROKER_APIS
@@ -60,6 +59,7 @@ from penstock.protocol.messages.list_transactions import ListTransactionsRequest
 from penstock.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from penstock.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from penstock.testing.nodes import RunningNode
+from scenarios import coordinator_requests
 from waiting import wait_until
 from wire import BROKER_RESOURCE, TOPIC_RESOURCE, Wire, batch, create_topic, produce, producer_id
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from asking_coordinators import find_coordinators, new_producer, patiently
 
 from penstock.log.transaction_index import ENTRY_SIZE
 from penstock.model.errors import ErrorCode
 from penstock.testing.nodes import start_node
+from scenarios.asking_coordinators import find_coordinators, new_producer, patiently
 from waiting import wait_until
 from wire import Wire, batch, create_topic, fetch, produce, values
 

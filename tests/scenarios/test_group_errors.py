@@ -10,20 +10,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from asking_coordinators import (
-    commit,
-    committed,
-    consumer_heartbeat,
-    consumer_join,
-    delete_offsets,
-    find_coordinators,
-    join,
-    leave,
-    new_topic,
-    only_member,
-    partition_errors,
-    sync,
-)
 
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import ZERO_UUID
@@ -42,6 +28,20 @@ from penstock.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from penstock.testing.nodes import start_node
+from scenarios.asking_coordinators import (
+    commit,
+    committed,
+    consumer_heartbeat,
+    consumer_join,
+    delete_offsets,
+    find_coordinators,
+    join,
+    leave,
+    new_topic,
+    only_member,
+    partition_errors,
+    sync,
+)
 from wire import Wire
 
 UNKNOWN_ID = b"\x77" * 16

@@ -8,15 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from asking_coordinators import (
-    Producer,
-    committed,
-    consumer_join,
-    find_coordinators,
-    new_producer,
-    new_topic,
-    patiently,
-)
 
 from penstock.model.errors import ErrorCode
 from penstock.protocol.declaration import Message
@@ -28,6 +19,15 @@ from penstock.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
+)
+from scenarios.asking_coordinators import (
+    Producer,
+    committed,
+    consumer_join,
+    find_coordinators,
+    new_producer,
+    new_topic,
+    patiently,
 )
 from wire import Wire, batch, end_offset, only_partition, produce_request
 

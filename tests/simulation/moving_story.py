@@ -14,8 +14,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from log_story import Stored, transactions
-
 from penstock.log.directory import LogDirectory, future_directory
 from penstock.log.future import FutureLog
 from penstock.log.log import Log
@@ -28,6 +26,7 @@ from penstock.settings.topic import TopicSettings
 from penstock.simulator.twins.clock import SimulatedClock
 from penstock.simulator.twins.disk import SimulatedDisk
 from penstock.simulator.twins.mount import Mount, ProcessKilled
+from simulation.log_story import Stored, transactions
 from verified_appends import append_verified
 
 PARTITION = TopicPartition("events", 0)

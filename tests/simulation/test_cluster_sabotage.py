@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
-from sabotage import assert_caught
 
 from penstock.broker.metadata import quorum
 from penstock.broker.metadata.quorum import MetadataQuorum
@@ -41,6 +40,7 @@ from penstock.simulator.stories.cluster_disks import DiskStory
 from penstock.simulator.stories.cluster_story import REPLICAS, ROUNDS, TOPIC, ClusterStory
 from penstock.simulator.stories.cluster_world import Machine
 from penstock.simulator.twins.loop import SimulatedLoop
+from simulation.sabotage import assert_caught
 
 Patch = pytest.MonkeyPatch
 SEEDS = 30

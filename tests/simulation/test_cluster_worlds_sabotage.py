@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
-from sabotage import assert_caught
 
 from penstock.broker.apis import delete_records, fetch, offset_for_leader_epoch
 from penstock.broker.apis.fetch import Fetch
@@ -38,6 +37,7 @@ from penstock.simulator.stories.cluster_circumstances import Circumstances
 from penstock.simulator.stories.cluster_story import ROUNDS, ClusterStory
 from penstock.simulator.story import quietly
 from penstock.simulator.twins.loop import SimulatedLoop
+from simulation.sabotage import assert_caught
 
 Patch = pytest.MonkeyPatch
 SEEDS = range(6, 36)  # what shows seldom shows in the first of them

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sabotage import assert_caught
 
 from penstock.controller import alter_partition, brokers, configs, directories, elections, leaders, reassignments
 from penstock.controller.elections import RECOVERED, Completed, Election, Replicas, Rules, Usable, Wanted
@@ -22,6 +21,7 @@ from penstock.metadata.topics import Topic
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.metadata_records import ClearElrRecord, ConfigRecord, PartitionChangeRecord
 from penstock.simulator.stories import controller_story
+from simulation.sabotage import assert_caught
 
 Patch = pytest.MonkeyPatch
 SEEDS = 60

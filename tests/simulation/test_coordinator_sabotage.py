@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
-from sabotage import assert_caught
 
 from penstock.broker.apis import produce
 from penstock.broker.coordinators.coordinator import Coordinator
@@ -55,6 +54,7 @@ from penstock.transactions import shard as transaction_shard
 from penstock.transactions.markers import MarkerOutbox, Markers
 from penstock.transactions.shard import TransactionShard
 from penstock.transactions.state import Identity, Status, Transaction
+from simulation.sabotage import assert_caught
 
 Patch = pytest.MonkeyPatch
 SEEDS = 20

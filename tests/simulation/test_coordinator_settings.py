@@ -7,7 +7,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from patience import patiently
 
 from penstock.metadata.image import ResourceType
 from penstock.model.errors import ErrorCode
@@ -29,6 +28,7 @@ from penstock.simulator.stories.broker_world import BrokerWorld
 from penstock.simulator.story import quietly
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
 from penstock.testing import requests
+from simulation.patience import patiently
 
 # Correlation id and no tagged fields.
 FLEXIBLE_HEADER = 5

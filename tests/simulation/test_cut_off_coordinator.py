@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
-from patience import patiently
 
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -19,6 +18,7 @@ from penstock.simulator.stories.cluster_world import ClusterWorld
 from penstock.simulator.story import quietly
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
 from penstock.testing.requests import batch
+from simulation.patience import patiently
 
 TOPIC, NAME, STATE = "t", "p", "__transaction_state"
 PROPERTIES = {"transaction.state.log.num.partitions": "1", "broker.session.timeout.ms": "4000"}

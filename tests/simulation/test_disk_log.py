@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from log_story import ACTIONS, DIRECTORY, Story
 
 from penstock.io.files import File
 from penstock.log import loading, log, recovery, stored
@@ -26,6 +25,7 @@ from penstock.log.unsynced import Unsynced
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.records.batch import BatchHeader
 from penstock.simulator.twins.disk import SimulatedDisk
+from simulation.log_story import ACTIONS, DIRECTORY, Story
 
 SEEDS = range(int(os.environ.get("SEEDS", "40")))
 STEPS = 60

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from patience import patiently
 
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -13,6 +12,7 @@ from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
 from penstock.simulator.stories.cluster_world import ClusterWorld
 from penstock.simulator.story import quietly
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
+from simulation.patience import patiently
 
 PROPERTIES = {
     "transaction.state.log.num.partitions": "1",

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
-from sabotage import assert_caught
 
 from penstock.broker.metadata import quorum
 from penstock.broker.metadata.store import MetadataStore
@@ -19,6 +18,7 @@ from penstock.raft.ballot import Ballot
 from penstock.simulator.program import play_on_loop
 from penstock.simulator.stories.metadata_story import MetadataStory
 from penstock.simulator.twins.loop import SimulatedLoop
+from simulation.sabotage import assert_caught
 
 Patch = pytest.MonkeyPatch
 SEEDS = 30

@@ -7,7 +7,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from patience import patiently
 
 from penstock.broker.coordinators.coordinator import RESIGNED_S
 from penstock.model.errors import ErrorCode
@@ -20,6 +19,7 @@ from penstock.simulator.client import Client
 from penstock.simulator.stories.cluster_world import ClusterWorld, Machine
 from penstock.simulator.story import quietly
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
+from simulation.patience import patiently
 
 TOPIC, GROUP, OFFSETS = "t", "g", "__consumer_offsets"
 

@@ -11,9 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Callable
 
-import moving_story
 import pytest
-from moving_story import MovingStory, Violation
 
 from penstock.io.files import Buffer, FileSystem
 from penstock.log import future, promotion
@@ -24,6 +22,8 @@ from penstock.log.transaction_index import TransactionIndex
 from penstock.model.errors import KafkaError
 from penstock.replication import moving
 from penstock.simulator.twins.mount import ProcessKilled
+from simulation import moving_story
+from simulation.moving_story import MovingStory, Violation
 
 SEEDS = range(int(os.environ.get("SEEDS", "40")))
 STEPS = 60

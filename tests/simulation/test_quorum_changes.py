@@ -7,7 +7,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from quorum_cluster import create, in_world
 
 from penstock.io.files import read_file
 from penstock.metadata.features import SUPPORTED_FEATURES
@@ -29,6 +28,7 @@ from penstock.records.batch import iterate_headers
 from penstock.simulator.client import Client, Lost, connected
 from penstock.simulator.stories.cluster_world import CLUSTER_ID, CONTROLLER_PORT, DATA, PORT, ClusterWorld, Machine
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
+from simulation.quorum_cluster import create, in_world
 
 METADATA_LOG = f"{DATA}/__cluster_metadata-0"
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from quorum_cluster import create, in_world
 
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages import add_raft_voter
 from penstock.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from penstock.simulator.stories.cluster_world import CLUSTER_ID, CONTROLLER_PORT, DATA, ClusterWorld
+from simulation.quorum_cluster import create, in_world
 
 SMALL = {
     "metadata.log.max.record.bytes.between.snapshots": "2000",

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
-from sabotage import assert_caught
 
 from penstock.model.errors import ErrorCode
 from penstock.raft import changes, following, leading
@@ -29,6 +28,7 @@ from penstock.raft.voters import Voter, VoterSet
 from penstock.raft.voting import Voting
 from penstock.simulator.quorum.cluster import RaftCluster, play
 from penstock.simulator.quorum.node import SimulatedNode
+from simulation.sabotage import assert_caught
 
 Patch = pytest.MonkeyPatch
 

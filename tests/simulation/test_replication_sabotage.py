@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from sabotage import assert_caught
 
 from penstock.metadata.partition import Partition
 from penstock.model.errors import ErrorCode
@@ -19,6 +18,7 @@ from penstock.replication.partition import LeaderState, Proposal
 from penstock.replication.progress import NO_BROKER_EPOCH, Follower
 from penstock.simulator.stories.replicated_partition import Answer, Entry, Fetch, Replica
 from penstock.simulator.stories.replication_story import play
+from simulation.sabotage import assert_caught
 
 SEEDS = 400
 

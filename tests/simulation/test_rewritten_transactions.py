@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from patience import patiently
 
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -19,6 +18,7 @@ from penstock.simulator.stories.broker_world import BrokerWorld
 from penstock.simulator.story import quietly
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
 from penstock.testing import requests
+from simulation.patience import patiently
 
 TOPIC, NAME = "t", "writer"
 BEFORE_TV2 = 11

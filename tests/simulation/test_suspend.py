@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from patience import patiently
 
 from penstock.broker.coordinators import coordinators
 from penstock.broker.coordinators.steady_clock import SteadyClock
@@ -19,6 +18,7 @@ from penstock.simulator.stories.cluster_world import ClusterWorld
 from penstock.simulator.story import quietly
 from penstock.simulator.twins.clock import SimulatedClock
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
+from simulation.patience import patiently
 
 NAME = "p"
 PROPERTIES = {

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sabotage import assert_caught
 
 from penstock.broker.apis.fetch import Fetch
 from penstock.broker.partitions.flusher import Flusher
@@ -14,6 +13,7 @@ from penstock.broker.storage.storage import Storage
 from penstock.simulator.program import play_on_loop
 from penstock.simulator.stories.node_story import NodeStory
 from penstock.simulator.story import quietly
+from simulation.sabotage import assert_caught
 
 Patch = pytest.MonkeyPatch
 SEEDS = 10

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
-from connector_jars import cassandra_jars
+
+from spark.connector_jars import cassandra_jars
 
 START_S = 600.0
 _OPENED = (

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from connector_jars import broker_jars, connector_jars
 
 from penstock.client.errors import ClientError
 from penstock.client.wire.admin import Admin
 from penstock.local.ports import free_ports
 from penstock.testing import Cluster
+from spark.connector_jars import broker_jars, connector_jars
 
 DRIVER = os.path.join(os.path.dirname(__file__), "connector_cases.py")
 DEADLINE_S = 500.0

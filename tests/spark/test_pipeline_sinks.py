@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from cassandra_server import cassandra_server
 from deltalake import DeltaTable
 from google.protobuf import descriptor_pb2
 
@@ -26,6 +25,7 @@ from penstock.pipelines.spec.model import Encoding
 from penstock.pipelines.spec.problems import PipelineFailed
 from penstock.testing.sinks import COLUMNS, SinkCase, check_sink
 from postgres_server import PostgresServer, postgres_server
+from spark.cassandra_server import cassandra_server
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

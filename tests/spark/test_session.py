@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from standalone import start_standalone
 
 from penstock import spark as penstock_spark
 from penstock.spark.runtime.errors import SessionConflict, SparkMissing
 from penstock.testing import Cluster
+from spark.standalone import start_standalone
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

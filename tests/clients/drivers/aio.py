@@ -13,7 +13,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, Records
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, for_code
 
-from drivers import (
+from clients.drivers import (
     DEADLINE_S,
     FETCH_WAIT_MS,
     MAX_REQUEST_BYTES,

@@ -21,7 +21,16 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from drivers import DEADLINE_S, FETCH_WAIT_MS, MAX_REQUEST_BYTES, ClusterDescription, Header, Position, Record, Refused
+from clients.drivers import (
+    DEADLINE_S,
+    FETCH_WAIT_MS,
+    MAX_REQUEST_BYTES,
+    ClusterDescription,
+    Header,
+    Position,
+    Record,
+    Refused,
+)
 
 
 def answer(future: Future[Any]) -> Any:

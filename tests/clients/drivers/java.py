@@ -11,7 +11,7 @@ import tempfile
 
 import pytest
 
-from drivers.process import ProcessClient, locked, read
+from clients.drivers.process import ProcessClient, locked, read
 
 DIRECTORY = os.path.join(os.path.dirname(os.path.dirname(__file__)), "java")
 TARGET = os.path.join(DIRECTORY, "target")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from drivers import (
+from clients.drivers import (
     DEADLINE_S,
     FETCH_WAIT_MS,
     MAX_REQUEST_BYTES,

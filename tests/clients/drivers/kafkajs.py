@@ -10,7 +10,7 @@ import tempfile
 
 import pytest
 
-from drivers.process import ProcessClient, locked, read
+from clients.drivers.process import ProcessClient, locked, read
 
 DIRECTORY = os.path.join(os.path.dirname(os.path.dirname(__file__)), "kafkajs")
 NPM_CI = ("npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--fetch-retries=0")

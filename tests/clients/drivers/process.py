@@ -15,9 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from group_members import Given, Read
-
-from drivers import DEADLINE_S, FETCH_WAIT_MS, ClusterDescription, Header, Position, Record, Refused
+from clients.drivers import DEADLINE_S, FETCH_WAIT_MS, ClusterDescription, Header, Position, Record, Refused
+from clients.group_members import Given, Read
 
 
 @contextmanager

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from up_process import StartUp, is_alive, starting_up
 
 from penstock.local.node import LocalNode
 from penstock.local.ports import free_ports
 from penstock.local.properties import merge_properties
 from penstock.local.supervisor import GRACE_S
+from unit.cli.up_process import StartUp, is_alive, starting_up
 from waiting import wait_until
 
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from up_process import StartUp, Up, is_alive, starting_up
 
 from penstock.client.wire.admin import Admin
 from penstock.local.ports import free_ports, is_free
+from unit.cli.up_process import StartUp, Up, is_alive, starting_up
 from waiting import wait_until
 
 NAMES = [*(f"node-{number}" for number in (1, 2, 3)), *(f"controller-{number}" for number in (1, 2, 3))]
