@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-_PATHS = os.pathsep.join((os.path.dirname(_HERE), os.path.join(os.path.dirname(_HERE), "clients")))
+_PATHS = os.path.dirname(_HERE)
 
 Event = Mapping[str, Any]
 KILLED = -signal.SIGKILL
