@@ -31,7 +31,7 @@ def fresh_cluster() -> Iterator[Cluster]:
 def test_examples_run_as_printed(
     spark: SparkSession, fresh_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.spark.runtime.session", lambda *_: spark)  # another could not start beside it
+    monkeypatch.setattr("penstock.spark.session", lambda *_: spark)  # another could not start beside it
     bootstrap = fresh_cluster.bootstrap
     environment = {
         **os.environ,

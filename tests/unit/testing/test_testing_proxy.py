@@ -95,13 +95,16 @@ def test_a_target_that_is_away_ends_the_connection(network: Network) -> None:
 def test_connections_have_owners() -> None:
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as another:
         target, other_target = one.getsockname()[1], another.getsockname()[1]
-        with socket.create_connection(("127.0.0.1", target), timeout=10) as mine:
+        with socket.socket() as mine:
+            # Bound first: a port that is chosen by connecting may be somebody else's already, towards another address.
+            mine.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            mine.bind(("127.0.0.1", 0))
+            mine.connect(("127.0.0.1", target))
             port = mine.getsockname()[1]
             program = (
                 "import socket; s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1);"
                 f"s.bind(('127.0.0.1', {port})); s.connect(('127.0.0.1', {other_target})); print(flush=True); input()"
             )
-            mine.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             with subprocess.Popen(
                 [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
             ) as process:
