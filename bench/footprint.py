@@ -36,6 +36,7 @@ from bench.subjects import PENSTOCK, READY_TIMEOUT_S, Kafka, PenstockNode
 from penstock.client.errors import ClientError, raise_for
 from penstock.client.wire.admin import Admin
 from penstock.client.wire.connection import Connection
+from penstock.model.errors import ErrorCode
 from penstock.model.ids import Uuid, uuid_from_text
 from penstock.protocol.messages.produce import (
     PartitionProduceData,
@@ -153,16 +154,22 @@ def _serves(kafka: Kafka, topic: str, offset: int, size: int) -> bool:
 
 
 def _produce_to_all(kafka: Kafka, topic_id: Uuid) -> None:
+    """A broker opens the logs of many new partitions bit by bit. Those that it does not lead yet are tried again."""
     batch = single_record_batch(100)
-    partitions = [PartitionProduceData(index=index, records=batch) for index in range(MANY_PARTITIONS)]
-    request = ProduceRequest(
-        acks=1, timeout_ms=30_000, topic_data=[TopicProduceData(topic_id=topic_id, partition_data=partitions)]
-    )
+    missing = set(range(MANY_PARTITIONS))
+
+    def all_have_a_record() -> bool:
+        partitions = [PartitionProduceData(index=index, records=batch) for index in sorted(missing)]
+        topic = TopicProduceData(topic_id=topic_id, partition_data=partitions)
+        response = connection.request(ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[topic]), ProduceResponse)
+        for partition in response.responses[0].partition_responses:
+            if partition.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                raise_for(partition.error_code, partition.error_message, f"produce to partition {partition.index}")
+                missing.discard(partition.index)
+        return not missing
+
     try:
         with Connection(kafka.host, kafka.port, timeout=READY_TIMEOUT_S) as connection:
-            response = connection.request(request, ProduceResponse)
+            wait_until(all_have_a_record, f"a record in each of {MANY_PARTITIONS} partitions")
     except ClientError as error:
         raise BadReply(f"no reply to a Produce for {MANY_PARTITIONS} partitions: {error}") from error
-    for topic_response in response.responses:
-        for partition in topic_response.partition_responses:
-            raise_for(partition.error_code, partition.error_message, f"produce to partition {partition.index}")
