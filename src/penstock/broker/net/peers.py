@@ -105,7 +105,7 @@ class Peer:
         self._conversation: Conversation[_Pending] = Conversation(peers.client_id)  # a new one for each connection
         self._stream: _Stream | None = None
         self._connecting: asyncio.Task[None] | None = None
-        self._waiting: deque[_Pending] = deque()  # for a connection
+        self._waiting: deque[_Pending] = deque()  # not sent yet: there is no connection
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
         self._backoff_s = 0.0
@@ -191,7 +191,7 @@ class Peer:
             if self._stream is not stream:
                 return
         if not was_open:
-            self._write_outgoing()  # the handshake may go on
+            self._write_outgoing()  # the next step of the handshake, if there is one
             if conversation.is_open:
                 self._opened()
 

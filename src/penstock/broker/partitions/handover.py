@@ -137,7 +137,7 @@ class Handover:
         if self._held_bytes + len(records) > HELD_BYTES_MAX:
             return False
         data.records = records
-        topic.name, topic.topic_id = partition.topic, replica.topic_id  # whichever version the successor speaks
+        topic.name, topic.topic_id = partition.topic, replica.topic_id  # for any version that the successor supports
         self._held_bytes += len(records)
         self._last_taken = self._loop.time()
         self._on_connection[request.connection] += 1

@@ -58,7 +58,7 @@ class InSyncProposals:
         self._lag_max_ms = lag_max_ms
         self._hang_up = hang_up
         self._due: dict[Replica, Proposal] = {}
-        self._is_busy = False  # a request is under way, or about to be
+        self._is_busy = False  # a request is in flight, or about to be
         self._check: asyncio.TimerHandle | None = None
 
     def start(self) -> None:

@@ -137,7 +137,7 @@ class Repairs:
             if data is None:
                 continue
             if replica.leader_epoch != epoch or not await self._put(replica, segment, damage, data):
-                return False  # look again
+                return False  # look for the damage again later
             self.repaired += 1
             logger.warning("%s: %d bytes repaired with those of broker %d", segment.path, len(data), broker_id)
             return True

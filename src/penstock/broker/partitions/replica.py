@@ -517,7 +517,7 @@ class Replica:
                 self._context.propose(self, proposal)
 
     def check_in_sync(self) -> None:
-        """Periodic check: propose to remove followers from the ISR that have lagged for too long."""
+        """Periodic check: propose an ISR without the followers that have lagged for too long."""
         leader = self.leader
         if leader is None or not leader.followers:
             return

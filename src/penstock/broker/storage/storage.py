@@ -261,7 +261,7 @@ class Storage:
             self._fail(reason)
 
     def _io_error_anywhere(self, directory: LogDirectory, error: OSError) -> None:
-        """A log could not be written or synced. May be called on any thread; handled after the caller has returned."""
+        """A log could not be written or synced. Any thread may call this; handled after the caller got the error."""
         if is_disk_failure(error):
             self._loop.call_soon_threadsafe(self._io_error, directory, error)
 
