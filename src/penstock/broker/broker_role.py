@@ -1,7 +1,7 @@
-"""The broker's role: the partitions of this node, their storage, their coordinators, and the APIs that clients use.
+"""The broker role of a node: its partitions, their storage, their coordinators, and the APIs for clients.
 
-Its parts are put together here, in the order in which they need each other; where two of them do, the earlier one is
-told whom to call. What they do is in their own modules.
+This module builds the parts in the order of their dependencies. Where two parts need each other, the earlier one gets a
+callback. The parts themselves are in their own modules.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class BrokerRole:
         authorizer: Authorizer,
         fail: Callable[[str], None],
     ) -> None:
-        """`heartbeats`: to the controller, for nothing else."""
+        """`heartbeats`: a channel to the controller that carries only heartbeats."""
         loop, clock = environment.loop, environment.clock
         self.is_serving = False
         self._settings = settings
@@ -304,7 +304,7 @@ class BrokerRole:
         self.router.serve(apis.GROUP_APIS, for_groups)
         self.router.serve(apis.TRANSACTION_APIS, for_transactions)
         if not self._settings.static.transaction_two_phase_commit_enable:
-            # Transactions of other systems are for those who allow them: for others there are none.
+            # Two-phase commit with other systems is opt-in; without it, the versions that offer it are not served.
             self.router.serve_below(ApiKey.INIT_PRODUCER_ID, init_producer_id.TWO_PHASE_COMMIT_SINCE)
 
     def _serve_cluster(self, cluster_id: str) -> None:
@@ -330,12 +330,12 @@ class BrokerRole:
     # -- start ------------------------------------------------------------------------------------------------------
 
     async def register(self, listeners: list[Listener]) -> None:
-        """Returns when the metadata up to the registration is replayed here."""
+        """Register; returns when this node has replayed the metadata up to the registration."""
         self._endpoints.registered(listeners)
         await self.lifecycle.register(listeners, self._previous_broker_epoch())
 
     async def take_part(self) -> None:
-        """Open the logs that are this broker's, and ask to be used; returns when clients may come."""
+        """Open the logs assigned to this broker and ask to be unfenced; returns when clients may connect."""
         self._assignment.load()
         self._assignment.registered()
         await self.lifecycle.unfence()
@@ -343,7 +343,7 @@ class BrokerRole:
         self.is_serving = True
 
     def _previous_broker_epoch(self) -> int:
-        """That of a clean stop of all directories, if there was one; otherwise data may be lost."""
+        """The broker epoch of the last clean stop, if all directories share it; -1 otherwise: data may be lost."""
         epochs = {
             directory.previous_broker_epoch if directory.clean_shutdown else -1
             for directory in self.storage.directories
@@ -356,13 +356,13 @@ class BrokerRole:
 
     @property
     def epoch(self) -> int:
-        """Of its registration; -1 before that."""
+        """The broker epoch of the registration; -1 before that."""
         return self._registration.broker_epoch
 
-    # -- what happens -----------------------------------------------------------------------------------------------
+    # -- events -----------------------------------------------------------------------------------------------------
 
     def committed(self, delta: MetadataDelta) -> None:
-        """The metadata changed; the node's own settings have been brought up to date already."""
+        """The metadata changed; the node's own settings are already updated."""
         if any(resource.type == ResourceType.BROKER for resource in delta.changed_configs):
             self.lifecycle.settings_changed()
         self._departed.committed(delta, self._quorum.image)
@@ -400,19 +400,19 @@ class BrokerRole:
     # -- stop -------------------------------------------------------------------------------------------------------
 
     async def take_leave(self) -> None:
-        """Hand over what is led here."""
+        """Hand over the partitions that this broker leads."""
         await self.handover.prepare()
         await self.lifecycle.take_leave()
         await self.handover.finish()
 
     async def close(self) -> None:
-        """Everything on disk, and marked as such."""
+        """Stop cleanly: flush everything to disk and write the clean-shutdown markers."""
         self.abandon()
         self._assignment.close()
         self.directory_assignments.close()
         await self.storage.close(self.epoch)
 
     def abandon(self) -> None:
-        """End without touching the disk again."""
+        """Stop without touching the disk again."""
         self.lifecycle.close()
         self.coordinators.close()

@@ -1,4 +1,4 @@
-"""The controller's role: what a node of the metadata quorum serves, and does by itself while it is the active one."""
+"""The controller role of a node: its APIs, and its periodic work while it is the active controller."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ControllerRole:
         router: Router,
         listeners: Listeners,
     ) -> None:
-        """`registration`: of the broker of this process. `router`: that of the listeners, which serves nothing yet."""
+        """`registration`: of the broker in this process. `router`: of the controller listeners; it has no APIs yet."""
         self._is_alone = settings.static.is_alone
         self._upkeep = ControllerUpkeep(
             settings=settings,
@@ -77,11 +77,11 @@ class ControllerRole:
             listener.on_closed = self._upkeep.connection_closed
 
     def controller_changed(self) -> None:
-        """Another node leads the quorum, or this one began or ceased to be the active controller."""
+        """Another node leads the quorum, or this one became or stopped being the active controller."""
         self._upkeep.controller_changed()
 
     def make_known(self) -> None:
-        """Unless the metadata knows this controller already."""
+        """Register this controller, unless the metadata already contains it."""
         if not self._is_alone:
             self._presence.check()
 

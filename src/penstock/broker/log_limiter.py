@@ -1,4 +1,7 @@
-"""Log lines of failures that may repeat without end: some at once, then one in a while, and how many were left out."""
+"""Rate limit for log lines of failures that may repeat forever.
+
+It lets a burst of lines pass, then one line per period, which says how many were left out.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ SECONDS_EACH: Final = 10.0
 
 class SparingLog:
     def __init__(self, logger: logging.Logger, now: Callable[[], float]) -> None:
-        """`now`: in seconds, from wherever."""
+        """`now`: a clock in seconds, with any origin."""
         self._logger = logger
         self._now = now
         self._allowance = float(BURST)

@@ -1,7 +1,7 @@
-"""The levels of a node's loggers as configurations (`kafka-configs --entity-type broker-loggers`).
+"""Reads and sets the levels of a node's loggers as configurations (`kafka-configs --entity-type broker-loggers`).
 
-They belong to the process: each node is asked for its own, nothing is stored, and a restart forgets them. Levels have
-Kafka's names. A logger without a level of its own has its parent's.
+The levels belong to the process: each node answers for its own loggers, nothing is stored, and a restart resets them.
+Levels have Kafka's names. A logger without its own level has the level of its parent.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ logger = logging.getLogger("penstock.node")
 
 
 def explain(names: Collection[str] | None) -> list[Explained]:
-    """Every logger (or those named) and the level in force."""
+    """Every logger, or the named ones, with its effective level."""
     return [
         Explained(
             name=name,
@@ -49,7 +49,7 @@ def explain(names: Collection[str] | None) -> list[Explained]:
 
 
 def alter(changes: Sequence[AlterableConfig], *, validate_only: bool) -> None:
-    """All of the changes, or none: KafkaError if one cannot be made."""
+    """Make all of the changes, or none: raises KafkaError if one is invalid."""
     for change in changes:
         _check(change)
     if validate_only:
@@ -97,7 +97,7 @@ def _logger(name: str) -> logging.Logger:
 
 
 def _level_name(level: int) -> str:
-    """The least severe that is logged."""
+    """The name of the least severe level that is logged."""
     return next((name for name, number in LEVELS.items() if level <= number), "FATAL")
 
 

@@ -1,11 +1,11 @@
-"""A node: everything put together, started in order, stopped in order.
+"""A node: builds its parts, starts them in order, and stops them in order.
 
-Start: the data directories are formatted, if they are new; the metadata quorum is joined. A controller is then at work.
-A broker binds its listeners and registers; once the metadata is replayed up to its registration it knows which logs are
-its own, opens them, and recovers them if the last stop was not clean; it asks to be unfenced, takes part in its
-partitions, and only then can clients connect. Stop is the same backwards, and ends with the clean-shutdown marker.
-After a failure that makes the disk or the metadata doubtful the node ends at once, without that marker, and lets the
-next start sort it out.
+Start: the node formats its data directories if they are new, and joins the metadata quorum. A controller is then
+working. A broker binds its listeners and registers. Once it has replayed the metadata up to its registration, it knows
+which logs it holds; it opens them, and recovers them if the last stop was not clean. It asks to be unfenced and leads
+or follows its partitions; only then can clients connect. Stop is the same in reverse and ends with the clean-shutdown
+marker. After a failure that makes the disk or the metadata doubtful, the node stops at once, without that marker, and
+leaves recovery to the next start.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Node:
         authorizer: Authorizer | None = None,
         unusable_directories: Mapping[str, str] | None = None,
     ) -> None:
-        """`unusable_directories`: log directories that are known to be of no use, and why."""
+        """`unusable_directories`: log directories that are known to be unusable, with the reason for each."""
         loop = environment.loop
         self.settings = LiveSettings(settings)
         self.failure: asyncio.Future[str] = loop.create_future()
@@ -90,17 +90,20 @@ class Node:
 
     @property
     def image(self) -> MetadataImage:
-        """The metadata as committed."""
+        """The committed metadata."""
         return self.quorum.image
 
     def _fail(self, reason: str) -> None:
-        """The disk or the metadata cannot be trusted any more: end, and let the next start sort it out."""
+        """Stop, because the disk or the metadata can no longer be trusted; the next start recovers."""
         logger.critical("stopping: %s", reason)
         if not self.failure.done():
             self.failure.set_result(reason)
 
     def _new_id(self) -> Uuid:
-        """An id for a topic or a directory; Kafka reserves those that begin with zeros, and leads text with no dash."""
+        """A new id for a topic or a directory.
+
+        Kafka reserves ids that begin with zeros, and avoids ids whose text begins with a dash.
+        """
         while True:
             uuid = self._environment.randomness.bytes(16)
             if any(uuid[:8]) and not uuid_text(uuid).startswith("-"):
@@ -145,7 +148,7 @@ class Node:
         self.identity = format_or_load(files, settings, self._new_id, now_ms, cluster_id, self._unusable_directories)
 
     async def _ask_cluster_id(self) -> str:
-        """A new node belongs to the cluster whose quorum its settings name."""
+        """Ask the configured quorum for the cluster id: a new node belongs to that quorum's cluster."""
         settings = self.settings.static
         servers = settings.quorum_bootstrap_servers or tuple(
             (voter.host, voter.port) for voter in settings.quorum_voters
@@ -241,7 +244,7 @@ class Node:
             self.controller.make_known()
 
     def _controller_changed(self) -> None:
-        """Another node leads the quorum, or this one began or ceased to be the active controller."""
+        """Another node leads the quorum, or this one became or stopped being the active controller."""
         if self.quorum.controller_id >= 0:
             self._leader_known.set()
         if self.controller is not None:
@@ -292,7 +295,7 @@ class Node:
     # -- stop -------------------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """A clean stop: leaderships handed over, no new requests, everything on disk, marked as such."""
+        """Stop cleanly: hand over leaderships, accept no new requests, flush everything and mark it as clean."""
         settings, broker = self.settings.now, self.broker
         if broker is not None and broker.is_serving and settings.controlled_shutdown_enable and not settings.is_alone:
             await broker.take_leave()
@@ -316,7 +319,7 @@ class Node:
         self._neighbourhood.close()
 
     async def _leave_quorum(self) -> None:
-        """An active controller lets another take over before it goes, so that nobody has to find out."""
+        """An active controller resigns before it stops, so that the others need not detect its absence."""
         if self.settings.static.is_alone or self.controller is None:
             return
         self.quorum.resign()
@@ -327,7 +330,7 @@ class Node:
                     await self._leader_known.wait()
 
     async def abandon(self) -> None:
-        """End without touching the disk again."""
+        """Stop without touching the disk again."""
         await self._metrics_endpoint.close()
         for listener in self.listeners.all:
             await listener.close()

@@ -1,8 +1,8 @@
-"""A node's own log: text for people, JSON for machines (`penstock.log.format`).
+"""Configures the log output of a node: text or JSON (`penstock.log.format`).
 
-As JSON every line is one object, whatever is logged: time (RFC 3339, UTC), level, logger, node, message, and, where
-there is one, exception (the traceback as one string) and thread (of what was not said on the event loop's). These
-fields stay; others may be added.
+With JSON, every line is one object: time (RFC 3339, UTC), level, logger, node, message and, if there is one, exception
+(the traceback as one string) and thread (for lines from other threads than the event loop's). These fields are stable;
+others may be added.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure(log_format: str, node_id: int) -> None:
-    """To stderr, for this process. As JSON, warnings and what nobody caught become lines like all others."""
+    """Log to stderr, for the whole process. With JSON, warnings and uncaught exceptions become JSON lines too."""
     handler = logging.StreamHandler()
     if log_format == "json":
         handler.setFormatter(JsonFormatter(node_id))

@@ -1,7 +1,7 @@
-"""Work that need not be done at once, in slices of a few milliseconds with the event loop free in between.
+"""Runs deferrable work in slices of 5 ms; between slices the event loop is free for other work.
 
-What many partitions have to do at the same moment, after a failover or when a topic is deleted, shares one slice:
-otherwise fifty short steps would make a long one.
+Work of many partitions at the same moment shares one slice: loads after a failover, ticks, deletions. Otherwise fifty
+short steps would add up to a long one. A broker that takes over fifty partitions thus still answers meanwhile.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Final
 
 SLICE_S: Final = 0.005
 
-# Goes on until the given time of the event loop; true if it is to be called again.
+# Works until the given time of the event loop; returns true if it must be called again.
 Work = Callable[[float], bool]
 
 
 class Slices:
-    """One piece of work after the other, in the order they came."""
+    """A first-in, first-out queue of work: each piece runs to its end before the next one starts."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -33,7 +33,7 @@ class Slices:
         return self._loop.time() >= until
 
     def once(self, step: Callable[[], None]) -> None:
-        """A short step."""
+        """Add a single short step."""
 
         def work(until: float) -> bool:
             step()

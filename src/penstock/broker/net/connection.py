@@ -1,19 +1,22 @@
-"""One client connection: bytes in, frames out, replies in the order of their requests.
+"""A client connection: splits the received bytes into frames and sends replies in the order of the requests.
 
 Theory of operation:
 
-- All connections of a process receive into one shared buffer for as long as they have no partial frame; a connection
-  that does gets a buffer of its own until the frame is whole, and, if it was large, for the next one, as long as there
-  are not too many of those. Thousands of idle connections therefore cost next to nothing, and a 1 MiB produce request
-  is received in place. The price: a handler must not keep a view of its request beyond the call (what must outlive it
-  is copied).
-- Frames are handled synchronously as they are found. Replies of one read leave together in one `writelines`, and small
-  ones only when all connections that the event loop found readable have been read: the first reply wakes the client
-  up, which is the most expensive part of it, and the others find it awake.
-- A request that cannot be answered yet parks a `Reply`, which keeps its place in the queue; later replies wait behind
-  it, since Kafka answers each connection in order. Some parked requests (Fetch) also mute the connection: nothing after
-  them is looked at until they are answered. A connection with too many parked replies, or whose peer does not read,
-  is not read from either: that is the back-pressure, and TCP carries it to the client.
+- All connections of a process that have no partial frame receive into one shared buffer. A connection with a partial
+  frame gets its own buffer until the frame is complete. If the frame was large, the connection keeps this buffer for
+  the next one, as long as the kept buffers of all connections stay below a limit. Thousands of idle connections
+  therefore cost next to nothing, and a 1 MiB produce request is received in place. The price: a handler must not keep a
+  view of its request after the call. Data that must outlive the call is copied (as in `Produce._rewrite`).
+- Frames are handled synchronously as they are found. All replies to one read leave in one `writelines`. Small replies
+  leave only after all connections that the event loop found readable have been read: waking the client is the most
+  expensive part of a reply, so the first reply wakes it and the others find it awake.
+- A request that cannot be answered yet parks a `Reply`, which keeps its place in the queue. Later replies wait behind
+  it, because Kafka answers each connection in order. Fetch and rewritten Produce requests also mute the connection:
+  no later frame is handled until they are answered. Produce with acks=all on a flushed topic does not mute, so that a
+  pipelining producer keeps the disk busy. A connection with too many parked replies, or whose peer does not read, is
+  not read from: this is the back-pressure, and TCP carries it to the client.
+- Only Produce requests may be large. A decoded message without records can take fifty times the memory of its bytes, so
+  all other requests are limited to `penstock.max.small.request.bytes`.
 """
 
 from __future__ import annotations
@@ -36,11 +39,11 @@ logger = logging.getLogger("penstock.connection")
 
 RECEIVE_BUFFER_SIZE = 512 * 1024
 OWN_BUFFER_SIZE = 64 * 1024
-TRUSTED_LENGTH = 4 * 1024 * 1024  # room for a frame up to this is made at once, for a longer one as it arrives
+TRUSTED_LENGTH = 4 * 1024 * 1024  # buffers up to this size are allocated at once; larger ones grow as bytes arrive
 SMALLEST_REQUEST = 8  # api key, api version, correlation id
 JOIN_BELOW = 4096  # copying this much is cheaper than a longer writev
 SEND_AT_ONCE_ABOVE = 64 * 1024
-FLUSH_ABOVE = 256 * 1024  # replies of one read leave together up to here, and not beyond: memory stays bounded
+FLUSH_ABOVE = 256 * 1024  # replies to one read leave together up to this size, so that memory stays bounded
 PRODUCE = 0
 
 _read_length = struct.Struct(">i").unpack_from
@@ -48,7 +51,7 @@ _read_api_key = struct.Struct(">h").unpack_from
 
 
 class Reply:
-    """The place in the queue of a request that is not answered yet."""
+    """Keeps the place of an unanswered request in its connection's queue of replies."""
 
     __slots__ = ("_connection", "latency", "on_lost", "parts", "since")
 
@@ -57,15 +60,15 @@ class Reply:
         self.latency, connection.latency = connection.latency, None
         self.since = connection.since
         self.parts: list[Buffer] | None = None
-        self.on_lost: Callable[[], None] | None = None  # called when the client is gone before its answer
+        self.on_lost: Callable[[], None] | None = None  # called if the client disconnects before it is answered
 
     @property
     def is_wanted(self) -> bool:
-        """False once the client is gone: nobody waits for the answer."""
+        """False once the client has disconnected."""
         return not self._connection.is_closed
 
     def complete(self, parts: list[Buffer]) -> None:
-        """Answer; an empty list answers nothing (acks=0) and gives the place free."""
+        """Send the answer. An empty list sends nothing (acks=0) and frees the place in the queue."""
         self.parts = parts
         self._connection.reply_completed(self)
 
@@ -77,10 +80,10 @@ class Connection(asyncio.BufferedProtocol):
         self.transport: asyncio.Transport | None = None
         self.peer_host = ""
         self.local_host = ""
-        self.client_software = ""  # name and version, as ApiVersions told
+        self.client_software = ""  # name and version, from the ApiVersions request
         self.is_closed = False
-        # When the read began that brought the request being handled, and where the time it takes is counted. Whoever
-        # answers it, or parks it, takes this away with him.
+        # `since`: start of the read that brought the current request. `latency`: the counter of the time it takes. The
+        # code that answers or parks the request takes ownership of `latency`.
         self.since = 0
         self.latency: Latency | None = None
         self.is_of_follower = False
@@ -97,17 +100,17 @@ class Connection(asyncio.BufferedProtocol):
         self._out_size = 0
         self._parked: deque[Reply] = deque()
         self._muted_by: Reply | None = None
-        self.produce_target: object = None  # what the last plain produce request was for; known to its handler alone
+        self.produce_target: object = None  # target of the last plain produce request; only its handler knows the type
         self._write_paused = False
         self._is_held = False
         self._is_ending = False
         self._read_paused = False
         self._processing = False
 
-    # -- asyncio's side -------------------------------------------------------------------------------------------
+    # -- callbacks of asyncio -------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its class
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's has the same methods but another base class
         self.peer_host = _host(transport.get_extra_info("peername"))
         self.local_host = _host(transport.get_extra_info("sockname"))
         self.listener.connection_opened(self)
@@ -138,7 +141,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         self.flush()
-        return False  # close; replies in the transport's buffer still leave
+        return False  # close; replies in the transport's buffer are still sent
 
     def pause_writing(self) -> None:
         self._write_paused = True
@@ -153,7 +156,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- frames ---------------------------------------------------------------------------------------------------
 
     def _process(self, view: memoryview, end: int) -> None:  # noqa: C901
-        """Handle whole frames in view[:end], keep what is left, send the replies."""
+        """Handle the complete frames in view[:end], keep the remaining bytes, send the replies."""
         position = 0
         self._processing = True
         while end - position >= 4 and not self._is_held:
@@ -193,14 +196,16 @@ class Connection(asyncio.BufferedProtocol):
             self._update_reading()
 
     def _check_held(self) -> None:
-        """Frames wait while a request mutes the connection, too many are parked, or the peer does not read; for ever
-        once the connection is being closed."""
+        """Hold frames back while a request mutes the connection, too many are parked, or the peer does not read.
+
+        A connection that is being closed handles no more frames.
+        """
         self._is_held = (
             self._muted_by is not None or self._write_paused or self._is_ending or len(self._parked) >= self._parked_max
         )
 
     def _keep(self, view: memoryview, position: int, end: int) -> None:
-        """Keep view[position:end], which is less than a frame or waits for the connection to be unmuted."""
+        """Keep view[position:end]: a partial frame, or frames that wait for the connection to be unmuted."""
         left = end - position
         needed = left
         if left >= 4:
@@ -216,18 +221,18 @@ class Connection(asyncio.BufferedProtocol):
             self._own = own = bytearray(max(room, OWN_BUFFER_SIZE))
             own[:left] = view[position:end]
         elif position:
-            view[:left] = view[position:end]  # in place: the view is of this buffer, and a view knows about overlaps
+            view[:left] = view[position:end]  # in place: the view is of this buffer, and memoryview handles overlaps
         self._filled = left
 
     def drop_buffer(self) -> None:
-        """Give the buffer that was kept for the next large frame away, unless that is arriving already."""
+        """Release the buffer kept for the next large frame, unless that frame is already arriving."""
         if not self._filled:
             self._own = None
 
     def _accepts(self, view: memoryview, position: int, end: int, length: int) -> bool:
-        """Whether a frame of unusual length may be received; if not, the connection is gone.
+        """Whether a frame of unusual length may be received; if not, abort the connection.
 
-        Decoded, a message without records takes many times the room of its bytes; so only Produce may be large.
+        A decoded message without records takes many times the memory of its bytes, so only Produce may be large.
         """
         limit, setting = self._frame_max, "socket.request.max.bytes"
         if end - position >= 6 and _read_api_key(view, position + 4) != (PRODUCE,):
@@ -246,7 +251,7 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def _update_reading(self) -> None:
-        """Read only when there is room for what arrives and somebody to look at it."""
+        """Pause reading while frames are held back; resume it afterwards."""
         if self.transport is None or self.is_closed or self.transport.is_closing():
             return
         if self._is_held and not self._read_paused:
@@ -257,7 +262,7 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.resume_reading()
 
     def _go_on(self) -> None:
-        """Something that held the connection up is gone: look at what was received meanwhile."""
+        """A reason to hold frames back is gone: handle the bytes received meanwhile."""
         if self._processing or self.is_closed:
             return
         if self._own is not None and self._filled and not self._is_held:
@@ -269,7 +274,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- replies --------------------------------------------------------------------------------------------------
 
     def send(self, parts: list[Buffer]) -> None:
-        """The reply to the request being handled, known at once."""
+        """Send the reply to the current request, which did not have to wait."""
         if self._parked:
             reply = Reply(self)
             reply.parts = parts
@@ -288,8 +293,11 @@ class Connection(asyncio.BufferedProtocol):
                 latency.total_ns += elapsed
 
     def answer_plainly(self, reply: bytes, requests: int = 1) -> None:
-        """As `send`, for plain produce requests: they are counted when all replies of this turn leave, which is when
-        they are answered, and costs next to nothing."""
+        """Like `send`, for plain produce requests.
+
+        They are counted together when all replies of this turn of the loop leave. That is when they are answered, and
+        it costs next to nothing.
+        """
         if self._parked:
             self.latency = self.listener.plain_latency
             self.send([reply])
@@ -304,7 +312,7 @@ class Connection(asyncio.BufferedProtocol):
             self._out_size += len(part)
 
     def park(self, *, mute: bool = False) -> Reply:
-        """Reserve the place of the request being handled; `Reply.complete` answers it."""
+        """Reserve the place of the current request; `Reply.complete` answers it."""
         reply = Reply(self)
         self._parked.append(reply)
         self.listener.limits.parked += 1
@@ -332,7 +340,7 @@ class Connection(asyncio.BufferedProtocol):
         self._go_on()
 
     def flush(self) -> None:
-        """Send what is ready."""
+        """Send the replies that are ready."""
         out = self._out
         transport = self.transport
         if not out or transport is None or self.is_closed:
@@ -348,13 +356,13 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def waiting(self) -> list[str]:
-        """The requests that are not answered yet, by the names they are counted under."""
+        """The parked requests, by the names they are counted under."""
         return [reply.latency.name for reply in self._parked if reply.latency is not None]
 
-    # -- ends -----------------------------------------------------------------------------------------------------
+    # -- closing --------------------------------------------------------------------------------------------------
 
     def close_if_idle(self) -> bool:
-        """For a connection that has been silent for long: close it, unless it waits for an answer."""
+        """Close a connection that has been silent for long, unless it waits for an answer."""
         if self._parked:
             return False
         if self._write_paused:
@@ -364,14 +372,14 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def close(self) -> None:
-        """No more requests, not even those received already; replies that are ready still leave."""
+        """Close. Handle no more requests, not even those already received; replies that are ready are still sent."""
         self._is_ending = self._is_held = True
         self.flush()
         if self.transport is not None:
             self.transport.close()
 
     def abort(self) -> None:
-        """End it now, with what is unsent."""
+        """Close at once and discard unsent replies."""
         self.is_closed = True
         self._out.clear()
         if self.transport is not None:

@@ -1,12 +1,13 @@
-"""Which address a client is told for each broker.
+"""Chooses the address of each broker that a client receives.
 
-The answer uses the listener that was asked on, and gives the addresses that brokers have registered. Where a broker
-advertises nothing and binds a wildcard, that is the address of its machine as the controller sees it. A client that
-came over loopback may not be able to use that one, or only by a detour: it is given brokers on this machine as it found
-this one. So all brokers answer alike to the same client.
+The answer contains the registered addresses of the listener that received the request. A broker with a wildcard
+listener and without `advertised.listeners` registers the address of its machine as the controller sees it. A client
+that connected over loopback may not be able to use that address, or only by a detour. It therefore receives, for all
+brokers on this machine, the address it used to reach this one. So all brokers give the same answer to the same client.
 
-A cluster of one has no controller to see its address. What it tells is the address that this very client used to reach
-it, which is right by construction.
+A single-node cluster has no controller on another machine that could see its address. An unadvertised wildcard listener
+then answers with the address that this client used to reach it, which is right by construction. `advertised.listeners`
+wins where it is set.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ class Endpoints:
         self._registered_host = ""
 
     def registered(self, listeners: list[Listener]) -> None:
-        """What this broker itself says where it is."""
+        """Note the listeners that this broker registered."""
         self._registered_host = next((each.host for each in listeners if each.name in self._unadvertised), "")
 
     def reachable_at(self, connection: Connection, broker: BrokerRegistration) -> NodeEndpoint | None:
-        """None if the broker has no listener of the name that was asked on."""
+        """The broker's address for this client; None if it has no listener with the name that received the request."""
         name = connection.listener.name
         endpoint = broker.endpoints.get(name)
         if endpoint is None:

@@ -1,9 +1,9 @@
-"""How long requests took, by API.
+"""Histograms of request latency, by API.
 
-A request is counted when its answer is handed to the socket, or was found not to be wanted: with the time since the
-read that brought it, so that what came before it in that read, and what it was parked for (replicas, data), is in it.
-Buckets are powers of two of nanoseconds: finding one is a single instruction, and the error of a quantile is below a
-factor of two whatever the load is.
+A request is counted when its answer is handed to the socket, or when it turns out to need no answer. Its latency is the
+time since the read that brought it. It includes the requests handled before it in the same read, and the time it was
+parked (for replicas or data). Buckets are powers of two of nanoseconds: finding a bucket takes a single instruction,
+and the error of a quantile is below a factor of two at any load.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 now_ns = time.perf_counter_ns
 
 BITS: Final = 65
-FIRST_BUCKET: Final = 14  # 16 us; whatever was quicker is in it
+FIRST_BUCKET: Final = 14  # 16 us; includes all faster requests
 LAST_BUCKET: Final = 35  # 34 s
 
 
@@ -24,7 +24,7 @@ class Latency:
     def __init__(self, name: str) -> None:
         self.name = name
         self.counts = [0] * BITS
-        """By the number of bits of the nanoseconds a request took."""
+        """Requests by the bit length of their latency in nanoseconds."""
         self.total_ns = 0
 
     def add(self, elapsed_ns: int, requests: int = 1) -> None:
@@ -36,7 +36,7 @@ class Latency:
         return sum(self.counts)
 
     def buckets(self) -> list[tuple[float, int]]:
-        """Upper bounds in seconds, and how many requests were at most that long."""
+        """Upper bounds in seconds, each with the number of requests that took at most that long."""
         counts = list(self.counts)
         below = sum(counts[:FIRST_BUCKET])
         found = []
@@ -47,7 +47,7 @@ class Latency:
 
 
 class Latencies:
-    """Of every API, by Kafka's names; fetches of consumers and of followers apart, as Kafka has them."""
+    """The latencies of all APIs, by Kafka's names. Consumer and follower fetches are separate, as in Kafka."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, Latency] = {}

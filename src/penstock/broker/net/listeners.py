@@ -1,7 +1,8 @@
-"""The listeners of a node: those that clients and other brokers come to, and those of the metadata quorum.
+"""The listeners of a node: those for clients and other brokers, and those of the metadata quorum.
 
-They are bound early, so that the ports are known and ours, and served when there is somebody to answer: controllers
-from the start, since the quorum cannot come together otherwise, brokers when they may be used.
+They are bound early, which reserves the ports and makes them known. They accept connections once the node can answer:
+controller listeners from the start, because the quorum cannot form otherwise; broker listeners once the broker is
+unfenced.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Listeners:
         after_read: Callable[[], None],
         plain_latency: Latency,
     ) -> None:
-        """`after_read` runs when all that one read brought has been handled."""
+        """`after_read` runs after all requests of one read have been handled."""
         self._settings = settings
         self._loop = loop
         self._after_read = after_read
@@ -59,7 +60,10 @@ class Listeners:
         self.limits.per_address_overrides = settings.connection_overrides
 
     def hang_up(self) -> None:
-        """On every client of the broker; they may come back. Followers know by themselves whom to follow."""
+        """Close the connections of all clients of the broker; they may reconnect.
+
+        Followers stay connected: they learn from the metadata which leader to follow.
+        """
         for listener in self.of_brokers:
             for connection in list(listener.connections):
                 if not connection.is_of_follower:
@@ -109,10 +113,10 @@ class Listeners:
             await _listen(listener.serve(), listener.name)
             logger.info("listening on %s, port %d", listener.name, listener.port)
 
-    # -- where this node says it is ---------------------------------------------------------------------------------
+    # -- advertised addresses ---------------------------------------------------------------------------------------
 
     def registered_by_broker(self, local_host: str | None) -> list[broker_registration.Listener]:
-        """`local_host`: the address by which this machine is known to others, for listeners that bind all."""
+        """`local_host`: the address under which other nodes know this machine, for wildcard listeners."""
         host = local_host or socket.gethostname()
         return [
             broker_registration.Listener(
@@ -137,7 +141,7 @@ class Listeners:
         ]
 
     def quorum_endpoints(self) -> tuple[VoterEndpoint, ...]:
-        """Where the others find this one: as it advertises, as its voters are listed, or as it binds."""
+        """Where other nodes reach this controller: as advertised, as listed among the voters, or as bound."""
         settings = self._settings.now
         if not settings.is_controller:
             return ()
@@ -166,5 +170,5 @@ async def _listen(step: Coroutine[object, object, None], where: object) -> None:
 
 
 def _no_run(connection: Connection, view: memoryview, position: int, received: int) -> int:
-    """Controllers have no requests that are worth handling together."""
+    """Controllers receive no requests that are worth handling together."""
     return position

@@ -1,8 +1,9 @@
-"""Answers that take long to put together: metadata of all topics, settings of many.
+"""Runs handlers that build large responses in slices: metadata of all topics, settings of many resources.
 
-A handler that is a generator yields between two steps of its work and returns the response. Most are through within one
-slice and answer at once. For the others the event loop goes on between slices, the connection waits, and a thread
-encodes the response: nobody else has it, and a large one takes as long to encode as to build.
+Such a handler is a generator: it yields between two steps of its work and returns the response. Most finish within one
+slice and answer at once. For the others, the event loop runs other work between slices, the connection waits, and a
+thread encodes the response. That is safe because nothing else holds the response; and it pays because a large response
+takes as long to encode as to build.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class LongAnswers:
         self._slices = Slices(loop)
 
     def begin(self, request: Request, steps: Steps) -> Any | None:
-        """The response, or None if it follows."""
+        """The response; None if it is sent later."""
         response = self._go_on(steps, self._loop.time() + SLICE_S)
         if response is not _UNFINISHED:
             return response
@@ -54,7 +55,7 @@ class LongAnswers:
         try:
             response = self._go_on(steps, until)
         except Exception:
-            # A defect of ours; it must not take the others' answers with it.
+            # A defect in the handler; it must not affect other requests.
             logger.exception("API %d v%d cannot be answered", request.api_key, request.version)
             request.connection.abort()
             return False

@@ -1,18 +1,19 @@
-"""Connections to other nodes: requests out, answers back to whoever asked.
+"""Client connections to other nodes: send requests and pass each answer to the caller.
 
 Theory of operation:
 
-- A `Peer` is one connection to one address, for one purpose (`channel`): what must not wait behind something else, as a
-  heartbeat must not wait behind a bulky answer, has a channel of its own. It connects when there is something to send,
-  asks for ApiVersions first, and sends each request in the highest version that both sides speak.
-- Requests are pipelined and answered in order; an answer that does not belong to the oldest request means that the
-  stream is broken, and ends it.
+- A `Peer` is one connection to one address, for one purpose (`channel`). Requests that must not wait behind others have
+  their own channel: a heartbeat must not wait behind a bulky answer. A peer connects when there is something to send,
+  sends ApiVersions first, and sends each request in the highest version that both sides support.
+- Requests are pipelined and answered in order. An answer that does not belong to the oldest request means that the
+  stream is broken, and closes it.
 - `done` is called exactly once for each request, and never from within `send`: with the response, or with a
-  `PeerFailed`. The response may hold views of the receive buffer (records): they are good during `done` only.
-- When a connection is lost, all that waits for an answer fails; whether it was carried out nobody knows. A request that
-  is overdue loses the connection: the ones behind it would not get through either, and a new connection may.
-- After an attempt that failed, the next waits, longer each time. What is to be sent meanwhile waits for that attempt
-  and shares its outcome, so that a caller who tries again at once does no harm.
+  `PeerFailed`. The response may hold views of the receive buffer (records); they are valid only during `done`.
+- When a connection is lost, all requests that wait for an answer fail; the other node may or may not have carried them
+  out. An overdue request closes the connection: the requests behind it would not get through either, and a new
+  connection may.
+- After a failed attempt to connect, the next attempt is delayed, longer each time. Requests sent meanwhile wait for
+  that attempt and share its outcome, so a caller that retries at once does no harm.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ TIMER_SLACK_S: Final = 0.001
 
 
 class PeerFailed(Exception):
-    """There is no answer. `refused`: nobody listens there; `timed_out`: it did not come in time."""
+    """A request got no answer. `refused`: no process listens there; `timed_out`: the answer did not arrive in time."""
 
     def __init__(self, message: str, *, refused: bool = False, timed_out: bool = False) -> None:
         super().__init__(message)
@@ -51,11 +52,11 @@ class PeerFailed(Exception):
         self.timed_out = timed_out
 
 
-Done = Callable[[Any], None]  # of a response of the type that answers the request, or a PeerFailed
+Done = Callable[[Any], None]  # gets the response (of the type that answers the request), or a PeerFailed
 
 
 class Peers:
-    """All the nodes this one talks to."""
+    """The connections of this node to all others."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, client_id: str) -> None:
         self.loop = loop
@@ -70,7 +71,10 @@ class Peers:
         return peer
 
     def local_host(self) -> str | None:
-        """The address other nodes see this machine by: that of any connection, loopback only if there is no other."""
+        """The address under which other nodes see this machine.
+
+        It is taken from any connection; a loopback address only if there is no other.
+        """
         hosts = [host for peer in self._peers.values() if (host := peer.local_host)]
         return next((host for host in hosts if not is_loopback(host)), hosts[0] if hosts else None)
 
@@ -98,21 +102,21 @@ class Peer:
         self.channel = channel
         self._peers = peers
         self._loop = peers.loop
-        self._conversation: Conversation[_Pending] = Conversation(peers.client_id)  # another one for each connection
+        self._conversation: Conversation[_Pending] = Conversation(peers.client_id)  # a new one for each connection
         self._stream: _Stream | None = None
         self._connecting: asyncio.Task[None] | None = None
-        self._waiting: deque[_Pending] = deque()  # for a connection
+        self._waiting: deque[_Pending] = deque()  # not sent yet: there is no connection
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
         self._backoff_s = 0.0
         self._not_before = 0.0
         self._is_closed = False
-        self.on_lost: Callable[[], None] | None = None  # called when a connection ends, also an idle one
+        self.on_lost: Callable[[], None] | None = None  # called when a connection is lost, even an idle one
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
 
-    # -- for those who send -------------------------------------------------------------------------------------------
+    # -- for callers --------------------------------------------------------------------------------------------------
 
     @property
     def is_connected(self) -> bool:
@@ -120,15 +124,15 @@ class Peer:
 
     @property
     def local_host(self) -> str | None:
-        """The address of this machine that the peer sees; None while there is no connection."""
+        """The address of this machine that the peer sees; None while not connected."""
         return self._stream.local_host if self._stream is not None else None
 
     def version(self, key: ApiKey) -> int | None:
-        """The version requests of this kind are sent in; None if there is none, or none is known yet."""
+        """The version in which requests of this API are sent; None if there is no common one, or not known yet."""
         return self._conversation.version(key)
 
     def send(self, message: Message, done: Done, *, timeout: float) -> None:
-        """`done` gets the response or a PeerFailed, within `timeout` seconds or so."""
+        """`done` gets the response or a PeerFailed, after at most about `timeout` seconds."""
         pending = _Pending(message, spec_of(message), done, self._loop.time() + timeout)
         if self._is_closed:
             self._loop.call_soon(done, PeerFailed(f"the connection to {self} was closed"))
@@ -141,8 +145,10 @@ class Peer:
         self._watch(pending.deadline)
 
     def disconnect(self, reason: str) -> None:
-        """Give this connection up, also one in the making, and all that waits for an answer on it; the next request
-        makes a new one."""
+        """Drop this connection, even if it is still being opened, and fail all requests that wait for an answer on it.
+
+        The next request opens a new connection.
+        """
         self._stop_connecting()
         if self._stream is not None or self._waiting:
             self._lose(PeerFailed(reason))
@@ -177,7 +183,7 @@ class Peer:
         self._stream.write(self._conversation.take_outgoing())
 
     def received(self, stream: _Stream) -> None:
-        """Bytes have come to the conversation; raises MalformedMessage if they are no responses."""
+        """The conversation has received bytes. Raises MalformedMessage if they are not responses."""
         conversation = stream.conversation
         was_open = conversation.is_open
         while (answer := conversation.next_answer()) is not None:
@@ -185,7 +191,7 @@ class Peer:
             if self._stream is not stream:
                 return
         if not was_open:
-            self._write_outgoing()  # the handshake may go on
+            self._write_outgoing()  # the next step of the handshake, if there is one
             if conversation.is_open:
                 self._opened()
 
@@ -193,7 +199,7 @@ class Peer:
         try:
             pending.done(outcome)
         except Exception:
-            # A defect of whoever asked; the others, who wait behind it, must not suffer for it.
+            # A defect in the caller; it must not affect the requests that wait behind this one.
             logger.exception("the answer of %s to %s could not be processed", self, pending.spec.name)
 
     # -- connecting ---------------------------------------------------------------------------------------------------
@@ -248,7 +254,7 @@ class Peer:
     # -- failures -----------------------------------------------------------------------------------------------------
 
     def lost(self, stream: _Stream, error: Exception | None) -> None:
-        """The other side is gone, or what it sends makes no sense."""
+        """The peer has closed the connection, or sent malformed data."""
         if self._stream is stream:
             if isinstance(error, HandshakeRefused):
                 self._lose(PeerFailed(f"{self} refuses ApiVersions with error {error.error_code}"))
@@ -297,7 +303,7 @@ class Peer:
             self._waiting = deque(each for each in self._waiting if each.deadline > now)
             for pending in late:
                 self._loop.call_soon(self._answer, pending, failure)
-            # A new attempt knocks at once, where the kernel would wait ever longer before it does so again.
+            # A new attempt sends a SYN at once; the kernel would wait longer before each retransmission.
             self._stop_connecting()
             if self._waiting:
                 self._connect()
@@ -307,7 +313,7 @@ class Peer:
 
 
 class _Stream(asyncio.BufferedProtocol):
-    """The bytes of one connection."""
+    """Sends and receives the bytes of one connection."""
 
     def __init__(self, peer: Peer, conversation: Conversation[_Pending]) -> None:
         self._peer = peer
@@ -316,7 +322,7 @@ class _Stream(asyncio.BufferedProtocol):
         self.local_host = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its class
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's has the same methods but another base class
         name = transport.get_extra_info("sockname")
         self.local_host = str(name[0]) if isinstance(name, tuple) and name else ""
         sock = transport.get_extra_info("socket")
@@ -366,5 +372,8 @@ def is_loopback(host: str) -> bool:
 
 
 def _is_refused(error: OSError) -> bool:
-    """Where a name has several addresses, asyncio tells what became of each in one error, as text."""
+    """Whether the connection was refused.
+
+    If a name has several addresses, asyncio raises one error whose text contains the errors of all of them.
+    """
     return error.errno == errno.ECONNREFUSED or (error.errno is None and f"Errno {errno.ECONNREFUSED}" in str(error))

@@ -1,7 +1,8 @@
-"""A request on its way through a handler: who asks, how, and the way back.
+"""A request as its handler sees it: the client, the API version, and the means to answer.
 
-Most come over a connection. A node that is the active controller asks itself without one (`LocalRequest`), and what a
-broker passes on from its clients comes wrapped in an Envelope (`EnvelopedRequest`); handlers cannot tell.
+Most requests come over a connection. A node that is the active controller sends requests to itself without one
+(`LocalRequest`). Requests that a broker forwards for its clients arrive in an Envelope (`EnvelopedRequest`). Handlers
+see no difference.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _LENGTH = struct.Struct(">i")
 
 
 class Request:
-    """One that came over a connection."""
+    """A request that came over a connection."""
 
     __slots__ = (
         "_authorizer",
@@ -53,8 +54,11 @@ class Request:
         client_host: str = "",
         may_be_forwarded: bool = False,
     ) -> None:
-        """`frame`: the request as it came, header included; good only while the handler runs. `may_be_forwarded`: it
-        came from a client of this broker, and not from another node that takes this one for the active controller."""
+        """`frame`: the received request with its header; valid only while the handler runs.
+
+        `may_be_forwarded`: the request came from a client of this broker, not from another node that regards this one
+        as the active controller.
+        """
         self.connection: Connection = connection  # type: ignore[assignment]  # only handlers of controllers do without
         self.api_key = api_key
         self.version = version
@@ -70,11 +74,11 @@ class Request:
         return self._authorizer.authorize(self.principal, operation, resource)
 
     def may_any(self, operation: Operation, kind: ResourceKind) -> bool:
-        """Whether there may be a resource of that kind that it may be done to."""
+        """Whether the client may be allowed this operation on some resource of that kind."""
         return self._authorizer.authorize_any(self.principal, operation, kind)
 
     def allowed_of(self, operations: frozenset[Operation], resource: Resource) -> int:
-        """Which of the operations this client may do, as the bit field that responses carry."""
+        """The operations that this client may perform, as the bit field in responses."""
         return authorized_operations(self._authorizer, self.principal, resource, operations)
 
     def parts(self, response: Any) -> list[Buffer]:
@@ -83,15 +87,18 @@ class Request:
         return parts
 
     def answer(self, response: Any) -> None:
-        """From within the handler."""
+        """Send the response; only from within the handler."""
         self.connection.send(self.parts(response))
 
     def refuse(self, answer: Callable[[Any], None], error: KafkaError, response: Any) -> None:
-        """Say that the controller refused the request as a whole; `response` says so to a client."""
+        """Answer that the controller refused the whole request; `response` is the answer for a client."""
         answer(response)
 
     def park(self, *, mute: bool = False, on_lost: Callable[[], None] | None = None) -> Callable[[Any], None]:
-        """Answer later: call what this returns with the response, once. `on_lost`: the client went without waiting."""
+        """Answer later: call the returned function once, with the response.
+
+        `on_lost` is called if the client disconnects before.
+        """
         reply: Reply = self.connection.park(mute=mute)
         reply.on_lost = on_lost
 
@@ -101,7 +108,7 @@ class Request:
             try:
                 parts = self.parts(response)
             except Exception:
-                # A defect of ours. Whoever calls this has others to answer after this client, who learns it this way.
+                # A defect in the handler. The caller has other clients to answer; this one sees a closed connection.
                 logger.exception("API %d v%d cannot be answered", self.api_key, self.version)
                 self.connection.abort()
                 return
@@ -110,7 +117,7 @@ class Request:
         return answer
 
     def park_encoded(self) -> Callable[[bytes], None]:
-        """As `park`, for an answer that another node has encoded, response header and all."""
+        """Like `park`, for an answer that another node has encoded, including the response header."""
         reply = self.connection.park()
 
         def answer(data: bytes) -> None:
@@ -121,7 +128,7 @@ class Request:
 
 
 class LocalRequest(Request):
-    """One that this node asks of itself."""
+    """A request that this node sends to itself."""
 
     __slots__ = ("_done",)
 
@@ -137,7 +144,7 @@ class LocalRequest(Request):
 
 
 class EnvelopedRequest(Request):
-    """One that a broker passes on from a client of its own; the answer goes back as the bytes for that client."""
+    """A request that a broker forwards for its client; the answer returns as the bytes for that client."""
 
     __slots__ = ("_done",)
 
@@ -155,7 +162,7 @@ class EnvelopedRequest(Request):
         self._done(EnvelopeResponse(response_data=data[_LENGTH.size :]))
 
     def refuse(self, answer: Callable[[Any], None], error: KafkaError, response: Any) -> None:
-        """The broker tries again with whoever is the active controller by then; its client need not know."""
+        """On NOT_CONTROLLER the broker retries with the new active controller; its client does not notice."""
         if error.code is ErrorCode.NOT_CONTROLLER:
             self._done(EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER))
         else:

@@ -1,12 +1,13 @@
-"""From a frame to the handler of its API, and back.
+"""Decodes a frame, calls the handler of its API, and sends the response.
 
-A handler is `handle(services, request, message) -> response | None`, in a module of its own; the services are the
-parts of the node that its family of handlers works with. None means that no reply is due now: the handler has parked
-the request, or the client asked for no answer (Produce with acks=0). One whose work depends on more than its request is
-a generator (see `long_answers`).
+A handler is `handle(services, request, message) -> response | None`, in its own module. The services are the parts of
+the node that its family of handlers works with. None means that no reply is due now: the handler has parked the
+request, or the client wants no answer (Produce with acks=0). A handler whose work depends on more than its request is a
+generator (see `long_answers`).
 
-What bad input gets: a frame that cannot be parsed, and an API or version that is not served, close the connection, as
-in Kafka; only ApiVersions answers an unknown version, in the one form every client can read.
+Bad input: a frame that cannot be parsed, or an API or version that is not served, closes the connection, as in Kafka.
+Only ApiVersions answers an unknown version, in the one form that every client can read. Bytes after a request are
+ignored, as in Kafka: librdkafka sends some. Missing or nonsensical bytes close the connection.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Router:
         *,
         forwards: bool,
     ) -> None:
-        """`forwards`: whether those who ask here are clients, whose business with the controller is passed on to it."""
+        """`forwards`: the callers are clients, whose requests to the controller are forwarded to it."""
         self._authorizer = authorizer
         self._forwards = forwards
         self._latency_of = latencies.of
@@ -90,11 +91,11 @@ class Router:
             self._latencies[int(key)] = self._latency_of("FetchConsumer" if is_of_consumers else spec.name)
 
     def serve_below(self, key: ApiKey, version: int) -> None:
-        """Of this API only what is older than that version."""
+        """Serve only the versions of this API below `version`."""
         self.routes[int(key)] = self.routes[int(key)]._replace(max_version=version - 1)
 
     def ask(self, message: Message, done: Callable[[Any], None]) -> None:
-        """This node asks itself; `done` gets the response, perhaps at once."""
+        """Send a request to this node itself; `done` gets the response, possibly before this method returns."""
         route = self.routes[message.__schema__.key or 0]
         request = LocalRequest(done, route.api_key, route.max_version, 0, "local", ANONYMOUS, self._authorizer)
         response = route.handle(route.services, request, message)
@@ -111,7 +112,7 @@ class Router:
             return
         try:
             header, position = read_request_header(frame, 0)
-            # Bytes after the message are let pass, as Kafka does: librdkafka sends some with Metadata for all topics.
+            # Bytes after the message are ignored, as in Kafka: librdkafka sends some with Metadata for all topics.
             message, _ = decode_from(route.request, frame, version, position)
         except MalformedMessage as error:
             logger.warning(
@@ -139,10 +140,10 @@ class Router:
                     return
             if response is not None:
                 connection.send(request.parts(response))
-            elif connection.latency is not None:  # neither answered nor parked: nobody waits for an answer
+            elif connection.latency is not None:  # neither answered nor parked: the client waits for no answer
                 connection.latency.add(now_ns() - connection.since)
         except Exception:
-            # A defect of ours, never the client's fault; it must not take other clients' connections with it.
+            # A defect in the handler, never the client's fault; it must not affect other clients' connections.
             logger.exception("%s v%d from %s failed", route.api_key.name, version, connection.peer_host)
             failure = self._failure(route)
             if failure is None:
@@ -163,7 +164,7 @@ class Router:
 
     @staticmethod
     def _failure(route: Route) -> Any:
-        """UNKNOWN_SERVER_ERROR, for the responses that can say so as a whole."""
+        """UNKNOWN_SERVER_ERROR, for responses with a top-level error code; None for others."""
         response_type = API[route.api_key].response
         if "error_code" not in getattr(response_type, "__slots__", ()):
             return None

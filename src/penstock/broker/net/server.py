@@ -1,7 +1,7 @@
-"""Listening sockets, and the limits on who may connect.
+"""Listening sockets and the connection limits.
 
-A `Listener` is one bound name of Kafka's `listeners`; the `ConnectionLimits` are shared by all of a node. A refused
-connection is closed before a byte of it is read; an idle one after `connections.max.idle.ms`.
+A `Listener` is one entry of Kafka's `listeners`. All listeners of a node share one `ConnectionLimits`. A refused
+connection is closed before any byte is read from it; an idle one after `connections.max.idle.ms`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ logger = logging.getLogger("penstock.server")
 FrameHandler = Callable[[Connection, memoryview, int, int], None]
 RunHandler = Callable[[Connection, memoryview, int, int], int]
 
-KEPT_BYTES_MAX = 16 * 1024 * 1024  # of receive buffers that wait for the next large frame of their connections
-WRITE_BUFFER_HIGH = 1024 * 1024  # beyond this a connection's next request waits until its peer has read
+KEPT_BYTES_MAX = 16 * 1024 * 1024  # total size of receive buffers kept for the next large frame of their connections
+WRITE_BUFFER_HIGH = 1024 * 1024  # above this, a connection's next request waits until its peer has read
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class ConnectionLimits:
     total_max: int
     per_address_max: int
     per_address_overrides: Mapping[str, int]
-    parked_max: int  # requests that may wait for their answer at a time, on all connections together
+    parked_max: int  # limit on the parked requests of all connections together
     parked: int = 0
     open_total: int = 0
     open_by_address: Counter[str] = field(default_factory=Counter)
@@ -62,7 +62,7 @@ class ConnectionLimits:
 
 
 class Listener:
-    """One listening address, and the connections that came through it."""
+    """One listening address and its connections."""
 
     def __init__(
         self,
@@ -92,22 +92,22 @@ class Listener:
         self.receive_buffer = receive_buffer if receive_buffer is not None else bytearray(RECEIVE_BUFFER_SIZE)
         self.receive_view = memoryview(self.receive_buffer)
         self.loop = loop
-        self.connections: dict[Connection, None] = {}  # in the order in which they came
+        self.connections: dict[Connection, None] = {}  # in the order of their arrival
         self.plain_latency = plain_latency
         self.plain_requests = 0  # answered in this turn of the loop, and not counted yet
         self._to_flush: list[Connection] = []
         self._turn_since = 0
-        self._kept_buffers: dict[Connection, int] = {}  # by last use; their sizes
+        self._kept_buffers: dict[Connection, int] = {}  # sizes, least recently used first
         self._kept_bytes = 0
-        self._resting: dict[Connection, tuple[int, float]] = {}  # its last read, and when that was first looked at
+        self._resting: dict[Connection, tuple[int, float]] = {}  # its last read, and when `close_idle` first saw it
         self.port = 0
-        self.on_closed: Callable[[Connection], None] | None = None  # told of every connection that ends
+        self.on_closed: Callable[[Connection], None] | None = None  # called for every connection that closes
         self._server: asyncio.Server | None = None
 
     async def open(self, host: str, port: int, *, backlog: int) -> None:
-        """Bind, so that the port is known and ours; nobody can connect before `serve`.
+        """Bind, which reserves the port and makes it known; clients cannot connect before `serve`.
 
-        An empty host is every address, IPv4 and (where the machine has it) IPv6.
+        An empty host means every address, IPv4 and (if the machine has it) IPv6.
         """
         self._server = await self.loop.create_server(
             lambda: Connection(self), host or None, port, backlog=backlog, reuse_address=True, start_serving=False
@@ -119,7 +119,7 @@ class Listener:
         await self._server.start_serving()
 
     def flush_soon(self, connection: Connection) -> None:
-        """Send a connection's replies once all connections that are readable now have been read."""
+        """Send a connection's replies after all currently readable connections have been read."""
         if not self._to_flush:
             self._turn_since = connection.since
             self.loop.call_soon(self._flush)
@@ -134,7 +134,10 @@ class Listener:
             self.plain_requests = 0
 
     def keep_buffer(self, connection: Connection, size: int) -> None:
-        """Let a connection keep its buffer for the next large frame; whoever used his least recently may have to go."""
+        """Let a connection keep its buffer for the next large frame.
+
+        Above the limit, the least recently used buffers are dropped.
+        """
         kept = self._kept_buffers
         self._kept_bytes += size - kept.pop(connection, 0)
         kept[connection] = size
@@ -170,7 +173,10 @@ class Listener:
                 self.on_closed(connection)
 
     def close_idle(self, idle_max_seconds: float) -> None:
-        """Those that have read nothing between looks that far apart; called a few times in that time."""
+        """Close the connections that have received nothing between two checks at least that far apart.
+
+        The node calls this a few times per `idle_max_seconds`.
+        """
         now = self.loop.time()
         resting: dict[Connection, tuple[int, float]] = {}
         for connection in list(self.connections):
@@ -184,7 +190,7 @@ class Listener:
         self._resting = resting
 
     async def close(self) -> None:
-        """Stop listening, then close every connection; replies that are ready still leave."""
+        """Stop listening, then close every connection; replies that are ready are still sent."""
         if self._server is not None:
             self._server.close()
         for connection in list(self.connections):

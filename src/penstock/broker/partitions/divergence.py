@@ -1,4 +1,4 @@
-"""Where the history of a reader, be it a follower or a consumer, parts from the log it fetches from (KIP-595)."""
+"""Finds where the history of a reader (follower or consumer) diverges from the log it fetches from (KIP-595)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.replication.epochs import UNDEFINED_OFFSET
 
 
 def divergence(log: Log, fetch_offset: int, last_fetched_epoch: int) -> EpochEndOffset | None:
-    """None if it does not, or if the reader does not say what it has read."""
+    """None if the histories do not diverge, or if the reader does not send its last fetched epoch."""
     if last_fetched_epoch < 0:
         return None
     epoch, end = log.epochs.end_offset_for(last_fetched_epoch, log.log_end_offset)

@@ -1,11 +1,11 @@
-"""Incremental fetch sessions (KIP-227): a client names its partitions once and then only what changed.
+"""Incremental fetch sessions (KIP-227): a client names its partitions once, and later only the changes.
 
-A session remembers, for each partition, what the client asked for and what it was last told, so that a reply may leave
-out partitions with nothing new. The cache has a fixed number of slots (`max.incremental.fetch.session.cache.slots`); a
-full cache gives its least recently used session up if that has rested for a while, else the new client simply gets no
-session, and goes on with full fetches.
+For each partition, a session remembers the client's request and the last answer, so that a reply can omit partitions
+without news. The cache has a fixed number of slots (`max.incremental.fetch.session.cache.slots`). A full cache evicts
+its least recently used session if that has been unused for `EVICTION_AGE_MS`. Otherwise the new client gets no session
+and continues with full fetches.
 
-Pure: the caller brings the time and the random session id.
+Pure: the caller provides the time and the random session id.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FINAL_EPOCH = -1
 NO_SESSION = 0
 EVICTION_AGE_MS = 120_000
 
-# A topic is known by its name (below version 13) or by its id (from 13 on); a session by one of both only.
+# A topic is identified by its name (below version 13) or by its id (from 13 on); a session uses only one of the two.
 TopicKey = str | Uuid
 PartitionKey = tuple[TopicKey, int]
 
@@ -32,7 +32,7 @@ PartitionKey = tuple[TopicKey, int]
 @owned_by_loop()
 @dataclass(slots=True)
 class SessionPartition:
-    """What is asked of one partition, and what was answered last."""
+    """The request for one partition and its last answer."""
 
     topic: TopicKey
     request: FetchPartition
@@ -41,7 +41,7 @@ class SessionPartition:
     log_start_offset: int = -1
 
     def has_news(self, data: PartitionData) -> bool:
-        """Whether an answer must name this partition; remembers what it says."""
+        """Whether an answer must contain this partition; remembers the answer."""
         news = bool(
             data.records
             or data.error_code
@@ -51,7 +51,7 @@ class SessionPartition:
             or data.preferred_read_replica >= 0
         )
         if data.error_code:
-            self.high_watermark = -1  # so that the partition is told of again once the error is gone
+            self.high_watermark = -1  # so that the partition is reported again once the error is gone
         else:
             self.high_watermark = data.high_watermark
             self.log_start_offset = data.log_start_offset
@@ -83,7 +83,7 @@ class Session:
                 known.request = partition.request
 
     def rotate(self, answered: list[PartitionKey]) -> None:
-        """Partitions that just got data go to the end, so that a size limit starves nobody."""
+        """Move partitions that just got data to the end, so that a size limit starves no partition."""
         for key in answered:
             if key in self.partitions:
                 self.partitions.move_to_end(key)
@@ -99,7 +99,7 @@ def requested(request: FetchRequest, by_id: bool) -> list[SessionPartition]:
 
 @dataclass(slots=True)
 class FetchContext:
-    """The partitions one request is about, and its session if it has one."""
+    """The partitions of one request, and its session if it has one."""
 
     partitions: list[SessionPartition]
     session: Session | None

@@ -1,17 +1,18 @@
-"""Copying from leaders: one fetcher, one connection, one session and one request in flight for each broker that leads
-something this one follows.
+"""Copies the partitions that this broker follows from their leaders.
+
+For each leading broker there is one fetcher, one connection, one session and one request in flight.
 
 Laws:
 
-- An offset that is sent is an acknowledgement. It is never beyond what is written, nor, on topics that flush with every
-  message, beyond what is flushed; and since there is one request at a time, no older one can overtake it.
-- Every partition is fetched under the leader epoch the metadata gave. An answer counts only if the partition is still
+- A sent fetch offset is an acknowledgement. It is never beyond what is written nor, on topics that flush every message,
+  beyond what is flushed. Since only one request is in flight, no older one can overtake it.
+- Every partition is fetched under the leader epoch from the metadata. An answer counts only if the partition is still
   fetched under that epoch and from that offset.
-- What the leader's history does not share is cut before anything is appended (`replication/follower.py`); a batch that
-  is damaged or does not follow is not appended, and neither is the rest of its partition's answer.
+- Records that diverge from the leader's history are truncated before anything is appended (`replication/follower.py`).
+  A damaged or non-contiguous batch is not appended, and neither is the rest of its partition's answer.
 
 A request names the partitions whose position has changed since the last one; the leader's session remembers the others.
-A partition in error leaves the session and comes back after a while, longer each time, without holding up the rest.
+A partition with an error leaves the session and returns after a delay, which grows each time; the others continue.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ LAST_EPOCH = 0x7FFFFFFF
 LATEST = -1
 EARLIEST = -2
 
-# The leader, or this broker, has not heard the latest metadata yet: it should not take long.
+# The leader, or this broker, has not replayed the latest metadata yet; these errors should pass soon.
 _SOON_OVER = frozenset(
     (
         ErrorCode.UNKNOWN_LEADER_EPOCH,
@@ -72,7 +73,7 @@ Key = tuple[bytes, int]
 
 
 class Followed:
-    """A partition that is fetched, under one leader epoch."""
+    """A partition that is fetched under one leader epoch."""
 
     __slots__ = ("epoch", "failures", "key", "named_offset", "replica", "timer")
 
@@ -80,9 +81,9 @@ class Followed:
         self.replica = replica
         self.key: Key = (replica.topic_id, replica.topic_partition.partition)
         self.epoch = replica.follower.leader_epoch
-        self.named_offset: int | None = None  # what the session knows; None: nothing
+        self.named_offset: int | None = None  # the offset in the session; None: not in the session
         self.failures = 0
-        self.timer: asyncio.TimerHandle | None = None  # it waits to be fetched again
+        self.timer: asyncio.TimerHandle | None = None  # set while the partition waits to be fetched again
 
 
 class Fetchers:
@@ -98,7 +99,7 @@ class Fetchers:
         throttle: ReplicationThrottle,
         store_log_starts: Callable[[], Awaitable[None]],
     ) -> None:
-        """`store_log_starts`: make it durable where the logs begin now."""
+        """`store_log_starts` makes the current log start offsets durable."""
         self.settings = settings
         self.loop = loop
         self.registration = registration
@@ -109,10 +110,10 @@ class Fetchers:
         self.store_log_starts = store_log_starts
         self._by_leader: dict[int, Fetcher] = {}
         self._leaders: dict[Replica, int] = {}
-        self.damaged_answers = 0  # batches that leaders sent and that were not good, or did not follow
+        self.damaged_answers = 0  # answers with batches that were damaged or not contiguous
 
     def follow(self, replica: Replica) -> None:
-        """Fetch from the replica's leader, in the epoch it has now; from nobody if there is none."""
+        """Fetch from the replica's current leader, under its epoch; do not fetch if there is no leader."""
         leader_id = replica.follower.leader_id
         former = self._leaders.get(replica)
         if former is not None and former != leader_id:
@@ -148,7 +149,7 @@ class Fetchers:
 
 
 class Fetcher:
-    """What is followed from one leader."""
+    """Fetches all partitions that this broker follows from one leader."""
 
     def __init__(self, fetchers: Fetchers, leader_id: int) -> None:
         self._fetchers = fetchers
@@ -159,12 +160,12 @@ class Fetcher:
         self._leader_id = leader_id
         self.partitions: dict[Key, Followed] = {}
         self._changed: dict[Key, Followed] = {}  # to be named in the next request
-        self._forgotten: dict[Key, None] = {}  # to be taken out of the session with it
+        self._forgotten: dict[Key, None] = {}  # to be removed from the session by the next request
         self._out_of_range: dict[Key, Followed] = {}
         self._session_id = NO_SESSION
         self._session_epoch = INITIAL_EPOCH
-        self._is_busy = False  # a request is under way, or a flush before the next
-        self._starts_moved: dict[Key, Followed] = {}  # to be named again once it is on the disk where they begin
+        self._is_busy = False  # a request is in flight, or a flush before the next one
+        self._starts_moved: dict[Key, Followed] = {}  # named again once their log start offset is on disk
         self._is_storing_starts = False
         self._is_closed = False
         self._failures = 0
@@ -173,7 +174,7 @@ class Fetcher:
         self._registration = self._leader_registration()
         self._failures_log = SparingLog(logger, self._loop.time)
 
-    # -- what is followed -------------------------------------------------------------------------------------------
+    # -- followed partitions ----------------------------------------------------------------------------------------
 
     def add(self, replica: Replica) -> None:
         followed = Followed(replica)
@@ -183,7 +184,10 @@ class Fetcher:
         self.go_on_soon()
 
     def _fetch(self, followed: Followed) -> None:
-        """With the next request; but first see if the log lacks its beginning, if it may: it would pass for in sync."""
+        """Fetch with the next request.
+
+        If the log may lack its beginning, check that first: the replica would wrongly count as in sync.
+        """
         log = followed.replica.log
         due = self._out_of_range if log.may_lack_beginning else self._changed
         due[followed.key] = followed
@@ -211,7 +215,7 @@ class Fetcher:
             self._forgotten[followed.key] = None
 
     def _delay(self, followed: Followed, seconds: float) -> None:
-        """Take a partition out for a while."""
+        """Remove a partition from the session for some time."""
         self._leave_session(followed)
         self._cancel(followed)
         followed.timer = self._loop.call_later(seconds, self._return, followed)
@@ -243,8 +247,11 @@ class Fetcher:
     # -- requests ---------------------------------------------------------------------------------------------------
 
     def leader_changed(self) -> None:
-        """It may be reachable now, or elsewhere. If it has registered again it is another process: one that lost its
-        power has not even closed the connection on which an answer is waited for."""
+        """The leader's registration changed: it may be reachable now, or at another address.
+
+        A new registration means a new process. If the machine of the old one lost power, the connection that waits for
+        an answer was never closed.
+        """
         registration = self._leader_registration()
         if registration != self._registration and self._peer is not None:
             self._peer.disconnect(f"broker {self._leader_id} has started again")
@@ -255,7 +262,7 @@ class Fetcher:
         return self._fetchers.brokers.registration_epoch(self._leader_id)
 
     def go_on_soon(self) -> None:
-        """After all that is happening now: many partitions change at a time."""
+        """Send the next request after the current events are handled: many partitions change at a time."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_soon(self._go_on)
@@ -265,7 +272,7 @@ class Fetcher:
             return
         peer = self._find_peer()
         if peer is None:
-            return  # until the metadata says where it is
+            return  # wait until the metadata contains its address
         if self._out_of_range:
             self._ask_for_range(peer)
             return
@@ -290,14 +297,17 @@ class Fetcher:
         return peer
 
     def _flush(self, replicas: list[Replica]) -> None:
-        """What is sent as an acknowledgement must be on the disk first."""
+        """Flush before the next request: an acknowledged offset must be on disk."""
         self._is_busy = True
         flushes = [self._fetchers.flusher.flush(replica) for replica in replicas]
         asyncio.gather(*flushes, return_exceptions=True).add_done_callback(self._flushed)
 
     def _start_moved(self, followed: Followed) -> None:
-        """Where a log begins is an acknowledgement, too, for those who had records deleted. But nothing else waits for
-        it: what is fetched meanwhile names the beginning that is on the disk."""
+        """Make a new log start offset durable, then send it.
+
+        The log start offset is an acknowledgement, too: for DeleteRecords. Nothing else waits for it: fetches sent
+        meanwhile contain the log start offset that is on disk.
+        """
         self._starts_moved[followed.key] = followed
         if not self._is_storing_starts:
             self._is_storing_starts = True
@@ -326,7 +336,7 @@ class Fetcher:
             self._go_on()
 
     def _reset_session(self) -> None:
-        """The next request names everything. The session's id goes with it, so that the leader can let it go."""
+        """The next request names all partitions. It carries the session's id, so that the leader can close it."""
         self._session_epoch = INITIAL_EPOCH
         self._forgotten.clear()
         for followed in self.partitions.values():
@@ -336,7 +346,7 @@ class Fetcher:
 
     def _request(self) -> FetchRequest | None:
         if not self._changed and all(each.named_offset is None for each in self.partitions.values()):
-            return None  # nothing is to be fetched: all that is followed waits to be tried again
+            return None  # nothing to fetch: all followed partitions wait to be retried
         settings = self._settings.now
         request = FetchRequest(
             replica_state=ReplicaState(
@@ -399,19 +409,19 @@ class Fetcher:
                 if followed is not None and self._is_current(followed):
                     try:
                         self._take(followed, data)
-                    except Exception:  # a defect of ours; the other partitions must not suffer for it
+                    except Exception:  # a defect in this code; it must not affect the other partitions
                         logger.exception(
                             "%s: what its leader sent cannot be processed", followed.replica.topic_partition
                         )
                         self._failed(followed, ErrorCode.UNKNOWN_SERVER_ERROR)
         if self._session_id == NO_SESSION:
-            self._reset_session()  # the leader has no room for one
+            self._reset_session()  # the leader has no free session slot
         self._fetchers.wakeups.run()
         self._go_on()
 
     @staticmethod
     def _is_current(followed: Followed) -> bool:
-        """Whether an answer is about what is to be fetched now."""
+        """Whether an answer is for the current epoch and offset."""
         replica = followed.replica
         return (
             followed.named_offset == replica.log.log_end_offset
@@ -420,7 +430,7 @@ class Fetcher:
         )
 
     def _lost(self, reason: str) -> None:
-        """Begin anew, after a while if this happens again and again."""
+        """Start a new session, after a delay that grows with repeated failures."""
         self._reset_session()
         seconds = min(self._settings.now.replica_fetch_backoff_ms / 1000, BACKOFF_MIN_S * 2 ** min(self._failures, 10))
         self._failures += 1
@@ -484,18 +494,21 @@ class Fetcher:
         return replica.partition is not None and self._registered.broker_id in replica.partition.isr
 
     def _is_held_back(self, followed: Followed) -> bool:
-        """Whether the throttle takes it out for a while: a short one, as the throttle may be loosened meanwhile."""
+        """Whether the throttle delays this partition. Delays are short, because the limit may be raised meanwhile."""
         throttle = self._throttle
         if self._is_in_sync(followed.replica) or not throttle.holds_back(followed.replica):
             return False
         seconds = min(throttle.allowance.seconds_in_debt, THROTTLE_CHECK_S)
-        self._delay(followed, max(seconds, BACKOFF_MIN_S))  # a debt of next to nothing is not worth a timer each
+        self._delay(followed, max(seconds, BACKOFF_MIN_S))  # a tiny debt is not worth a timer
         return True
 
     # -- out of range -----------------------------------------------------------------------------------------------
 
     def _ask_for_range(self, peer: Peer) -> None:
-        """The leader does not have the offset that is due: begin where it begins, or end where it ends."""
+        """Ask for the leader's log start and end, because its log does not have the fetch offset.
+
+        The replica then starts at the leader's log start, or truncates to its log end.
+        """
         self._is_busy = True
         asked = dict(self._out_of_range)
         ends: list[dict[Key, int] | None] = []

@@ -1,10 +1,11 @@
-"""Group commit: logs are flushed in worker threads, one flush of a log at a time.
+"""Group commit: flushes logs in worker threads, at most one flush of a log at a time.
 
-What is appended while a flush runs is covered by the next one, so the number of fdatasync calls adapts itself to the
-disk: the slower it is, the more acknowledgements one call pays for.
+The next flush covers everything appended while a flush runs. The number of fdatasync calls thus adapts to the disk: the
+slower the disk, the more acknowledgements each call covers.
 
-After a flush that fails nobody can say what is on the disk: the log directory goes offline, and the node ends if it
-cannot do without that one. A full disk is different: it is found before anything was entrusted to it.
+After a failed flush the state of the disk is unknown (the kernel may have dropped the dirty pages). The log directory
+goes offline; the node stops if it cannot work without that directory. A full disk is different: it is detected before
+any data depends on it, and the flush is retried until there is space.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ NO_ROOM_RETRY_S = 0.5
 
 
 class _Flush:
-    """A flush under way, and whether another must follow it."""
+    """A running flush, and whether another one must follow it."""
 
     __slots__ = ("again", "waiters", "waiters_of_next")
 
@@ -38,7 +39,7 @@ class Flusher:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, after: Callable[[], None], failed: Callable[[Replica, str], None]
     ) -> None:
-        """`after` runs when acknowledgements have been released; `failed` if a disk cannot be trusted any more."""
+        """`after` runs after acknowledgements were released; `failed` when a disk can no longer be trusted."""
         self._loop = loop
         self._after = after
         self._failed = failed
@@ -46,7 +47,7 @@ class Flusher:
         self._is_closing = False
 
     def request(self, replica: Replica) -> None:
-        """Flush what has been appended by now, soon."""
+        """Flush soon everything appended until now."""
         running = self._running.get(replica)
         if running is None:
             self._start(replica, [])
@@ -54,7 +55,7 @@ class Flusher:
             running.again = True
 
     def flush(self, replica: Replica) -> asyncio.Future[None]:
-        """As `request`; done when what has been appended by now is on the disk."""
+        """Like `request`; the future is done when everything appended until now is on disk."""
         waiter: asyncio.Future[None] = self._loop.create_future()
         running = self._running.get(replica)
         if running is None:
@@ -65,7 +66,7 @@ class Flusher:
         return waiter
 
     def close(self) -> None:
-        """From now on a flush that finds no room fails, instead of waiting for some."""
+        """From now on a flush fails on a full disk, instead of waiting for space."""
         self._is_closing = True
 
     def _start(self, replica: Replica, waiters: list[asyncio.Future[None]]) -> None:
@@ -81,13 +82,13 @@ class Flusher:
         error = None if future.cancelled() else future.exception()
         if future.cancelled() or (error is not None and replica.is_offline):
             del self._running[replica]
-            _finish(flush.waiters + flush.waiters_of_next)  # stopped, or deleted under the flush
+            _finish(flush.waiters + flush.waiters_of_next)  # stopped, or deleted during the flush
         elif isinstance(error, NoRoom) and not self._is_closing:
-            # Nothing is lost, and nothing is acknowledged either: that waits until there is room.
+            # Nothing is lost. Acknowledgements wait until the disk has space.
             self._loop.call_later(NO_ROOM_RETRY_S, self._run, replica)
         elif error is not None:
             del self._running[replica]
-            # After a failed fsync nobody can say what is on the disk; the only safe state is the one found at a start.
+            # After a failed fsync the state of the disk is unknown; only the state found at the next start is safe.
             self._failed(replica, f"cannot flush {replica.topic_partition}: {error}")
             if replica.is_offline:
                 _finish(flush.waiters + flush.waiters_of_next)
@@ -96,7 +97,7 @@ class Flusher:
                 if not waiter.done():
                     waiter.set_exception(error)
         else:
-            # What is asked for meanwhile (an acknowledgement lets the next request in) counts as asked for during it.
+            # Requests made meanwhile (an acknowledgement admits the next append) count as made during this flush.
             replica.flushed(future.result())
             del self._running[replica]
             _finish(flush.waiters)

@@ -1,8 +1,7 @@
-"""One fetch request of a follower, from its arrival to its answer.
+"""Handles a fetch request of a follower, from its arrival to its answer.
 
-The offset that a follower fetches from is its acknowledgement of everything below: it is noted with the leader before
-anything is read, so that the answer carries the high watermark it led to. Followers read up to the log end, consumers
-only up to the high watermark.
+The fetch offset of a follower acknowledges everything below it. The leader records it before it reads, so that the
+answer contains the resulting high watermark. Followers read up to the log end, consumers only up to the high watermark.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ TOGETHER_S = 0.1
 
 
 def follower_of(request: Request, message: FetchRequest) -> tuple[int, int]:
-    """The broker that fetches and the epoch of its registration, if it says; -1 and below are consumers."""
+    """The id of the fetching broker and its broker epoch, if it sends one; ids of -1 and below are consumers."""
     if request.version >= REPLICA_STATE_SINCE:
         state = message.replica_state
         return (-1, NO_BROKER_EPOCH) if state is None else (state.replica_id, state.replica_epoch)
@@ -50,7 +49,7 @@ def follower_of(request: Request, message: FetchRequest) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowerFetches:
-    """What the fetches of all followers have in common."""
+    """The dependencies shared by the fetches of all followers."""
 
     loop: asyncio.AbstractEventLoop
     replicas: Replicas
@@ -88,7 +87,7 @@ def refusal(index: int, code: ErrorCode) -> PartitionData:
 
 
 class ColdRead(NamedTuple):
-    """Data that is not in the page cache: to be read by a thread."""
+    """A read of data that is not in the page cache, for a thread."""
 
     data: PartitionData
     position: Position
@@ -119,7 +118,7 @@ class FollowerFetch:
         self._request = request
         self._message = message
         self._session = session
-        self._is_full = message.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)  # everything named is in the answer
+        self._is_full = message.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)  # the answer contains everything named
         self._bytes_missing = 0
         self._is_done = False
         self._reading: list[Told] | None = None
@@ -141,7 +140,7 @@ class FollowerFetch:
     # -- progress ---------------------------------------------------------------------------------------------------
 
     def _note_progress(self, positions: list[Position]) -> None:
-        """The offsets that the request speaks of are the follower's acknowledgements."""
+        """Record the fetch offsets, which are the follower's acknowledgements."""
         session = self._session
         broker_id = session.broker_id
         for position in positions:
@@ -155,7 +154,7 @@ class FollowerFetch:
                 position.in_sync_changed(leader.isr)
                 replica.fetched_by(broker_id, position.offset, position.log_start, session.broker_epoch)
             except KafkaError:
-                session.due[position] = None  # reading it says why
+                session.due[position] = None  # the read reports the error
 
     def _find(self, position: Position) -> tuple[Replica, LeaderState]:
         replicas = self._fetches.replicas
@@ -180,7 +179,7 @@ class FollowerFetch:
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def _read(self) -> tuple[list[Told], list[ColdRead]]:
-        """What there is to tell, within the limits; what must be read by a thread has its place in it."""
+        """The results within the size limits. Data that a thread must read has a placeholder in them."""
         session = self._session
         left = self._message.max_bytes
         found_data = False
@@ -243,7 +242,7 @@ class FollowerFetch:
                 cold = ColdRead(data, position, leader, log, position.offset, max_bytes, leader.log_end, at_least_one)
                 return data, cold
             if not found.data:
-                return data, None  # it does not fit any more, and stays due
+                return data, None  # the next batch does not fit; the position stays due
             data.records = found.data
             if not is_free:
                 throttle.note(replica, len(found.data))
@@ -287,7 +286,7 @@ class FollowerFetch:
         if self._bytes_missing <= 0 or (results and self._session.tells_commits_at_once and not self._is_full):
             return True
         for position, _ in results:
-            self._session.due[position] = None  # not told yet
+            self._session.due[position] = None  # not reported yet
         return False
 
     # -- waiting ----------------------------------------------------------------------------------------------------
@@ -296,8 +295,11 @@ class FollowerFetch:
         self._answer = self._request.park(mute=True, on_lost=self._forget)
 
     def _wait(self) -> None:
-        """Until there is something to tell. A broker that many others follow is woken up for all that have waited long
-        enough together, and not for each: most of what an idle one does is to wake up."""
+        """Wait until there is news or the deadline passes.
+
+        Deadlines are rounded to multiples of `TOGETHER_S`, so that a broker with many followers wakes up once for all
+        of them and not once for each: waking up is most of what an idle broker does.
+        """
         self._session.waiting = self
         fetches = self._fetches
         seconds = min(self._message.max_wait_ms / 1000, fetches.sessions.wait_max(self._session.broker_id))
@@ -307,7 +309,7 @@ class FollowerFetch:
         self._deadline = fetches.loop.call_at(deadline, self._expire)
 
     def cut_short(self) -> None:
-        """There will be something to ask for that the follower does not know of yet."""
+        """End the wait now: the follower will soon have new partitions to fetch."""
         if self._deadline is not None and not self._is_done:
             self._deadline.cancel()
             self._deadline = self._fetches.loop.call_later(0, self._expire)

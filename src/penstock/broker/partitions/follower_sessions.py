@@ -1,15 +1,15 @@
-"""What followers fetch from this broker: their sessions, and how far they are in each partition.
+"""Fetch sessions of followers, with the follower's position in each partition.
 
-A follower's session is not like a consumer's. It lives as long as the follower and may name thousands of partitions, of
-which a few have news at a time; so a session watches its replicas, and a request costs what has changed, not what is
-followed. A partition is *due* when there may be something to tell about it: it was named in the request, has grown, has
-another high watermark, start or leader. A follower that is not in sync, or not any more, is different: every fetch of
-it counts, named or not, since with one of them it may join. (Where too few are in sync for anything to be written,
-nothing would ever make it name the partition.)
+A follower's session differs from a consumer's. It lives as long as the follower and may contain thousands of
+partitions, of which only a few have news at a time. So a session watches its replicas, and the cost of a request
+depends on the changes, not on the number of followed partitions. A partition is *due* when there may be news about it:
+the request names it, or its log end, high watermark, log start or leader changed. For a follower that is not in sync,
+or no longer, every fetch counts, even if it does not name the partition, because any fetch may show that the follower
+can join the ISR. (If the ISR is too small for appends, nothing would ever make the follower name the partition.)
 
-Right after an election the new leader cannot commit anything until its followers turn to it. Their fetches may be
-waiting here already, for other partitions; they are answered at once, and for a short while waits are kept short, so
-that the follower can name its new partitions as soon as it has heard of the election itself.
+After an election the new leader cannot commit anything until its followers fetch from it. Their fetches for other
+partitions may already be waiting here. They are answered at once, and for `EXPECTATION_S` the waits are kept short, so
+that a follower can name its new partitions as soon as it learns of the election.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from penstock.broker.partitions.follower_fetch import FollowerFetch
 
 TOPIC_IDS_SINCE = 13
-SESSIONS_MAX = 16  # of one broker, which needs one for each of its fetchers; the least recently used goes
+SESSIONS_MAX = 16  # per follower, which needs one for each of its fetchers; the least recently used is evicted
 LAST_EPOCH = 0x7FFFFFFF
 SHORT_WAIT_S = 0.02
 EXPECTATION_S = 2.0
 
 
 class Position:
-    """Where a follower is in one partition, as it said last; watches the replica it fetches from."""
+    """A follower's position in one partition, from its last request; watches the replica it fetches from."""
 
     __slots__ = (
         "epoch", "index", "last_fetched_epoch", "log_start", "max_bytes", "offset", "replica", "sent_from", "session",
@@ -51,7 +51,7 @@ class Position:
         self.replica: Replica | None = None
         self.told_high_watermark = -1
         self.told_log_start = -1
-        self.sent_from = -1  # where the data began that it was sent last
+        self.sent_from = -1  # start offset of the data sent last
 
     def asked(self, partition: FetchPartition) -> None:
         self.epoch = partition.current_leader_epoch
@@ -76,7 +76,7 @@ class Position:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether it asks again for what it was sent: perhaps it did not like that."""
+        """Whether the follower requests the same data again: it may have found that data corrupt."""
         return self.offset == self.sent_from
 
     def told(self, data: PartitionData) -> None:
@@ -122,8 +122,11 @@ class FollowerSession:
     def __init__(
         self, broker_id: int, broker_epoch: int, by_id: bool, wakeups: Wakeups, tells_commits_at_once: bool
     ) -> None:
-        """`tells_commits_at_once`: consumers read from followers, and wait for what the high watermark lets them see;
-        otherwise followers learn of that with the next data, or when their wait is over."""
+        """`tells_commits_at_once`: answer waiting fetches as soon as the high watermark moves.
+
+        Consumers that read from followers wait for the high watermark. Otherwise followers learn it with the next data,
+        or when their wait ends.
+        """
         self.id = NO_SESSION
         self.tells_commits_at_once = tells_commits_at_once
         self.broker_id = broker_id
@@ -134,12 +137,12 @@ class FollowerSession:
         self.positions: dict[PartitionKey, Position] = {}
         self.due: dict[Position, None] = {}
         self.joining: dict[Position, None] = {}
-        # Those that were sent data: unless the follower says otherwise, it needs that again.
+        # Positions that were sent data: unless the follower names a new offset, it needs the same data again.
         self.unconfirmed: dict[Position, None] = {}
         self.waiting: FollowerFetch | None = None
 
     def update(self, request: FetchRequest) -> list[Position]:
-        """Take a request in; the positions that it speaks of, by name or because every fetch of theirs counts."""
+        """Apply a request. Returns the positions that it names, and those for which every fetch counts."""
         for forgotten in request.forgotten_topics_data:
             topic: TopicKey = forgotten.topic_id if self.by_id else forgotten.topic
             for index in forgotten.partitions:
@@ -190,14 +193,14 @@ class FollowerSessions:
         self._tells_commits_at_once = tells_commits_at_once
         self._sessions: dict[int, FollowerSession] = {}
         self._by_broker: dict[int, OrderedDict[int, FollowerSession]] = {}
-        # Followers that are to turn to this broker for a partition it has begun to lead, until when.
+        # By follower: the partitions that this broker has begun to lead and awaits a fetch for, each with its deadline.
         self._expected: dict[int, dict[Replica, float]] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def open(self, request: FetchRequest, version: int, broker_id: int, broker_epoch: int) -> FollowerSession:
-        """The session of a request; KafkaError for one that is unknown or out of step."""
+        """The session of a request; raises KafkaError if it is unknown or its epoch is wrong."""
         by_id = version >= TOPIC_IDS_SINCE
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._close(self._sessions.get(request.session_id))
@@ -225,7 +228,7 @@ class FollowerSessions:
         of_broker = self._by_broker.setdefault(session.broker_id, OrderedDict())
         for former in list(of_broker.values()):
             if former.broker_epoch != session.broker_epoch:
-                self._close(former)  # of a process that is gone
+                self._close(former)  # of an earlier process of that broker
         of_broker[session.id] = session
         if len(of_broker) > SESSIONS_MAX:
             self._close(next(iter(of_broker.values())))
@@ -239,7 +242,7 @@ class FollowerSessions:
     # -- after an election ------------------------------------------------------------------------------------------
 
     def expect(self, replica: Replica) -> None:
-        """This broker begins to lead: its followers should turn to it without delay."""
+        """This broker begins to lead a partition: its followers should fetch from it without delay."""
         leader = replica.leader
         assert leader is not None
         until = self._loop.time() + EXPECTATION_S

@@ -1,25 +1,27 @@
-"""A leader that leaves has its successor take what producers still send to it.
+"""Forwards produce requests to the new leaders while a broker shuts down, so that producers see no error.
 
-A producer learns from an error that a partition has another leader, and then waits before it tries again: librdkafka
-0.1 s, whatever the error says. So a broker that shuts down avoids the error:
+A producer learns from an error that a partition has another leader, and then waits before it retries: librdkafka waits
+0.1 s after any error. A broker that shuts down avoids the error in these steps:
 
-    held        from when it wants to go, requests for partitions that others can lead wait here
-    drained     the in-sync replicas catch up with what was appended before
-    moved       only then the controller is asked: the successors miss nothing, and nothing is cut off from this log
-    passed on   what waited goes to the successor, one request at a time for each partition, and the answers come back
-    told        answers name the successor, as errors do (KIP-951); clients that look, as librdkafka does, go there
-                without having seen an error
-    gone        when nobody sends anything any more, or after a while: the rest is refused
+    hold        produce requests for partitions that other brokers can lead wait here
+    drain       the in-sync replicas catch up with everything appended before
+    move        only then does the broker ask the controller to move its leaderships: the successors miss nothing, and
+                nothing is truncated from this log
+    forward     held requests, and those that still arrive, go to the successor, one at a time for each partition; its
+                answers go back to the clients
+    redirect    answers that are no errors name the successor, as errors do (KIP-951); clients that evaluate this, as
+                librdkafka does, switch to it without having seen an error
+    leave       when clients send nothing more, or after a time limit: the remaining requests are refused
 
-A client that has several requests under way is not told: a librdkafka that hears of another leader then may wait for a
-whole second before it connects to it. Most are calm again soon after their requests are no longer held.
+A client with several requests in flight is not redirected: librdkafka may then wait for a whole second before it
+connects to the new leader. Most clients have one request in flight again soon after their requests are no longer held.
 
-Only requests for a single partition are held: those of librdkafka always are. What names several is served as before,
-and refused, with hints, once one of them has moved.
+Only requests for a single partition are held; librdkafka sends no others. A request for several partitions is served as
+before, and refused, with hints, once one of the partitions has moved.
 
-Order is kept: a request that cannot be held is refused where others of its partition are, as it would be appended
-before them; and when one is refused, so are those that its connection sent after it. Producers without sequence numbers
-have nothing else that would show it.
+Order is preserved. A request that cannot be held is refused if others of its partition are held, because it would be
+appended before them. When a request is refused, so are the later ones of the same connection. Producers without
+sequence numbers have no other protection against reordering.
 """
 
 from __future__ import annotations
@@ -58,10 +60,10 @@ QUIET_S: Final = 0.03
 FINISH_S: Final = 2.0
 CHECK_S: Final = 0.001
 HELD_BYTES_MAX: Final = 64 * 1024 * 1024
-CALM: Final = 4  # requests in succession that had no other of the same connection beside them
+CALM: Final = 4  # a connection is calm after more than this many requests in a row that were alone in flight
 LEADER_HINTS_SINCE: Final = 10
 
-# The successor has not heard of it yet.
+# The successor has not yet replayed the metadata that makes it the leader.
 _TOO_EARLY: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
@@ -98,11 +100,11 @@ class Handover:
         self.passed_on = 0  # requests that a successor has answered
         self._under_way: set[TopicPartition] = set()
         self._last_taken = 0.0
-        self._on_connection: Counter[Connection] = Counter()  # how many are held
+        self._on_connection: Counter[Connection] = Counter()  # number of held requests
         self._calm: Counter[Connection] = Counter()
 
     async def prepare(self) -> None:
-        """Hold what comes from now on; returns when the in-sync replicas have what came before, or after a while."""
+        """Hold requests from now on; returns when the in-sync replicas have caught up, or after `DRAIN_S`."""
         self.is_on = True
         deadline = self._loop.time() + DRAIN_S
         led = [leader for replica in self._replicas if (leader := replica.leader) and len(leader.isr) > 1]
@@ -111,29 +113,31 @@ class Handover:
             led = [leader for leader in led if leader.high_watermark < leader.log_end]
 
     async def finish(self) -> None:
-        """Returns when nobody sends anything any more, or nearly so, and everything is answered."""
+        """Returns when clients send (almost) nothing more and all requests are answered."""
         deadline = self._loop.time() + FINISH_S
         while self._held or (self.is_on and self._loop.time() < self._last_taken + QUIET_S):
             if self._loop.time() > deadline:
-                self.is_on = False  # what comes now is refused
+                self.is_on = False  # requests are refused from now on
             await asyncio.sleep(CHECK_S)
 
     def take(self, request: Request, message: ProduceRequest, partition: TopicPartition) -> bool:
-        """Whether the request, which is for this partition alone, is the successor's to answer. The message's records
-        are copied then: they lie in the receive buffer."""
+        """Hold a request for this single partition, for the successor to answer; False if it cannot be held.
+
+        The records of a held request are copied, because they are in the receive buffer.
+        """
         replica = self._replicas.get(*partition)
         (topic,) = message.topic_data
         (data,) = topic.partition_data
         if replica is None or not data.records or not self._limits.may_park:
             return False
         if replica.leader is not None and len(replica.leader.isr) == 1:
-            return False  # nobody else can lead it
+            return False  # no other replica can lead it
         assert isinstance(data.records, memoryview)
         records = bytes(data.records)
         if self._held_bytes + len(records) > HELD_BYTES_MAX:
             return False
         data.records = records
-        topic.name, topic.topic_id = partition.topic, replica.topic_id  # whichever version the successor speaks
+        topic.name, topic.topic_id = partition.topic, replica.topic_id  # for any version that the successor supports
         self._held_bytes += len(records)
         self._last_taken = self._loop.time()
         self._on_connection[request.connection] += 1
@@ -144,7 +148,7 @@ class Handover:
         return True
 
     def holds(self, topic: str, partition: int) -> bool:
-        """Whether something of this partition waits, which what comes later must not pass."""
+        """Whether requests for this partition are held; later ones must not overtake them."""
         return bool(self._held) and TopicPartition(topic, partition) in self._held
 
     def committed(self) -> None:
@@ -152,10 +156,10 @@ class Handover:
         for partition in list(self._held):
             self._go_on(partition)
 
-    # -- passing on -------------------------------------------------------------------------------------------------
+    # -- forwarding -------------------------------------------------------------------------------------------------
 
     def _go_on(self, partition: TopicPartition) -> None:
-        """Pass on the first that waits, if the successor is known; one at a time, as order matters."""
+        """Forward the first held request if the successor is known; one at a time, because order matters."""
         waiting = self._held.get(partition)
         if not waiting or partition in self._under_way:
             return
@@ -163,7 +167,7 @@ class Handover:
         left = held.deadline - self._loop.time()
         peer = self._successor(partition)
         if left <= 0:
-            self.is_on = False  # this takes too long: what comes now is served as before
+            self.is_on = False  # this takes too long: further requests are served as before
             self._refuse(partition, held, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             self._go_on(partition)
         elif peer is not None:
@@ -184,7 +188,7 @@ class Handover:
         waiting = self._held.get(partition)
         if waiting and waiting[0] is held:
             if isinstance(outcome, PeerFailed):
-                # Whether it was appended nobody knows.
+                # Unless the connection was refused, the records may have been appended.
                 code = ErrorCode.NOT_LEADER_OR_FOLLOWER if outcome.refused else ErrorCode.REQUEST_TIMED_OUT
                 self._refuse(partition, held, code)
             else:
@@ -197,7 +201,7 @@ class Handover:
         self._again(partition)
 
     def _refuse(self, partition: TopicPartition, held: Held, code: ErrorCode) -> None:
-        """The first that waits, and with it those that its connection sent later."""
+        """Refuse the first held request and the later ones of the same connection."""
         connection = held.request.connection
         self._refuse_one(partition, held, code)
         for later in [each for each in self._held.get(partition, ()) if each.request.connection is connection]:
@@ -225,7 +229,7 @@ class Handover:
         held.answer(response)
 
     def _is_calm(self, connection: Connection) -> bool:
-        """Whether the client has nothing else under way, as it seems; one of its requests is answered now."""
+        """Whether the client seems to have nothing else in flight. Called once for each request being answered."""
         self._on_connection[connection] -= 1
         if self._on_connection[connection]:
             self._calm[connection] = 0

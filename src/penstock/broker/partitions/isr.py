@@ -1,13 +1,12 @@
-"""Asking the controller for other in-sync replicas: AlterPartition, one request at a time for all partitions.
+"""Proposes ISR changes to the controller: AlterPartition, one request at a time for all partitions.
 
-What partitions propose while a request is under way goes with the next one. A proposal that got no answer, or one that
-says nothing about it, is repeated for as long as its partition still stands by it: metadata that arrives meanwhile may
-have overtaken it.
+Proposals made while a request is in flight go with the next one. A proposal without an answer, or missing from the
+answer, is repeated as long as its partition still wants it: newer metadata may have overtaken it.
 
-A leader that hears neither from followers nor from any controller may have been succeeded long ago, and is the last to
-know. Clients that can reach it would stay: librdkafka asks the broker it is busiest with where the leaders are. So it
-hangs up on them, each time that it could not ask for followers to be left out: they look around, and come back if
-nobody tells them better.
+A leader that hears neither from its followers nor from any controller may have been replaced long ago, and is the last
+to learn of it. Clients that can reach it would stay, because librdkafka asks the broker it uses most where the leaders
+are. So each time the leader cannot ask the controller to remove followers from the ISR, it closes its clients'
+connections: they ask other brokers, and return if those know no other leader.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ logger = logging.getLogger("penstock.replica")
 
 RETRY_S = 0.05
 TIMEOUT_S = 10.0
-RECOVERED = 0  # an unclean leader has recovered by the time it leads: what it has is what there is
+RECOVERED = 0  # an unclean leader has recovered by the time it leads: its log is taken as complete
 
 
 class InSyncProposals:
@@ -50,7 +49,7 @@ class InSyncProposals:
         lag_max_ms: Callable[[], int],
         hang_up: Callable[[], None],
     ) -> None:
-        """`hang_up`: on all clients, who may come back."""
+        """`hang_up` closes the connections of all clients, which may reconnect."""
         self._loop = loop
         self._registration = registration
         self._controller = controller
@@ -59,11 +58,11 @@ class InSyncProposals:
         self._lag_max_ms = lag_max_ms
         self._hang_up = hang_up
         self._due: dict[Replica, Proposal] = {}
-        self._is_busy = False  # a request is under way, or about to be
+        self._is_busy = False  # a request is in flight, or about to be
         self._check: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin to look for replicas that lag behind."""
+        """Start the periodic check for lagging replicas."""
         if self._check is None:
             self._check_later()
 
@@ -125,7 +124,7 @@ class InSyncProposals:
             if not isinstance(answer, AlterPartitionResponse):
                 logger.warning("the controller did not answer about in-sync replicas: %s", answer)
                 # A leader that hears neither from the controller nor from any follower may have been replaced. One
-                # follower of several that is gone proves nothing: the others would not follow an old leader.
+                # silent follower of several proves nothing: the others would not follow an old leader.
                 now_ms = int(self._loop.time() * 1000)
                 leaders = [replica.leader for replica, _ in proposals.values()]
                 if any(leader is not None and leader.is_abandoned(now_ms) for leader in leaders):
@@ -138,7 +137,7 @@ class InSyncProposals:
                         found = unanswered.pop((topic.topic_id, partition.partition_index), None)
                         if found is not None:
                             self._settle(*found, partition)
-        finally:  # whatever becomes of one partition, the next request must follow
+        finally:  # the next request must follow even if a partition fails
             for replica, proposal in unanswered.values():
                 self._due.setdefault(replica, proposal)
             if self._due:
@@ -150,11 +149,11 @@ class InSyncProposals:
     def _settle(self, replica: Replica, proposal: Proposal, answer: AlterPartitionResponsePartitionData) -> None:
         leader = replica.leader
         if leader is None or leader.pending is not proposal:
-            return  # the metadata was faster
+            return  # newer metadata arrived first
         code = ErrorCode(answer.error_code)
         if code == ErrorCode.NONE:
             if answer.leader_epoch != leader.leader_epoch:
-                return  # another leader, as the metadata is about to say
+                return  # another leader was elected; the metadata will arrive soon
             moved = leader.accepted(proposal, answer.isr, answer.partition_epoch, int(self._loop.time() * 1000))
             logger.info("%s: in sync are %s now", replica.topic_partition, sorted(leader.isr))
             replica.in_sync_changed(moved)

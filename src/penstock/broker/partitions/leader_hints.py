@@ -1,5 +1,7 @@
-"""Who leads, for clients that asked the wrong broker (KIP-951): with the error they are told where to go, and save a
-round of metadata requests."""
+"""Finds the current leader for clients that asked the wrong broker (KIP-951).
+
+The error response contains the leader's address, which saves the client a metadata request.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ class LeaderHints:
         self._is_offline = is_offline
 
     def hint(self, connection: Connection, topic: str, index: int, code: int) -> Hint | None:
-        """What goes with an error; None if nothing does, or nobody is known to lead."""
+        """The leader to name with an error; None if this error names none, or no leader is known."""
         return self.current_leader(connection, topic, index) if code in _MISPLACED else None
 
     def current_leader(self, connection: Connection, topic: str, index: int) -> Hint | None:
@@ -53,8 +55,7 @@ class LeaderHints:
         return self._metadata.image.topics.name_of(topic_id)
 
     def not_here(self, topic: str, index: int) -> KafkaError:
-        """What a request for a partition gets that this broker does not hold, or holds in a directory that is
-        offline."""
+        """The error for a partition that this broker does not hold, or holds in a directory that is offline."""
         found = self._metadata.image.topics.by_name(topic)
         if found is None or index not in found.partitions:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

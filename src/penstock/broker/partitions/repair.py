@@ -1,16 +1,27 @@
-"""Batches that have rotted on this broker's disk are replaced by what other replicas have.
+"""Repairs damaged batches on this broker's disk in place, with the bytes of other replicas.
 
-Whoever reads a batch that is not what was written (`Log.on_corruption`) has its partition noted here. One partition
-after the other, the damage is looked for in a thread, the batches that belong there are fetched from another in-sync
-replica, the leader first, and written in their place. The broker asks as a consumer does: it gets what is committed,
-fenced by the leader epoch; and it takes that only if it has the offsets, the leader epochs and, to the byte, the size
-of what it is to replace. So what is written was there before, and if the broker dies half-way the same damage is found
-again. Compacted replicas may have fewer records than others at the same offsets; there the segment is made again with
-what the other replica has, and swapped in as after a compaction.
+Detection. A read that finds a batch whose bytes have changed reports its partition here (`Log.on_corruption`).
+Followers check everything they receive. A leader checks data that it found on its disk at the start, data that does not
+come from the page cache, and data that a follower requests a second time. Compaction checks what it reads. There is no
+scrubbing: unread data needs no repair yet, and the reader that matters, a follower that catches up, reads everything.
+The CRC does not cover offsets; they are checked by their order, which a single batch does not show. The metadata log
+has its own rules (`broker/metadata/recovery.py`).
 
-Where nobody else has the batch (there is one replica, or nobody else is in sync) it stays as it is: readers are told
-CORRUPT_MESSAGE, nothing is cut, and it is tried again from time to time. If it is a leader's own last batch that nobody
-has yet, the broker ends: its followers cannot copy on, but they can lead, and lose nothing that was committed.
+Repair, one partition at a time. A thread locates the damage (`log/damage.py`). The broker fetches the missing batches
+from another in-sync replica, the leader first, and writes them in place. It fetches as a consumer does: it gets
+committed data, fenced by the leader epoch. It accepts the data only if the offsets, the leader epochs and, to the byte,
+the size match the damaged range. So only data that was there before is written, and after a crash half-way the same
+damage is found again. Compacted replicas may have fewer records than others at the same offsets. In that case the
+segment is rebuilt with the records of the other replica and swapped in as after a compaction.
+
+Why not truncate the log and copy it again, which would be simpler? An in-sync replica vouches for all its records, and
+the other replicas may die meanwhile. For the same reason recovery truncates only above the recovery point: a bad batch
+below it was once written correctly.
+
+If no other replica has the batch (there is one replica, or no other is in sync), it stays as it is: readers get
+CORRUPT_MESSAGE, the rest of the log stays, and the repair is retried from time to time. If it is a leader's last,
+uncommitted batch, the broker stops: its followers cannot copy past it, but they can lead, and no committed record is
+lost.
 """
 
 from __future__ import annotations
@@ -41,7 +52,7 @@ CHANNEL = "repair"
 RETRY_S = 2.0
 RETRY_SECONDS_MAX = 60.0
 GIVE_UP_AFTER = 2
-BYTES_MAX = 256 * 1024 * 1024  # of one damage: it is held in memory
+BYTES_MAX = 256 * 1024 * 1024  # size limit of one damaged range, which is held in memory
 
 
 @owned_by_loop(anywhere=("want",))
@@ -66,12 +77,12 @@ class Repairs:
         self._cleaner = cleaner
         self._wakeups = wakeups
         self._fail = fail
-        self._wanted: dict[Replica, int] = {}  # and how often it was tried
+        self._wanted: dict[Replica, int] = {}  # with the number of attempts so far
         self._is_wanted = asyncio.Event()
         self.repaired = 0
 
     def want(self, replica: Replica) -> None:
-        """A reader has found damage; on any thread."""
+        """A reader has found damage. May be called on any thread."""
         self._loop.call_soon_threadsafe(self._note, replica)
 
     def _note(self, replica: Replica) -> None:
@@ -95,12 +106,12 @@ class Repairs:
                 self._is_wanted.set()
 
     async def _repair(self, replica: Replica) -> bool:
-        """True if there is nothing left to repair, or nothing left at all."""
+        """True if nothing is left to repair, or the replica is offline."""
         log = replica.log
         try:
             for segment in log.segments:
                 while segment.is_suspect and segment in log.segments and not replica.is_offline:
-                    epoch = replica.leader_epoch  # before the log is read: what it lacks depends on it
+                    epoch = replica.leader_epoch  # taken before the log is read: the damage found depends on it
                     damage = await self._loop.run_in_executor(None, log.find_damage(segment))
                     if damage is None:
                         segment.is_suspect = False
@@ -126,7 +137,7 @@ class Repairs:
             if data is None:
                 continue
             if replica.leader_epoch != epoch or not await self._put(replica, segment, damage, data):
-                return False  # look again
+                return False  # look for the damage again later
             self.repaired += 1
             logger.warning("%s: %d bytes repaired with those of broker %d", segment.path, len(data), broker_id)
             return True
@@ -139,7 +150,7 @@ class Repairs:
         leader = replica.leader
         is_uncommitted = leader is not None and leader.followers and damage.next_offset > leader.high_watermark
         if is_uncommitted and self._wanted[replica] >= GIVE_UP_AFTER:
-            # Followers do not get past it, so nothing will be committed any more.
+            # Followers cannot copy past it, so nothing more will be committed.
             self._fail(f"{replica.topic_partition} is damaged before others have copied it; one of them must lead")
         return False
 
@@ -155,7 +166,7 @@ class Repairs:
         return is_written
 
     def _sources(self, replica: Replica) -> list[int]:
-        """Those that have what is committed, the leader first."""
+        """The other in-sync replicas, which have all committed records; the leader first."""
         partition = replica.partition
         if partition is None:
             return []
@@ -163,7 +174,7 @@ class Repairs:
         return [broker_id for broker_id in others if broker_id != self._settings.now.node_id]
 
     async def _fetch(self, replica: Replica, epoch: int, broker_id: int, damage: Damage) -> bytes | None:
-        """What belongs where the damage is; None if that broker does not have it."""
+        """The bytes for the damaged range; None if that broker does not have them."""
         fetched = b""
         offset = max(damage.first_offset, replica.log.log_start_offset)
         while offset < damage.next_offset and len(fetched) <= BYTES_MAX:
@@ -172,7 +183,7 @@ class Repairs:
             if not headers:
                 return None
             position, last = headers[-1]
-            fetched += some[: position + last.size]  # the answer may end in the middle of another one
+            fetched += some[: position + last.size]  # the answer may end in the middle of a batch
             offset = last.next_offset
         if offset < damage.next_offset:
             return None
@@ -188,7 +199,7 @@ class Repairs:
         return data
 
     async def _ask(self, replica: Replica, epoch: int, broker_id: int, offset: int, max_bytes: int) -> bytes:
-        """Batches from `offset` on, as a consumer gets them; none if there are none to be had."""
+        """Batches from `offset` on, as a consumer gets them; empty if the broker returns none."""
         peer = self._brokers.peer(broker_id, CHANNEL)
         if peer is None:
             return b""
@@ -215,7 +226,7 @@ class Repairs:
 
 
 def _records_in(answer: FetchResponse | PeerFailed) -> bytes:
-    """A copy: what is answered lies in the connection's buffer."""
+    """A copy of the records, because the answer is in the connection's buffer."""
     if isinstance(answer, PeerFailed) or answer.error_code:
         return b""
     return b"".join(

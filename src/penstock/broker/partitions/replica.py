@@ -1,11 +1,15 @@
-"""One partition on this broker: its log, and what it knows as leader or as follower.
+"""One partition on this broker: its log and its state as leader or follower.
 
-The end of the produce path and the start of the fetch path. When the high watermark moves, waiting producers are
-answered and waiting fetches are woken; the wake-ups run after the whole read that caused them
-(`Wakeups.run`), so that a burst of produce requests becomes one fetch reply, not many.
+A replica is the end of the produce path and the start of the fetch path. When the high watermark moves, waiting
+producers are answered and waiting fetches are woken. The wake-ups run after the whole socket read that caused them
+(`Wakeups.run`), so that a burst of produce requests leads to one fetch reply, not many.
 
-A replica is always one of both: leader, or follower, if only of nobody. Consumers wait for the high watermark to move
-(`waiting_fetches`); followers watch the log itself (`watchers`).
+A replica is always either leader or follower; it is a follower even if there is no leader. Consumers wait for the high
+watermark to move (`waiting_fetches`); followers watch the log itself (`watchers`).
+
+`flush.messages=1` is the only flush setting that delays acknowledgements. The leader then counts its own progress by
+what it has flushed, so that readers and followers see a record only when it is on disk. With `flush.messages=N` or
+`flush.ms`, flushes happen in the background: an acknowledgement that waits for N-1 further messages would never come.
 """
 
 from __future__ import annotations
@@ -34,22 +38,22 @@ if TYPE_CHECKING:
 logger = logging.getLogger("penstock.replica")
 
 NO_EPOCH = -1
-UNKNOWN_BYTES = 1 << 30  # how many bytes became visible is not counted: waiting fetches look again
+UNKNOWN_BYTES = 1 << 30  # the number of new visible bytes is not counted: waiting fetches check again
 
 
 class WaitingFetch(Protocol):
     def data_arrived(self, size: int) -> bool:
-        """`size` bytes more can be read; true if that may be enough."""
+        """`size` more bytes can be read; returns true if that may be enough."""
         ...
 
     def wake(self) -> None: ...
 
 
 class Watcher(Protocol):
-    """A follower's fetch session, which stays with a replica for as long as it is fetched from."""
+    """A follower's position in its fetch session; registered with a replica as long as the follower fetches from it."""
 
     def appended(self, size: int) -> None:
-        """There are `size` bytes more to fetch."""
+        """`size` more bytes can be fetched."""
         ...
 
     def committed(self) -> None:
@@ -57,7 +61,7 @@ class Watcher(Protocol):
         ...
 
     def changed(self) -> None:
-        """There may be something else to tell: another leader, another start of the log."""
+        """There may be other news: a new leader, a new log start offset."""
         ...
 
     def in_sync_changed(self, isr: frozenset[int]) -> None: ...
@@ -65,7 +69,7 @@ class Watcher(Protocol):
 
 @owned_by_loop()
 class Wakeups:
-    """Waiting fetches whose time may have come."""
+    """Waiting fetches that may now have enough data."""
 
     __slots__ = ("_due",)
 
@@ -83,7 +87,7 @@ class Wakeups:
 
 
 class ReplicationCounts:
-    """What all replicas of a broker count together."""
+    """Counters shared by all replicas of a broker."""
 
     __slots__ = ("bytes_in", "bytes_out", "isr_expands", "isr_shrinks")
 
@@ -96,20 +100,20 @@ class ReplicationCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaContext:
-    """What all replicas of a broker have in common."""
+    """The dependencies shared by all replicas of a broker."""
 
     broker_id: int
     clock: Clock
     elapsed_ms: Callable[[], int]
-    """Of the time that passes, whatever becomes of the clock: what followers are judged by."""
+    """Monotonic time, independent of changes to the clock; used to judge followers."""
     wakeups: Wakeups
     flusher: Flusher
     lag_max_ms: int
     registered: Registered
     propose: Callable[[Replica, Proposal], None]
-    """Ask the controller for other in-sync replicas."""
+    """Propose an ISR change to the controller."""
     repair: Callable[[Replica], None]
-    """Batches are damaged; said on any thread."""
+    """Report damaged batches; may be called on any thread."""
     counts: ReplicationCounts = field(default_factory=ReplicationCounts)
 
 
@@ -150,22 +154,22 @@ class Replica:
         context: ReplicaContext,
         high_watermark: int = 0,
     ) -> None:
-        """`high_watermark` is what was known at the last stop."""
+        """`high_watermark`: the value at the last stop."""
         self.log = log
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.resource = topic_resource(topic_partition.topic)
-        self.partition: Partition | None = None  # as the metadata has it
+        self.partition: Partition | None = None  # from the metadata
         self.leader: LeaderState | None = None
         known = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         self.follower = FollowerState(leader_id=NO_LEADER, leader_epoch=NO_EPOCH, high_watermark=known)
-        self.appends_plainly = False  # produced batches go into the log as they are, and are committed at once
+        self.appends_plainly = False  # produced batches are appended unchanged and committed at once
         self.is_offline = False
-        self.last_flush = 0.0  # by the loop's clock, where flush.ms asks for flushes by time
+        self.last_flush = 0.0  # in the loop's time; used if flush.ms is set
         self.waiting_fetches: dict[WaitingFetch, None] = {}
         self.waiting_deletes: list[tuple[int, Callable[[], None]]] = []
         self.watchers: dict[Watcher, None] = {}
-        # Since the start of this process: what was appended to this replica as leader, and what consumers were sent.
+        # Since the start of this process: what this replica appended as leader, and what it sent to consumers.
         self.bytes_in = 0
         self.bytes_out = 0
         self.messages_out = 0
@@ -184,7 +188,7 @@ class Replica:
     # -- leading and following --------------------------------------------------------------------------------------
 
     def lead(self, partition: Partition) -> None:
-        """The metadata says that this replica leads, or that it still does and something else has changed."""
+        """The metadata says that this replica leads, or still leads while something else has changed."""
         self.partition = partition
         leader = self.leader
         now_ms = self._elapsed_ms()
@@ -229,7 +233,7 @@ class Replica:
         self._tell_watchers()
 
     def follow(self, partition: Partition) -> bool:
-        """The metadata says that another broker leads, or nobody; true if that is a new leader or epoch."""
+        """The metadata says that another broker leads, or none; returns true if the leader or epoch is new."""
         self.partition = partition
         self._isr = frozenset(partition.isr)
         follower, leader = self.follower, self.leader
@@ -256,16 +260,16 @@ class Replica:
         self.wake_all()
 
     def resign(self) -> None:
-        """The broker stops: nothing is appended from here on, not even what was asked for before."""
+        """The broker stops: nothing more is appended, not even for requests received before."""
         self._stop_leading()
 
     def retire(self) -> None:
-        """The topic is gone: no more appends; producers and fetches that wait find out."""
+        """The topic is deleted: accept no more appends and wake waiting producers and fetches."""
         self.is_offline = True
         self._stop_leading()
 
     def fail(self) -> None:
-        """Its log directory is offline: as if the replica were gone, and whoever waits is told why."""
+        """The log directory is offline: act as if the replica were gone; waiting requests get KAFKA_STORAGE_ERROR."""
         self.is_offline = True
         self._stop_leading(ErrorCode.KAFKA_STORAGE_ERROR)
 
@@ -275,12 +279,12 @@ class Replica:
 
     @property
     def messages_in(self) -> int:
-        """Appended to this replica as leader, since the start of this process: what its log grew by meanwhile."""
+        """Messages appended as leader since the start of this process: the growth of the log during leadership."""
         return self._led_messages + (0 if self.leader is None else self.log.log_end_offset - self._led_from)
 
     @property
     def leader_epoch(self) -> int:
-        """Of the leader that this replica is, or follows."""
+        """The epoch in which this replica leads or follows."""
         return self.leader.leader_epoch if self.leader is not None else self.follower.leader_epoch
 
     @property
@@ -288,7 +292,7 @@ class Replica:
         return self.log.last_stable_offset(self.high_watermark)
 
     def leader_of(self, current_leader_epoch: int) -> LeaderState:
-        """This replica's leadership, fenced by the epoch a client believes in (-1: any)."""
+        """This replica's leader state, fenced by the epoch that the client believes to be current (-1: any)."""
         leader = self.leader
         if leader is None:
             self.check_epoch(current_leader_epoch)
@@ -298,7 +302,7 @@ class Replica:
         return leader
 
     def check_epoch(self, current_leader_epoch: int) -> None:
-        """Fence by the epoch a client believes in, whether this replica leads or follows."""
+        """Fence by the epoch that the client believes to be current, whether this replica leads or follows."""
         if current_leader_epoch == NO_EPOCH:
             return
         known = self.leader_epoch
@@ -318,8 +322,10 @@ class Replica:
         transaction_version: int = 0,
         verification: Verification | None = None,
     ) -> Appended:
-        """`transaction_version` is that of the coordinator that writes a transaction marker, `verification` what the
-        first batch of a transaction shows."""
+        """`transaction_version`: of the coordinator that writes a transaction marker.
+
+        `verification`: the question to the coordinator that was asked for the first batch of a transaction.
+        """
         leader = self.leader
         if leader is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -344,7 +350,10 @@ class Replica:
         return appended
 
     def append_run(self, batches: Sequence[tuple[memoryview, BatchHeader]], now_ms: int) -> int | None:
-        """Several batches without producer ids at once; the first one's offset. None: one by one, please."""
+        """Append several batches without producer ids at once; returns the offset of the first.
+
+        None means that the caller must append them one by one.
+        """
         leader = self.leader
         if leader is None:
             return None
@@ -388,33 +397,33 @@ class Replica:
         self.appends_plainly = (
             leader is not None
             and leader.commits_at_once
-            and self.log.settings.message_timestamp_type == "CreateTime"  # else they are stamped
+            and self.log.settings.message_timestamp_type == "CreateTime"  # otherwise the broker rewrites the timestamps
         )
 
     # -- copying from a leader --------------------------------------------------------------------------------------
 
     @property
     def must_flush_first(self) -> bool:
-        """Whether the log's end may not be told yet: it is not on the disk, and on this topic that is what counts."""
+        """Whether the log end must not be acknowledged yet: the topic requires a flush first."""
         log = self.log
         return self._flush_after == 0 and log.recovery_point < log.log_end_offset
 
     def append_replicated(self, records: Buffer, leader_epoch: int) -> None:
-        """Batches as the leader of that epoch sent them; KafkaError if they are damaged or do not follow."""
+        """Append batches from the leader of this epoch; raises KafkaError if they are damaged or not contiguous."""
         log = self.log
         view = memoryview(records)
         if log.log_end_offset == log.log_start_offset:
-            # The leader's first batch may begin below its log start, which lies within it.
+            # The leader's log start may lie within its first batch, which then begins below it.
             first = read_header(view)
             if first.base_offset < log.log_end_offset <= first.last_offset:
                 log.truncate_fully_and_start_at(first.base_offset)
         log.append_preassigned(view, self._context.clock.now_ms(), max_leader_epoch=leader_epoch)
         self._context.counts.bytes_in += len(view)
         if 0 < self._flush_after <= log.log_end_offset - 1 - log.recovery_point:
-            self._flusher.request(self)  # with 0 it is flushed before the next fetch anyway
+            self._flusher.request(self)  # with 0 the log is flushed before the next fetch anyway
 
     def learned(self, high_watermark: int, log_start: int) -> None:
-        """What the leader says is committed, and where its log begins."""
+        """Take over the leader's high watermark and log start offset."""
         log = self.log
         if self.follower.learned(high_watermark, log.log_end_offset):
             self._high_watermark_moved(UNKNOWN_BYTES)
@@ -423,7 +432,7 @@ class Replica:
             self.wake_all()
 
     def truncate_to_epoch(self, epoch: int, end_offset: int) -> None:
-        """The leader's log has `epoch` end at `end_offset`, this one's goes on differently: cut what is different."""
+        """Truncate where this log diverges: in the leader's log, `epoch` ends at `end_offset`."""
         log = self.log
         cut = self.follower.truncation((epoch, end_offset), log.epochs, log.log_end_offset)
         logger.info(
@@ -437,8 +446,11 @@ class Replica:
         self._cut(cut.offset)
 
     def move_into(self, leader_start: int, leader_end: int) -> None:
-        """The leader has no record at this log's end: follow where its own log ends, or where it begins now. And if it
-        begins before a log that may lack its beginning, that does."""
+        """Move this log into the range of the leader's log, which has no record at this log's end.
+
+        Truncate to the leader's log end, or start over at its log start. If this log may lack its beginning and the
+        leader's log starts earlier, it does lack it, and starts over too.
+        """
         log = self.log
         lacks_beginning = log.may_lack_beginning and leader_start < log.log_start_offset
         log.may_lack_beginning = False
@@ -467,7 +479,7 @@ class Replica:
     def _start_over(self, offset: int) -> None:
         try:
             self.log.truncate_fully_and_start_at(offset)
-        finally:  # the log may begin there although its files could not be removed yet
+        finally:  # the log may start there even if its files could not be removed yet
             if self.log.log_start_offset == offset:
                 self.follower.high_watermark = offset
             self.wake_all()
@@ -482,11 +494,11 @@ class Replica:
             )
         try:
             self.log.truncate_to(offset)
-        finally:  # the log may end there although its files could not be cut yet
+        finally:  # the log may end there even if its files could not be truncated yet
             self.follower.truncated(self.log.log_end_offset)
             self.wake_all()
 
-    # -- what followers and the controller say ----------------------------------------------------------------------
+    # -- followers and the controller -------------------------------------------------------------------------------
 
     def fetched_by(self, broker_id: int, offset: int, log_start: int, broker_epoch: int) -> None:
         """A follower of this leader fetches from `offset` on."""
@@ -505,7 +517,7 @@ class Replica:
                 self._context.propose(self, proposal)
 
     def check_in_sync(self) -> None:
-        """From time to time: who has not caught up for too long is not in sync."""
+        """Periodic check: propose an ISR without the followers that have lagged for too long."""
         leader = self.leader
         if leader is None or not leader.followers:
             return
@@ -524,7 +536,7 @@ class Replica:
             self._context.propose(self, proposal)
 
     def in_sync_changed(self, moved: bool) -> None:
-        """Other replicas are in sync, or other rules hold; `moved` says whether that moved the high watermark."""
+        """The ISR or the rules for it changed; `moved` tells whether that moved the high watermark."""
         leader = self.leader
         assert leader is not None
         self._note_plainness()
@@ -537,7 +549,7 @@ class Replica:
             waiter(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
     def _count_isr(self, isr: frozenset[int]) -> None:
-        """Every change is counted once, by the leader it leaves: its own wish, the controller's, or an election."""
+        """Count every ISR change once, at the resulting leader: its own proposal, the controller's, or an election."""
         before, self._isr = self._isr, isr
         if before:
             self._context.counts.isr_shrinks += bool(before - isr)
@@ -555,7 +567,7 @@ class Replica:
                 self._wakeups.add(waiting)
 
     def wait_for_delete(self, offset: int, waiter: Callable[[], None]) -> None:
-        """Run `waiter` once no replica that is up has records below `offset`, or this one does not lead any more."""
+        """Run `waiter` once no live replica has records below `offset`, or this replica no longer leads."""
         self.waiting_deletes.append((offset, waiter))
 
     def _tell_deletes(self) -> None:
@@ -567,22 +579,24 @@ class Replica:
 
     @property
     def low_watermark(self) -> int:
-        """The smallest offset that a replica has, or would have again after a power loss; beyond all where this one
-        does not lead."""
+        """The smallest offset that any replica has, or would have again after a power loss.
+
+        Greater than any offset if this replica does not lead.
+        """
         return 1 << 63 if self.leader is None else self.leader.low_watermark(self.log.durable_log_start)
 
     def log_start_stored(self) -> None:
-        """Where the log begins is on the disk."""
+        """The log start offset is on disk."""
         if self.waiting_deletes:
             self._tell_deletes()
 
     def log_start_moved(self) -> None:
-        """Records were deleted at the front: readers may have to know, and followers must."""
+        """Records were deleted at the start of the log: readers may have to know, and followers must."""
         self._tell_watchers()
         self.wake_all()
 
     def repaired(self) -> None:
-        """What could not be read may be readable now."""
+        """Records that could not be read may be readable now."""
         self._tell_watchers()
         self.wake_all()
 
@@ -591,14 +605,14 @@ class Replica:
             watcher.changed()
 
     def wake_all(self) -> None:
-        """Something other than data changed (log start, deletion): whoever waits should look again."""
+        """Something other than data changed (log start, deletion): all waiting fetches check again."""
         for waiting in self.waiting_fetches:
             self._wakeups.add(waiting)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def sent(self, size: int, messages: int) -> None:
-        """To a consumer. Messages are counted by offsets, those that compaction took away among them."""
+        """Count what was sent to a consumer. Messages are counted by offsets, including those removed by compaction."""
         self.bytes_out += size
         if messages > 0:
             self.messages_out += messages
@@ -606,6 +620,6 @@ class Replica:
     def read(
         self, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool, cached_only: bool
     ) -> Slice | None:
-        """What a consumer may see."""
+        """Read what a consumer may see."""
         limit = self.last_stable_offset if committed else self.high_watermark
         return self.log.read(offset, max_bytes, limit, at_least_one=at_least_one, cached_only=cached_only)

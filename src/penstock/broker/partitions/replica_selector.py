@@ -1,4 +1,4 @@
-"""Which replica a consumer should read from: one in its own rack, where there is one (KIP-392)."""
+"""Selects the replica that a consumer should read from: one in its own rack, if there is one (KIP-392)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from penstock.replication.partition import LeaderState
 def closest_replica(
     leader: LeaderState, offset: int, rack: str, brokers: Mapping[int, BrokerRegistration]
 ) -> int | None:
-    """An in-sync follower in the rack that has the offset, the one furthest ahead; None if it is best to stay with the
-    leader, which is in the rack itself or no such follower is. A follower that is not in sync may lag for ever, and
-    the consumers that read from it with it."""
+    """The in-sync follower in the rack that has the offset and is furthest ahead.
+
+    None if the consumer should stay with the leader: the leader is in the rack, or no such follower exists. A follower
+    that is not in sync may lag forever, and so would the consumers that read from it.
+    """
     here = brokers.get(leader.broker_id)
     if here is not None and here.rack == rack:
         return None

@@ -1,4 +1,4 @@
-"""The partitions this broker holds, by name and by topic id."""
+"""The replicas that this broker holds, by topic name and by topic id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leading and following: what the replicas of a broker have to do with those of others."""
+"""The replication of a broker: fetchers, follower sessions, throttles and ISR proposals."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Replication:
         store_log_starts: Callable[[], Awaitable[None]],
         hang_up: Callable[[], None],
     ) -> None:
-        """`store_log_starts`: make it durable where the logs begin now. `hang_up`: on clients, who may come back."""
+        """`store_log_starts` makes log start offsets durable; `hang_up` disconnects clients, which may reconnect."""
         self._settings = settings
         self._broker_id = registration.broker_id
         self.throttles = ReplicationThrottles(registration.broker_id, loop.time)
@@ -69,7 +69,7 @@ class Replication:
         )
 
     def take_part(self, replica: Replica, partition: Partition) -> None:
-        """Lead or follow, as the metadata says."""
+        """Lead or follow the partition, as the metadata says."""
         former = replica.leader
         if partition.leader == self._broker_id:
             self.fetchers.forget(replica)

@@ -1,8 +1,8 @@
-"""Searches through the records of a log: off the event loop, one at a time.
+"""Runs searches through the records of logs in a worker thread, one at a time.
 
-A search may have to decompress a batch, and what that takes in memory and time is not in proportion to the request that
-asks for it. So one is under way at any time, on one thread; the others stay free for flushes. Requests take turns, each
-with its next search, so that one with thousands of them holds up nobody else for longer than a search takes.
+A search may have to decompress a batch, which can take memory and time out of proportion to the request. So only one
+search runs at a time, on one thread; the other threads stay free for flushes. Requests take turns, one search each, so
+that a request with thousands of searches delays others by no more than one search.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Found = TypeVar("Found")
 
 class Search(NamedTuple, Generic[Found]):
     work: Callable[[], Found]
-    """On a worker thread."""
+    """Runs on a worker thread."""
     done: Callable[[Found | KafkaError], None]
 
 
@@ -42,8 +42,11 @@ class Searches:
     def run(
         self, searches: Sequence[Search[Any]], all_done: Callable[[], None], failed: Callable[[BaseException], None]
     ) -> Callable[[], None]:
-        """Carry out the searches, at least one, and say when all are done. `failed` where one ends in an error that is
-        a defect of ours; the rest is given up. So it is when somebody calls what this returns."""
+        """Run the searches (at least one); call `all_done` when all are done.
+
+        If a search raises an error other than KafkaError, which is a defect, `failed` is called and the remaining
+        searches are dropped. Calling the returned function drops them as well.
+        """
         asked = _Asked(deque(searches), all_done, failed)
         self._asked.append(asked)
         if not self._is_busy:

@@ -1,9 +1,8 @@
-"""Replication throttles: how fast lagging replicas may be brought up to date, so that a reassignment leaves room for
-clients.
+"""Replication throttles: limit how fast lagging replicas catch up, so that a reassignment leaves bandwidth for clients.
 
-`leader.replication.throttled.rate` holds back what this broker sends, `follower.replication.throttled.rate` what it
-fetches; each is one allowance for all the partitions that the topics' `...throttled.replicas` name. A follower that is
-in sync, or about to be, is never held back, and what it fetches is not counted: producers wait for it.
+`leader.replication.throttled.rate` limits what this broker sends, `follower.replication.throttled.rate` what it
+fetches. Each is one allowance for all partitions in the topics' `...throttled.replicas`. A follower that is in sync, or
+about to be, is never throttled, and its fetches are not counted, because producers wait for it.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ BURST_S = 1.0
 
 
 class Allowance:
-    """A token bucket: bytes are noted after the fact, and whoever is in debt waits until it is paid off."""
+    """A token bucket. Bytes are taken after the transfer; a negative balance delays the next transfer."""
 
     __slots__ = ("_bytes_per_second", "_left", "_now", "_since")
 
@@ -45,7 +44,7 @@ class Allowance:
 
     @property
     def seconds_in_debt(self) -> float:
-        """How long it takes until something may be taken again."""
+        """Time until bytes may be taken again."""
         if self.is_unlimited:
             return 0.0
         self._refill()
@@ -58,7 +57,7 @@ class Allowance:
 
 
 class ReplicationThrottle:
-    """One direction."""
+    """The throttle for one direction: leading or following."""
 
     def __init__(
         self, broker_id: int, now: Callable[[], float], throttled: Callable[[Replica], tuple[str, ...]]

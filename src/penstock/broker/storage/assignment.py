@@ -1,11 +1,11 @@
-"""Bringing the replicas of this broker in line with the metadata: what it is to hold, to lead, to follow, to forget.
+"""Applies the metadata to the replicas of this broker: opens, leads, follows and deletes them.
 
-Of a topic with very many partitions only some are opened at a time: others need the loop, too, and a broker that opens
-thousands of logs without a heartbeat would be taken for dead.
+When the metadata changes, at most `LOGS_AT_ONCE` logs are opened at a time, even of a topic with very many partitions:
+other work needs the event loop, too, and a broker that opens thousands of logs without a heartbeat would be fenced.
 
-A partition whose log cannot be opened (the disk is full, say) is left out and tried again until it can; the cluster's
-metadata is committed, and one partition is no reason to stop all others. Only at the start it is: then nobody is served
-yet, and somebody is looking.
+A partition whose log cannot be opened (because the disk is full, for example) is skipped and retried until it can be:
+the metadata is committed, and one partition is no reason to stop all others. At the start, however, this is an error:
+the broker serves no client yet, and an operator is watching.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Assignment:
         replication: Replication,
         on_changed: Callable[[Replica], None],
     ) -> None:
-        """`on_changed`: this broker began or ceased to lead a partition, or something else about it changed."""
+        """`on_changed`: this broker began or stopped leading a partition, or something else about it changed."""
         self._settings = settings
         self._loop = loop
         self._registration = registration
@@ -64,21 +64,21 @@ class Assignment:
         self._replication = replication
         self._on_changed = on_changed
         self._is_loaded = False
-        # What the metadata says before this process has registered is about the one before it.
+        # Before this process has registered, the metadata describes the previous process.
         self._is_registered = False
         self._incomplete: set[str] = set()  # topics with partitions that could not be opened
-        self._unopened: dict[str, None] = {}  # topics with partitions that wait for their turn to be opened
+        self._unopened: dict[str, None] = {}  # topics with partitions that are still to be opened
         self._going_on: asyncio.Handle | None = None
 
     def load(self) -> None:
-        """At the start, once the metadata is replayed: set aside what is not ours any more, open what is."""
+        """At the start, after the metadata is replayed: set stray logs aside and open the assigned ones."""
         self._storage.set_aside_strays(self._is_mine)
         for topic in self._metadata.image.topics:
             self._open_partitions(topic.name)
         self._is_loaded = True
 
     def registered(self) -> None:
-        """This process has registered. If the metadata knows that already, take part; else as soon as it does."""
+        """This process has registered. Lead and follow as soon as the metadata contains the registration."""
         registration = self._metadata.image.brokers.get(self._broker_id)
         if registration is None or registration.epoch != self._registration.broker_epoch or self._is_registered:
             return
@@ -89,13 +89,13 @@ class Assignment:
         self._replication.proposals.start()
 
     def close(self) -> None:
-        """Stop taking part."""
+        """Stop leading and following."""
         if self._going_on is not None:
             self._going_on.cancel()
         self._replication.close()
 
     def committed(self, delta: MetadataDelta) -> None:  # noqa: C901
-        """The metadata changed; the node's own settings have been brought up to date already."""
+        """The metadata changed; the node's own settings are already updated."""
         if not self._is_loaded:
             return
         if not self._is_registered:
@@ -129,7 +129,7 @@ class Assignment:
         return is_same_topic and self._broker_id in topic.partitions[partition.partition].replicas
 
     def _bring_in_line(self, names: Iterable[str]) -> None:
-        """Leaders and followers now; logs as many as may be opened at once, the others one topic after the other."""
+        """Update open replicas now. Open at most `LOGS_AT_ONCE` logs; the others follow, topic by topic."""
         left = LOGS_AT_ONCE
         for name in names:
             opened = self._open_partitions(name, left)
@@ -147,9 +147,9 @@ class Assignment:
         self._wakeups.run()
 
     def _open_partitions(self, name: str, at_most: int = sys.maxsize) -> int:
-        """Every partition of a topic that this broker is to hold has a replica, led or not as the metadata says.
+        """Open a replica for every partition of the topic assigned to this broker; lead or follow as the metadata says.
 
-        Returns how many had to be opened; if that is more than `at_most`, the others have not been.
+        Returns how many had to be opened. If that is more than `at_most`, only `at_most` were opened.
         """
         topic = self._metadata.image.topics.by_name(name)
         opened = 0
@@ -177,12 +177,14 @@ class Assignment:
         return opened
 
     def _open(self, topic: Topic, index: int, partition: Partition, settings: TopicSettings) -> Replica | None:
-        """None if it cannot be opened now, or not before the next start. Where the metadata does not know, or no longer
-        knows, in which directory the replica is, the controller is told."""
+        """Open a replica; None if it cannot be opened now, or not before the next start.
+
+        If the metadata does not have the replica's current directory, report it to the controller.
+        """
         storage = self._storage
         place = TopicPartition(topic.name, index)
         assigned = partition.directory_of(self._broker_id)
-        # A partition without a directory is new, unless this is the start: then it may be older than the failure.
+        # A partition without a directory is new; but at the start it may be older than the directory's failure.
         is_assigned = not is_reserved_directory(assigned)
         if storage.may_be_offline(place, assigned) and (is_assigned or not self._is_loaded):
             logger.error("%s is not in any directory that is online: it is offline", place)
@@ -210,7 +212,7 @@ class Assignment:
         return replica
 
     def failed(self, replica: Replica) -> None:
-        """Its log directory is offline."""
+        """The replica's log directory is offline."""
         self._replication.fetchers.forget(replica)
         self._on_changed(replica)
 
@@ -221,7 +223,7 @@ class Assignment:
         self._on_changed(replica)
 
     def _let_go(self, replica: Replica) -> None:
-        """Not ours any more: deleted with its topic, or moved to other brokers."""
+        """Delete a replica whose topic was deleted or that was reassigned to other brokers."""
         self._replication.fetchers.forget(replica)
         self._storage.delete_replica(replica)
         self._on_changed(replica)

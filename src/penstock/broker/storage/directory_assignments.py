@@ -1,12 +1,15 @@
-"""Telling the controller in which log directory each replica is: AssignReplicasToDirs (KIP-858).
+"""Reports to the controller in which log directory each replica is: AssignReplicasToDirs (KIP-858).
 
-`assign` queues a report. One request is under way at a time; what is queued meanwhile goes with the next one. A report
-is repeated until the controller acknowledges it, until a later report about the same replica supersedes it, or until
-the metadata says that this broker no longer holds the replica. Nothing is sent before this process has registered.
+`assign` queues a report. One request is in flight at a time; reports queued meanwhile go with the next one. A report is
+repeated until the controller acknowledges it, until a later report about the same replica supersedes it, or until the
+metadata says that this broker no longer holds the replica. Nothing is sent before this process has registered.
 
-The controller decides by these reports which replicas a failed directory takes away. So a directory's failure is
-reported only after all reports about that directory (`is_pending`), and a broker asks to be unfenced only after the
+The controller uses these reports to determine which replicas a failed directory takes offline. So a directory's failure
+is reported only after all reports about that directory (`is_pending`), and a broker asks to be unfenced only after the
 reports of its start (`all_acknowledged`).
+
+The controller recognises a replaced disk by these reports: a replica reported in another directory than before was
+created anew, and loses all trust (`controller/directories.py`).
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ logger = logging.getLogger("penstock.storage")
 
 RETRY_S: Final = 0.1
 TIMEOUT_S: Final = 10.0
-# As in Kafka: so many partition changes fit into one batch of metadata records.
+# As in Kafka: this many partition changes fit into one batch of metadata records.
 ASSIGNMENTS_PER_REQUEST_MAX: Final = 2250
 
 
@@ -43,13 +46,13 @@ class _ReplicaKey(NamedTuple):
 
 
 class _Report:
-    """One assignment on its way. Compared by identity: a later report about the same replica is another one."""
+    """One queued or sent assignment. Compared by identity: a later report about the same replica is a different one."""
 
     __slots__ = ("directory_id", "outcome")
 
     def __init__(self, directory_id: Uuid, outcome: asyncio.Future[bool]) -> None:
         self.directory_id = directory_id
-        # True: acknowledged. False: superseded, or there is nothing to report any more.
+        # True: acknowledged. False: superseded or obsolete.
         self.outcome = outcome
 
 
@@ -65,9 +68,9 @@ class DirectoryAssignments:
         self._registration = registration
         self._controller = controller
         self._metadata = metadata
-        # In the order of the queue; a report stays here until its outcome is known.
+        # In queue order; a report stays here until its outcome is known.
         self._reports: dict[_ReplicaKey, _Report] = {}
-        self._is_busy = False  # a request is under way, or about to be
+        self._is_busy = False  # a request is in flight, or about to be
         self._is_closed = False
         self._idle: asyncio.Future[None] | None = None
 
@@ -89,7 +92,7 @@ class DirectoryAssignments:
         return report.outcome
 
     def is_pending(self, directory_id: Uuid) -> bool:
-        """Whether some report about this directory is not acknowledged yet."""
+        """Whether a report about this directory is not acknowledged yet."""
         return any(report.directory_id == directory_id for report in self._reports.values())
 
     @property
@@ -97,7 +100,7 @@ class DirectoryAssignments:
         return bool(self._reports)
 
     async def all_acknowledged(self) -> None:
-        """Returns when there is nothing left to report."""
+        """Returns when no report is left."""
         if self._reports:
             if self._idle is None:
                 self._idle = self._loop.create_future()
@@ -126,7 +129,7 @@ class DirectoryAssignments:
         self._controller.send(request, lambda answer: self._answered(sent, answer), timeout=TIMEOUT_S)
 
     def _drop_pointless(self) -> None:
-        """A replica whose topic is deleted, or that was moved to other brokers, needs no directory."""
+        """Drop reports about replicas whose topic was deleted or that were reassigned to other brokers."""
         image = self._metadata.image
         for key in list(self._reports):
             topic = image.topics.by_id(key.topic_id)
@@ -150,7 +153,7 @@ class DirectoryAssignments:
             self._loop.call_later(RETRY_S, self._send)
 
     def _read(self, sent: dict[_ReplicaKey, _Report], answer: AssignReplicasToDirsResponse) -> int:
-        """How many reports the controller acknowledged."""
+        """Settle the acknowledged reports; returns how many the controller acknowledged."""
         acknowledged = 0
         for directory in answer.directories:
             for topic in directory.topics:

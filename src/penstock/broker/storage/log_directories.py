@@ -1,13 +1,20 @@
-"""The log directories of a broker: which of them work, and where new replicas go (KIP-858, KIP-1066).
+"""The log directories of a broker: which are online, and where new replicas go (KIP-858, KIP-1066).
 
-A directory fails alone. It is offline from the first error of a write or a sync until the next start of the broker:
-then what it holds is found again, or the disk was replaced, and its replicas begin anew. Two directories take the
-broker with them: the one of the metadata log, and the last one. The last one survives the error of a write, as the log
-is what it was, and a broker without directories serves nobody; after a failed sync nobody knows what is on the disk.
+A directory fails alone. It is offline from the first failed write or sync until the next start of the broker. At that
+start its logs are found again, or the disk was replaced and its replicas start anew. Its replicas leave
+`BrokerRole.replicas`, so that no lookup finds them, and `LeaderHints.not_here` answers KAFKA_STORAGE_ERROR. The
+controller learns of the failure from a heartbeat. That heartbeat waits until all replicas of the directory have been
+reported to be in it (`directory_assignments`): a failure that the controller cannot attribute moves no leadership.
 
-A full disk is no failed disk, nor is a process that has run out of file descriptors or memory.
+The broker stops if the directory of the metadata log fails, or the last directory. After a failed sync the state of the
+disk is unknown (the kernel may have dropped the dirty pages), so only the state found at the next start can be trusted.
+A failed write is different: the log is unchanged, the producer gets KAFKA_STORAGE_ERROR, and the next append may
+succeed. The last directory therefore survives a failed write, because a broker without directories serves no client; a
+broker with other directories does not wait, and takes the directory offline.
 
-A cordoned directory works as before and gets no new replicas.
+A full disk is not a failed disk, nor is a process that has run out of file descriptors or memory.
+
+A cordoned directory works as before but gets no new replicas.
 """
 
 from __future__ import annotations
@@ -25,7 +32,7 @@ from penstock.settings.logs import ALL_DIRECTORIES
 
 logger = logging.getLogger("penstock.storage")
 
-# Errors that say nothing about the disk, or only that it is full.
+# Errors that do not mean a failed disk: the disk is full, or the cause is elsewhere.
 _HARMLESS: Final = frozenset(
     (
         errno.ENOSPC,
@@ -45,7 +52,7 @@ def is_disk_failure(error: OSError) -> bool:
 
 
 def cordoned_paths(setting: Collection[str], paths: Iterable[str]) -> frozenset[str]:
-    """The directories that `cordoned.log.dirs` names; `*` stands for all of them."""
+    """The directories in `cordoned.log.dirs`; `*` means all of them."""
     return frozenset(path for path in paths if path in setting or ALL_DIRECTORIES in setting)
 
 
@@ -60,10 +67,10 @@ class LogDirectories:
         metadata_directory: str,
         producer_expiration_ms: int,
     ) -> None:
-        """`offline`: directories that could not be used so far, and why. KafkaError if none is left."""
+        """`offline`: directories known to be unusable, with the reason. Raises KafkaError if none is left."""
         self._ids = ids
         self._metadata_directory = metadata_directory
-        # By path, the reason of each directory that has failed.
+        # Failed directories: path to reason.
         self.offline: dict[str, str] = {path: offline[path] for path in paths if path in offline}
         self.online: list[LogDirectory] = []
         for path in paths:
@@ -95,8 +102,10 @@ class LogDirectories:
         return [self._ids[each.path] for each in self.online if each.path in cordoned]
 
     def for_new_replica(self, assigned: Uuid, cordoned: Collection[str]) -> LogDirectory:
-        """The directory that the metadata names, or the one with the fewest replicas. If all are cordoned since the
-        replica was placed on this broker, it goes into one of them."""
+        """The directory that the metadata names, or the one with the fewest replicas.
+
+        If all were cordoned after the replica was placed on this broker, it goes into one of them.
+        """
         named = self.with_id(assigned)
         if named is not None:
             return named

@@ -1,15 +1,22 @@
-"""Moving replicas between the log directories of this broker (KIP-113), while they are written and read.
+"""Moves replicas between the log directories of this broker (KIP-113), while they are written and read.
 
-A request makes an empty future log in the other directory, and a task copies: worker threads read, the event loop
-appends a piece at a time, so that nobody waits for long, and what was copied is flushed now and then, so that the disk
-does not fall behind. How far a move is, and what may come next, is decided by `replication.moving`; what happens to
-files by `log.future` and `log.promotion`.
+A request creates an empty future log in the other directory, and a task copies into it as a follower would. Worker
+threads read; the event loop appends one piece at a time, so that other work never waits for long. The copy is flushed
+at intervals, so that the disk does not fall behind. `replication.moving` decides the state of a move and its next step;
+`log.future` and `log.promotion` handle the files.
 
-A copy that has caught up is followed by a report to the controller (KIP-858). When that is acknowledged, what is left
-is copied, and the replica's log goes on with the files of the copy, in one step on the event loop.
+When a copy has caught up, the broker reports the new directory to the controller (KIP-858). After the acknowledgement
+it copies the rest, and the replica's log adopts the files of the copy (`log/stored.py`), in one step on the event loop.
+The log object stays the same: an append, a cold read or a loading coordinator that holds it does not notice. Reads on
+threads start again, and a flush that was running proves nothing.
 
-A move that fails is given up: its files go, and the replica stays where it was. One that the broker's stop or death
-interrupts goes on at the next start: the future log lies there, and says where to.
+Two directories cannot be changed in one step. So before the future log gets its final name, it lists the directories
+whose log it replaces (`former-directories`), and it keeps that file until the removal of the old log is durable. If a
+start finds two logs, it knows which one lost; Kafka does not start in this case. Compaction, and repairs that rewrite
+segments, leave a log alone while it is copied: the copy could contain an old record and lack its tombstone.
+
+A failed move is given up: its files are removed, and the replica stays where it was. A move interrupted by a stop or
+crash of the broker continues at the next start: the future log is still there, in the target directory.
 """
 
 from __future__ import annotations
@@ -50,21 +57,21 @@ logger = logging.getLogger("penstock.storage")
 
 Result = TypeVar("Result")
 
-# Copied between two flushes: little enough for the disk to keep up with, so that a write does not have to wait for it.
+# Copied between two flushes: small enough for the disk to keep up, so that writes do not have to wait for it.
 BURST_BYTES: Final = 8 * 1024 * 1024
-# Copied on the event loop, at most, before the swap; twice as much each time that it was not enough.
+# Limit on what is copied on the event loop before the swap; doubled after each attempt for which it was not enough.
 COMPLETE_BYTES: Final = 128 * 1024
 COMPLETE_DOUBLINGS_MAX: Final = 6
-# How often a copy that has caught up looks for more while it waits for the controller.
+# How often a copy that has caught up checks for new records while it waits for the controller.
 FOLLOW_S: Final = 0.1
-# A throttled copy sleeps for long enough to be worth it, and looks now and then whether the limit has changed.
+# A throttled copy sleeps for at least the minimum, and wakes up after the maximum to check whether the limit changed.
 THROTTLED_SECONDS_MIN: Final = 0.01
 THROTTLED_SECONDS_MAX: Final = 1.0
 PREFERENCES_MAX: Final = 10_000
 
 
 class _Moving:
-    """A move, its logs, and the task that is at it."""
+    """A move in progress, with its logs."""
 
     __slots__ = ("assignment", "attempts", "former", "future", "is_running", "old", "progress", "replica", "then")
 
@@ -75,10 +82,10 @@ class _Moving:
         self.is_running = False
         self.attempts = 0
         self.assignment: asyncio.Future[bool] | None = None
-        # Of the old log: the directory it was in, and what that is called now; None if it could not be renamed.
+        # The directory of the old log (`former`), and its new name (`old`); None if it could not be renamed.
         self.former = ""
         self.old: str | None = None
-        self.then: LogDirectory | None = None  # where to go from there: asked for when the swap was not quite over
+        self.then: LogDirectory | None = None  # the next target, requested while the swap was finishing
 
     @property
     def partition(self) -> TopicPartition:
@@ -117,13 +124,13 @@ class ReplicaMover:
         self._moves: dict[TopicPartition, _Moving] = {}
         self._asked = asyncio.Event()
         self._allowance = Allowance(loop.time)
-        # Where partitions go that are not here yet.
+        # Requested directories of partitions that are not here yet.
         self._preferred: dict[TopicPartition, LogDirectory] = {}
-        # Future logs that were here at the start, until their replicas are opened.
+        # Future logs found at the start whose replicas are not open yet.
         self._found: dict[TopicPartition, tuple[LogDirectory, str]] = {}
         for directory in storage.directories:
             for partition, name in directory.future_directories():
-                if partition in self._found:  # no more than another copy
+                if partition in self._found:  # a second copy
                     directory.set_aside_stray_future(partition, name, self._unique())
                 else:
                     self._found[partition] = (directory, name)
@@ -131,7 +138,7 @@ class ReplicaMover:
     # -- requests ---------------------------------------------------------------------------------------------------
 
     def ask(self, partition: TopicPartition, path: str) -> None:
-        """AlterReplicaLogDirs: the replica is to be in this directory; KafkaError if it cannot be."""
+        """AlterReplicaLogDirs: move the replica to this directory; raises KafkaError if that is impossible."""
         try:
             name = future_directory(partition, self._randomness.bytes(16).hex())
         except ValueError as error:
@@ -165,7 +172,7 @@ class ReplicaMover:
         raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is not in log.dirs")
 
     def _not_here(self, partition: TopicPartition, target: LogDirectory) -> KafkaError:
-        """A preference is remembered for when the partition comes."""
+        """The error for a partition that is not here; its requested directory is remembered for when it is created."""
         if partition in self._preferred or len(self._preferred) < PREFERENCES_MAX:
             self._preferred[partition] = target
         topic = self._metadata.image.topics.by_name(partition.topic)
@@ -174,7 +181,7 @@ class ReplicaMover:
         return KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE)
 
     def preferred(self, partition: TopicPartition) -> LogDirectory | None:
-        """Where a new replica was asked to be, if that directory is online."""
+        """The requested directory of a new replica, if that directory is online."""
         directory = self._preferred.pop(partition, None)
         return directory if directory in self._storage.directories else None
 
@@ -198,16 +205,16 @@ class ReplicaMover:
         self._moves[replica.topic_partition] = _Moving(replica, FutureLog(log, future, source, target))
         self._asked.set()
 
-    # -- what happens to replicas that move -------------------------------------------------------------------------
+    # -- events of moving replicas ----------------------------------------------------------------------------------
 
     def opened(self, replica: Replica) -> None:
-        """A replica was opened: a move that an earlier process did not finish goes on."""
+        """A replica was opened: continue a move that an earlier process did not finish."""
         found = self._found.get(replica.topic_partition)
         if found is not None:
             target, name = found
             is_new = replica.log.log_end_offset == 0 and self._has_records(os.path.join(target.path, name))
             if is_new or self._storage.directory_of(replica.log) is target:
-                # Not the log that it is a copy of: that was lost with a disk.
+                # This log is not the one that was copied: that one was lost with a disk.
                 self._set_aside(replica.topic_partition)
                 return
             del self._found[replica.topic_partition]
@@ -221,7 +228,7 @@ class ReplicaMover:
         return any(self._files.size(os.path.join(directory, name)) for name in names)
 
     def before_cut(self, log: Log, offset: int) -> None:
-        """A log is about to be cut: its copy is, first."""
+        """A log is about to be truncated: truncate its copy first."""
         move = self._moves.get(log.topic_partition)
         if move is not None and move.is_on and move.future.current is log:
             try:
@@ -230,14 +237,17 @@ class ReplicaMover:
                 self._give_up(move, error)
 
     def deleted(self, replica: Replica) -> None:
-        """The topic is deleted, or its replica here; before its files go."""
+        """The topic or this replica is deleted; called before the files are removed."""
         move = self._moves.get(replica.topic_partition)
         if move is not None and move.is_on:
             self._cancel(move, "it is deleted")
 
     def directory_failed(self, directory: LogDirectory) -> None:
-        """Moves from there and to there are over. What was copied from a disk that is gone now stays: if the disk comes
-        back, the next start goes on with the move, and otherwise it may be all there is."""
+        """Cancel the moves from and to this directory.
+
+        A copy from the failed disk is kept: if the disk returns, the next start continues the move; otherwise the copy
+        may be all that is left.
+        """
         for move in list(self._moves.values()):
             if move.is_on and directory in (move.future.source, move.future.target):
                 self._cancel(move, f"{directory.path} is offline", keep=directory is move.future.source)
@@ -252,7 +262,7 @@ class ReplicaMover:
             self._end(move)
 
     def _end(self, move: _Moving, *, keep: bool = False) -> None:
-        """Without a swap; `keep` the files of the copy."""
+        """End a move without a swap. `keep`: keep the files of the copy."""
         actions = move.progress.on(Event.CANCELLED)
         del self._moves[move.partition]
         if not move.is_running:
@@ -269,14 +279,17 @@ class ReplicaMover:
         if Action.ASSIGN_SOURCE in actions:
             self._assign(move, move.future.source)
 
-    # -- the start --------------------------------------------------------------------------------------------------
+    # -- at the start -----------------------------------------------------------------------------------------------
 
     def sort_out(
         self, is_known: Callable[[TopicPartition, Uuid | None], bool], homes: dict[TopicPartition, LogDirectory]
     ) -> None:
-        """Before the logs are opened: which future logs go on. One whose current log is gone with its disk takes the
-        place of that if the controller knows its directory for the replica's: it had caught up. Otherwise nobody can
-        say what it lacks, and it is set aside, unless the disk may come back."""
+        """Before the logs are opened: decide which future logs continue.
+
+        If the current log was lost with its disk, the future log replaces it, provided that the controller has the
+        future log's directory as the replica's: then the copy had caught up. Otherwise it is unknown what the copy
+        lacks, and it is set aside, unless the disk may return.
+        """
         offline = self._storage.log_directories.offline
         for partition, (directory, name) in list(self._found.items()):
             path = os.path.join(directory.path, name)
@@ -338,7 +351,7 @@ class ReplicaMover:
             cleaner.resume(partition)
 
     async def _copy(self, move: _Moving) -> bool:
-        """For a while; true if there is nothing left to copy now."""
+        """Copy up to `BURST_BYTES`; returns true if nothing is left to copy now."""
         future = move.future
         begin = future.copied_bytes
         if future.log.settings is not future.current.settings:
@@ -358,7 +371,7 @@ class ReplicaMover:
                 piece = await self._in_thread(future.read(offset))
             except KafkaError as error:
                 if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                    continue  # deleted or cut meanwhile
+                    continue  # deleted or truncated meanwhile
                 raise
             if move.is_on:
                 future.append(piece, self._clock.now_ms())
@@ -378,14 +391,14 @@ class ReplicaMover:
             await self._promote(move)
             return
         if Action.ASSIGN_TARGET in actions:
-            await self._flush(move)  # the long one: the next, before the swap, has little left to do
+            await self._flush(move)  # the long flush: the next one, before the swap, has little left to do
             if move.is_on:
                 self._assign(move, move.future.target)
         if move.is_on and move.assignment is not None:
             await self._look_for_acknowledgement(move, move.assignment)
 
     def _assign(self, move: _Moving, directory: LogDirectory) -> None:
-        """Tell the controller where the replica is, or is about to be."""
+        """Report to the controller where the replica is, or is about to be."""
         directory_id = self._storage.log_directories.id_of(directory)
         replica = move.replica
         move.assignment = self._directory_assignments.assign(
@@ -393,13 +406,13 @@ class ReplicaMover:
         )
 
     async def _look_for_acknowledgement(self, move: _Moving, assignment: asyncio.Future[bool]) -> None:
-        """For a moment: the copy must not fall behind meanwhile."""
+        """Wait briefly for the acknowledgement; a long wait would let the copy fall behind."""
         done, _ = await asyncio.wait([assignment], timeout=FOLLOW_S)
         if not done or not move.is_on:
             return
         if assignment.result():
             move.progress.on(Event.ACKNOWLEDGED)
-        else:  # another report about the replica was faster
+        else:  # another report about the replica superseded this one
             await asyncio.sleep(FOLLOW_S)
             if move.is_on:
                 self._assign(move, move.future.target)
@@ -407,7 +420,7 @@ class ReplicaMover:
     # -- the swap ---------------------------------------------------------------------------------------------------
 
     async def _promote(self, move: _Moving) -> None:
-        """If the copy does not fall behind too far meanwhile; else there will be another attempt."""
+        """Swap, unless the copy has fallen too far behind during the preparation; then there is another attempt."""
         future, target = move.future, move.future.target
         future.log.take_epochs(future.current)
         await self._flush(move)
@@ -426,7 +439,7 @@ class ReplicaMover:
         try:
             old = future.swap(self._files, self._unique())
         except Undecided as error:
-            move.progress.on(Event.CANCELLED)  # without its actions: nobody can say what there is to undo
+            move.progress.on(Event.CANCELLED)  # without its actions: it is unknown what to undo
             self._fail(f"nobody can say in which directory {move.partition} is: {error}")
             return
         move.progress.on(Event.PROMOTED)
@@ -435,8 +448,7 @@ class ReplicaMover:
         logger.info("%s is in %s now, %d bytes were copied", move.partition, log.directory, future.copied_bytes)
 
     async def _clear(self, move: _Moving) -> None:
-        """The old log can be forgotten once it is durable that it is out of the way. If that fails, because its disk
-        does, the next start sees to it."""
+        """Remove the old log after its renaming is durable. If that fails with its disk, the next start does it."""
         log = move.future.current
         try:
             if move.old is not None:
@@ -467,9 +479,9 @@ class ReplicaMover:
         self._storage.remove_files(paths, remove or self._files.remove)
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
-        """A log is not closed under a thread that works on it: also who is cancelled waits for the end."""
+        """Run `work` in a thread. Even a cancelled caller waits for it: no log is closed while a thread uses it."""
         future = self._loop.run_in_executor(None, work)
-        future.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever waits may be gone
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())  # the waiting task may be gone
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:

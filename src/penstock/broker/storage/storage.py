@@ -1,10 +1,13 @@
-"""The logs of this broker and their upkeep: opening, deleting, retention, flushes by time, checkpoints.
+"""The logs of this broker and their maintenance: opening, deletion, retention, timed flushes, checkpoints.
 
-Whatever waits for the disk runs in threads; what changes a log runs on the loop. A checkpoint is always written after
-the flush it speaks of.
+Work that waits for the disk runs in threads; changes to a log run on the event loop. A checkpoint is always written
+after the flush that it records.
 
-A log directory that fails goes offline with all its replicas (`log_directories`). They are no longer among the broker's
-replicas, and requests for them are answered KAFKA_STORAGE_ERROR until the next start.
+Every `log.flush.offset.checkpoint.interval.ms`, the logs are flushed in a thread and the checkpoints are written. After
+a crash, recovery thus reads a minute of data and not a segment of 1 GiB. Kafka flushes only when a segment rolls.
+
+A log directory that fails goes offline with all its replicas (`log_directories`). They leave the broker's replicas, and
+requests for them are answered with KAFKA_STORAGE_ERROR until the next start.
 """
 
 from __future__ import annotations
@@ -66,8 +69,11 @@ class Storage:
         on_directory_failed: Callable[[Uuid, str], None],
         fail: Callable[[str], None],
     ) -> None:
-        """`context`: of the replicas it opens. A directory that goes offline takes its replicas with it, each of
-        which `on_replica_failed` is told of, before `on_directory_failed`; `fail` where the broker cannot go on."""
+        """`context` is passed to the replicas that are opened.
+
+        When a directory goes offline, `on_replica_failed` is called for each of its replicas, then
+        `on_directory_failed`. `fail` is called if the broker cannot continue.
+        """
         self._settings = settings
         self.log_directories = LogDirectories(
             files,
@@ -89,9 +95,9 @@ class Storage:
         self._on_replica_failed = on_replica_failed
         self._on_directory_failed = on_directory_failed
         self._fail = fail
-        # Those that work.
+        # The online directories.
         self.directories = self.log_directories.online
-        # Partitions in directories that do not, and the topic each is of.
+        # Partitions in offline directories, with their topic ids.
         self._offline: dict[TopicPartition, Uuid] = {}
         settle_promotions(files, self.directories, lambda: uuid_text(randomness.bytes(16)))
         self._home = {partition: directory for directory in self.directories for partition in directory.partitions()}
@@ -107,7 +113,7 @@ class Storage:
             directory_assignments=directory_assignments,
             fail=fail,
         )
-        # Log start offsets that the checkpoint does not know yet: records below them must not come back.
+        # Log start offsets moved since the last checkpoint: records below them must not return.
         self._start_checkpoint_due = False
 
     # -- partitions -------------------------------------------------------------------------------------------------
@@ -119,7 +125,7 @@ class Storage:
         settings: TopicSettings,
         assigned: Uuid = UNASSIGNED_DIRECTORY,
     ) -> Replica:
-        """`assigned`: the directory that the metadata names for it, which is where it is made if it is new."""
+        """`assigned`: the directory that the metadata names for the replica; a new replica is created there."""
         directory = self._home.get(partition)
         if directory is None:
             directory = self.mover.preferred(partition)
@@ -144,19 +150,23 @@ class Storage:
         self.watch_disk(log, directory)
 
     def watch_disk(self, log: Log, directory: LogDirectory) -> None:
-        """An error of this log, current or future, may take the directory offline."""
+        """Let I/O errors of this log, current or future, take the directory offline."""
         log.on_io_error = partial(self._io_error_anywhere, directory)
 
     def moved(self, replica: Replica, directory: LogDirectory) -> None:
-        """The log of a replica is in another directory now. A flush that was under way has proved nothing about that,
-        and acknowledgements may wait for it."""
+        """The log of a replica is now in another directory.
+
+        Request a flush: one that was running proves nothing about the new files, and acknowledgements may wait for it.
+        """
         self._home[replica.topic_partition] = directory
         self._watch(replica.log, directory)
         self._flusher.request(replica)
 
     def may_be_offline(self, partition: TopicPartition, assigned: Uuid) -> bool:
-        """Whether a replica that no directory has may be in one that is offline: the metadata names a directory that is
-        not there, or none at all."""
+        """Whether a replica that is in no online directory may be in an offline one.
+
+        This is so if a directory is offline and the metadata names a directory that is not online, or none at all.
+        """
         if partition in self._home or not self.log_directories.offline:
             return False
         return self.log_directories.with_id(assigned) is None
@@ -168,7 +178,7 @@ class Storage:
         return self._offline.get(partition) == topic_id
 
     def forget_offline(self, partition: TopicPartition) -> None:
-        """It is no longer this broker's: should it come back, it begins anew."""
+        """The partition is no longer assigned to this broker: if it is assigned again, it starts anew."""
         self._offline.pop(partition, None)
 
     @property
@@ -185,15 +195,17 @@ class Storage:
             self._loop.create_task(self.cleaner.truncated(log, offset)).add_done_callback(_log_failure)
 
     async def settle(self) -> None:
-        """Before clients come: what counts only once it is flushed, is. It may have been acknowledged, or read, before
-        the restart, and must not seem to be gone."""
+        """Before clients connect: flush the logs whose records count only once they are flushed.
+
+        Their records may have been acknowledged or read before the restart, and must not seem lost.
+        """
         for replica in list(self._replicas):
             leader = replica.leader
             if leader is not None and leader.counts_flushed and leader.flushed < leader.log_end:
                 await self._flusher.flush(replica)
 
     def delete_replica(self, replica: Replica) -> None:
-        """Forget a partition now; its files go when a thread has time for them."""
+        """Remove a partition now; a thread deletes its files later."""
         self.mover.deleted(replica)
         self._replicas.remove(replica)
         replica.retire()
@@ -202,7 +214,7 @@ class Storage:
         self._delete_files(directory, replica.topic_partition, replica.log.settings.file_delete_delay_ms)
 
     def delete_unopened(self, partition: TopicPartition) -> None:
-        """Forget a partition that may have a directory, but has no replica: its log could not be opened."""
+        """Remove a partition that may have a directory but has no replica, because its log could not be opened."""
         directory = self._home.pop(partition, None)
         if directory is not None and self._files.exists(directory.directory_of(partition)):
             self._delete_files(directory, partition, 0)
@@ -217,7 +229,7 @@ class Storage:
             self._remove_later([path], delay_ms, self._files.remove_tree)
 
     def set_aside_strays(self, is_known: Callable[[TopicPartition, Uuid | None], bool]) -> None:
-        """Before the logs are opened: what the metadata does not know gets out of the way, and stays on disk."""
+        """Before the logs are opened: rename logs that are not in the metadata; they stay on disk."""
         for partition, directory in list(self._home.items()):
             try:
                 topic_id = read_partition_metadata(self._files, directory.directory_of(partition))
@@ -236,12 +248,12 @@ class Storage:
     def directory_id_of(self, replica: Replica) -> Uuid:
         return self.log_directories.id_of(self._home[replica.topic_partition])
 
-    # -- directories that fail --------------------------------------------------------------------------------------
+    # -- failing directories ----------------------------------------------------------------------------------------
 
     def flush_failed(self, replica: Replica, reason: str) -> None:
-        """After this nobody can say what is on the disk of the replica's directory."""
+        """A flush failed, so the state of the disk is unknown: take the directory offline or stop the node."""
         if replica.is_offline:
-            return  # an error before has taken its directory offline
+            return  # an earlier error has taken its directory offline
         directory = self._home[replica.topic_partition]
         if self.log_directories.can_do_without(directory):
             self._take_offline(directory, reason)
@@ -249,12 +261,12 @@ class Storage:
             self._fail(reason)
 
     def _io_error_anywhere(self, directory: LogDirectory, error: OSError) -> None:
-        """A log could not be written or synced; said on any thread, and dealt with when its caller has been told."""
+        """A log could not be written or synced. Any thread may call this; handled after the caller got the error."""
         if is_disk_failure(error):
             self._loop.call_soon_threadsafe(self._io_error, directory, error)
 
     def _io_error(self, directory: LogDirectory, error: OSError) -> bool:
-        """True if that takes the directory offline. Otherwise whoever met the error deals with it."""
+        """Handle an I/O error. Returns true if the directory is offline; otherwise the caller handles the error."""
         if not is_disk_failure(error) or directory not in self.directories:
             return directory not in self.directories
         if not self.log_directories.can_do_without(directory):
@@ -282,7 +294,7 @@ class Storage:
         self._context.wakeups.run()
 
     def log_start_moved(self, replica: Replica) -> None:
-        """DeleteRecords moved a log start offset: make that durable soon, and drop the segments below."""
+        """DeleteRecords moved a log start offset: make it durable soon and delete the segments below it."""
         self._retain(replica)
         if not self._start_checkpoint_due:
             self._start_checkpoint_due = True
@@ -323,7 +335,7 @@ class Storage:
         self._context.wakeups.run()
 
     def _retain(self, replica: Replica) -> None:
-        """Drop the segments that retention no longer wants."""
+        """Delete the segments that retention no longer covers."""
         if replica.is_offline:
             return
         try:
@@ -334,20 +346,20 @@ class Storage:
         if paths:
             self._remove_later(paths, replica.log.settings.file_delete_delay_ms, self._files.remove)
             replica.wake_all()
-            self._loop.call_soon(self._retain, replica)  # the log deletes some at a time
+            self._loop.call_soon(self._retain, replica)  # the log deletes only some at a time
 
     def _checkpoint(self) -> asyncio.Future[None]:
         return asyncio.ensure_future(self._flush_and_checkpoint())
 
     async def _flush_and_checkpoint(self) -> None:
-        """Flush what is not flushed, then write down how far that is."""
+        """Flush all unflushed logs, then write the checkpoints."""
         for replica in list(self._replicas):
             if replica.log.needs_flush and not replica.is_offline:
                 await self._flusher.flush(replica)
         await self.write_checkpoints()
 
     async def write_checkpoints(self) -> None:
-        """As things are now. Deletions that waited for that are answered."""
+        """Write the current checkpoints, then answer the DeleteRecords requests that waited for them."""
         high_watermarks = {replica.topic_partition: replica.high_watermark for replica in self._replicas}
         taken = [(directory, directory.checkpoint(high_watermarks)) for directory in self.directories]
 
@@ -356,7 +368,7 @@ class Storage:
             for directory, checkpoint in taken:
                 try:
                     directory.write_checkpoint(checkpoint)
-                except OSError as error:  # those of the other directories are written all the same
+                except OSError as error:  # the other directories' checkpoints are still written
                     self._io_error_anywhere(directory, error)
                     failed = error
             if failed is not None:
@@ -364,7 +376,7 @@ class Storage:
 
         try:
             await self._loop.run_in_executor(None, write)
-        except OSError as error:  # values that are out of date cost time at the next start, never records
+        except OSError as error:  # outdated checkpoints cost time at the next start, never records
             logger.error("the checkpoints cannot be written: %s", error)
             return
         for directory, checkpoint in taken:
@@ -373,7 +385,7 @@ class Storage:
             replica.log_start_stored()
 
     async def _flush_by_time(self) -> None:
-        """`flush.ms` of the topics that set it; few do, so they are looked for less often than they are looked at."""
+        """Flush the topics that set `flush.ms`. Few do, so while there are none they are searched for less often."""
         seconds = FLUSH_LOOK_S
         while True:
             await asyncio.sleep(seconds)
@@ -392,7 +404,7 @@ class Storage:
             replica.log.producers.expire(now_ms)
 
     def remove_files(self, paths: list[str], remove: Callable[[str], None]) -> None:
-        """On a thread, soon."""
+        """Remove files soon, on a thread."""
         self._remove_later(paths, 0, remove)
 
     def _remove_later(self, paths: list[str], delay_ms: int, remove: Callable[[str], None]) -> None:
@@ -411,12 +423,14 @@ class Storage:
     # -- stop -------------------------------------------------------------------------------------------------------
 
     async def close(self, broker_epoch: int) -> None:
-        """Everything on disk, and marked so that the next start need check nothing; KafkaError where that fails. A
-        directory that fails now, and that the broker can do without, is not marked."""
+        """Flush everything and mark each directory as clean, so that the next start need not check anything.
+
+        A directory that fails now is not marked. Raises KafkaError if the broker cannot work without it.
+        """
         self._flusher.close()
         high_watermarks = {replica.topic_partition: replica.high_watermark for replica in self._replicas}
         for replica in self._replicas:
-            # A batch that is still being rewritten must not land behind what is marked as all there is.
+            # A batch that is still being rewritten must not be appended after the log has been marked as complete.
             replica.resign()
         unflushed = [replica for replica in self._replicas if replica.log.needs_flush]
         await asyncio.gather(*map(self._flusher.flush, unflushed))
@@ -431,15 +445,15 @@ class Storage:
     async def _close(
         self, directory: LogDirectory, high_watermarks: dict[TopicPartition, int], broker_epoch: int
     ) -> None:
-        # Each close syncs files; together they take a tenth of the time. Nobody uses the logs any more.
+        # Each close syncs files; in parallel they take a tenth of the time. The logs are no longer in use.
         logs = list(directory.logs.values())
         await asyncio.gather(*(self._loop.run_in_executor(None, handed_over(log.close)) for log in logs))
-        if directory in self.directories:  # else it has failed meanwhile
+        if directory in self.directories:  # otherwise it has failed meanwhile
             directory.close(high_watermarks, clean=True, broker_epoch=broker_epoch)
 
 
 def _let_go(directory: LogDirectory) -> None:
-    """Close what is open, so that the disk can be unmounted."""
+    """Close all open files, so that the disk can be unmounted."""
     directory.close(clean=False)
 
 
