@@ -1,7 +1,7 @@
 """The wall clock of the coordinators: it advances evenly, even if the machine's clock is changed.
 
-Session and transaction timeouts use it, and offsets are stamped with it. When somebody sets the machine's clock by some
-minutes, this must neither expel every member of every group nor let dead members linger, so this clock follows slowly.
+Session and transaction timeouts use it, and offsets are stamped with it. A change of the machine's clock by some minutes
+must neither expel every member of every group nor let dead members linger, so this clock follows slowly.
 A difference of more than a day means that the clock was never right, and is followed at once: what is stamped with a
 wrong year would expire at the wrong time.
 

@@ -186,7 +186,7 @@ class ControllerUpkeep:
         self._quorum.submit(Controller.elect_unclean_leaders, done)
 
     def _keep_moving(self) -> None:
-        """Append to an idle log; otherwise a quorum that works could not be told from one that does not."""
+        """Append to an idle log; otherwise a working quorum would look the same as a broken one."""
         quorum = self._quorum
         if quorum.log_end_offset == self._offset:
             quorum.submit(lambda _: Result([NoOpRecord()], None), lambda _: None)
