@@ -1,8 +1,8 @@
 """The wall clock of the coordinators: it advances evenly, even if the machine's clock is changed.
 
-Session and transaction timeouts use it, and offsets are stamped with it. A change of the machine's clock by some minutes
-must neither expel every member of every group nor let dead members linger, so this clock follows slowly.
-A difference of more than a day means that the clock was never right, and is followed at once: what is stamped with a
+Session and transaction timeouts use it, and offsets are stamped with it. A change of the machine's clock by some
+minutes must neither expel every member of every group nor let dead members linger, so this clock follows slowly. A
+difference of more than a day means that the clock was never right, and is followed at once: records stamped with a
 wrong year would expire at the wrong time.
 
 The clock also advances while the machine is suspended (`Clock.boottime_ms`), as the leases of brokers do. If it lagged

@@ -2,10 +2,12 @@
 
 Every incarnation of a broker or a controller announces its id on its machine before it registers. Each node that
 replays the registration checks whether the process is on its own machine. So a node knows its neighbours while they
-live, and when one is gone, it is dead. A connection that ends or is refused does not prove a death: firewalls, proxies
-and busy machines cause the same. This lets followers of a dead quorum leader start an election within a fraction of a
-second, and a dead broker is fenced at once, while timeouts stay long enough for a busy machine. `controller/heartbeats`
-has the table of what follows from each observation.
+live, and when one is gone (`io/neighbours`), it is dead. A connection that ends or is refused does not prove a death:
+firewalls, proxies and busy machines cause the same, so it is no reason for an election.
+
+With this proof, the followers of a dead quorum leader start an election within a fraction of a second, and a dead
+broker is fenced at once, while timeouts stay long enough for a busy machine. The table in `controller/heartbeats.py`
+says what follows from each observation.
 
 A node that has just started may have neighbours that died before. For these a refused connection is enough, if their
 address is one that only processes of this machine can have.

@@ -2,7 +2,9 @@
 
 It runs on the active controller and reports to `Heartbeats`, which decides what follows. For a neighbour, on the same
 machine, it checks the process, and finds a death within moments. It calls other brokers repeatedly until they send a
-heartbeat or are fenced: a single refused connection can have many reasons.
+heartbeat or are fenced: a single refused connection can have many reasons. A broker on another machine is fenced when
+its connections are refused for `penstock.broker.refused.ms` (three seconds by default), and a silent one when its
+session ends.
 """
 
 from __future__ import annotations
