@@ -15,7 +15,7 @@ or for acks=all does not mute the connection, so a pipelining producer keeps the
 
 Verification is part of the append: the first batch of a transaction in a partition carries its `Verification`, taken
 when the batch arrived. The log refuses the batch if a marker has voided the verification meanwhile, however long the
-batch was rewritten or waited.
+batch waited or was being rewritten.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Produce:
         self._acks = message.acks
         self._now_ms = services.clock.now_ms()
         self._response = ProduceResponse()
-        # Answers that are not final yet, by identity: their records are being rewritten, or are not committed yet.
+        # Answers that are not final yet, by identity: their records are being rewritten, or not committed or flushed yet.
         self._pending: dict[int, PartitionProduceResponse] = {}
         self._rewriting = 0
         self._unverified: list[Unverified] = []
@@ -345,7 +345,7 @@ class Produce:
         self._deadline = self._services.loop.call_later(max(0, self._message.timeout_ms) / 1000, self._expire)
 
     def _expire(self) -> None:
-        """The records are in the log, but not committed in time: REQUEST_TIMED_OUT, as in Kafka."""
+        """The records are in the log, but not committed or flushed in time: REQUEST_TIMED_OUT, as in Kafka."""
         for answer in self._pending.values():
             _refuse(answer, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
         self._pending.clear()

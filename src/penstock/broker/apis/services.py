@@ -1,4 +1,4 @@
-"""The services of the API handlers: each family of APIs gets the parts of the node that it uses, at most eight."""
+"""The services of the API handlers: each family of APIs gets only the parts of the node that it uses, at most eight."""
 
 from __future__ import annotations
 

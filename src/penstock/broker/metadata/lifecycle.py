@@ -219,8 +219,8 @@ class BrokerLifecycle:
 
     @property
     def may_be_replaced(self) -> bool:
-        """Whether the broker had no contact (it may have been stopped) for as long as a session, and has not sent a
-        heartbeat since. If it has and no controller answers, no controller can have replaced it."""
+        """Whether the broker had no contact (it may have been stopped) for long enough to be considered dead, and has
+        not sent a heartbeat since. If it has and no controller answers, no controller can have replaced it."""
         return not self.is_surely_alive and self._unanswered_at < self._alive_until
 
     def _beat_now(self) -> None:
