@@ -94,7 +94,7 @@ class Produce:
         self._acks = message.acks
         self._now_ms = services.clock.now_ms()
         self._response = ProduceResponse()
-        # Answers that are not final yet, by identity: their records are being rewritten, or not committed or flushed yet.
+        # Answers that are not final yet, by identity: their records are being rewritten, committed or flushed.
         self._pending: dict[int, PartitionProduceResponse] = {}
         self._rewriting = 0
         self._unverified: list[Unverified] = []

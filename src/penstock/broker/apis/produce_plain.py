@@ -73,7 +73,7 @@ class PlainProduce:
 
     def handle(self, connection: Connection, frame: memoryview, version: int, correlation_id: int) -> bool:
         """True if the request was plain and has been answered; otherwise the frame is unchanged."""
-        target: Target | None = connection.produce_target  # type: ignore[assignment]  # only set here
+        target: Target | None = connection.produce_target  # type: ignore[assignment]  # set here alone
         try:
             if (
                 target is None
