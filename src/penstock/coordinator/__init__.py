@@ -1,1 +1,1 @@
-"""What groups and transactions share: the language between a pure coordinator and its runtime. Pure."""
+"""Types that the group and the transaction coordinator share, for talking to their runtime. Pure."""

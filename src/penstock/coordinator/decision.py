@@ -1,15 +1,15 @@
-"""What passes between a pure coordinator and its runtime.
+"""The types that pass between a pure coordinator and its runtime.
 
-A coordinator shard owns one partition of an internal topic. Its handlers decide and never do: each returns the records
-that would make its answers true, and the answers. The laws of a `Decision`:
+A coordinator shard owns one partition of an internal topic. Its handlers decide and have no side effects: each returns
+replies, and the records that make those replies true. The laws of a `Decision`:
 
 - Its records are appended as one atomic batch: all of them become true, or none.
-- The records are replayed right after the append, in order, before the shard is asked anything else.
-- Its replies leave when the records are committed, and a Decision without records when everything appended before it
-  is: even a read may have seen what is not committed yet.
-- A token that gets no reply now waits, and gets exactly one in a later Decision, or from `resigned`.
+- The runtime replays the records right after the append, in order, before it calls the shard again.
+- Its replies are sent when the records are committed. A Decision without records waits until everything appended before
+  it is committed: even a read may have seen uncommitted state.
+- A token that gets no reply now waits. It gets exactly one reply, in a later Decision or from `resigned`.
 
-What waits (tokens) and what ticks (deadlines) is soft state: it may be lost at any time, and clients come back.
+Tokens (waiting requests) and deadlines (timers) are soft state: they may be lost at any time, and clients retry.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeAlias
 from penstock.model.errors import ErrorCode
 from penstock.protocol.declaration import Message
 
-# Who waits for an answer: opaque to the coordinator.
+# Identifies a request that waits for a reply. Opaque to the coordinator.
 Token: TypeAlias = Hashable
 
 
@@ -33,7 +33,7 @@ class CoordinatorRecord(NamedTuple):
 
 class Reply(NamedTuple):
     token: Token
-    # The runtime itself answers for the markers it writes: with no more than an ErrorCode.
+    # The runtime replies to the markers it writes itself, with just an ErrorCode.
     response: Message | ErrorCode
 
 
@@ -43,7 +43,7 @@ class Decision(NamedTuple):
 
 
 class Caller(NamedTuple):
-    """Who asks, as far as a coordinator wants to know."""
+    """The client that sends a request: the part of it that coordinators use."""
 
     client_id: str = ""
     client_host: str = ""

@@ -1,6 +1,7 @@
-"""The APIs a broker listener serves: one module each, opening with the versions it serves.
+"""The APIs that a broker listener serves: one module each, whose docstring gives the supported versions.
 
-Each family of them has the services that it works with (`services`)."""
+Each family of APIs has its own set of services (`services`).
+"""
 
 from typing import Never
 
@@ -85,13 +86,13 @@ TRANSACTION_APIS: tuple[Api[TransactionServices], ...] = (
     init_producer_id, add_partitions_to_txn, add_offsets_to_txn, end_txn, write_txn_markers, txn_offset_commit,
     describe_transactions, list_transactions,
 )  # fmt: skip
-# Those that clients may ask of any node.
+# APIs that every node serves.
 ADMIN_APIS: tuple[Api[AdminServices], ...] = (
     api_versions, create_topics, delete_topics, describe_configs, alter_configs, create_partitions,
     incremental_alter_configs, describe_quorum, update_features, elect_leaders, alter_partition_reassignments,
     list_partition_reassignments, unregister_broker, add_raft_voter, remove_raft_voter,
 )  # fmt: skip
-# Those that a broker alone answers, though it needs no more for it.
+# APIs that only a broker serves, with the same services.
 BROKER_ADMIN_APIS: tuple[Api[AdminServices], ...] = (list_config_resources, describe_acls, create_acls, delete_acls)
 
 BROKER_APIS: tuple[Api[Never], ...] = (

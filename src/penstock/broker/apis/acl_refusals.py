@@ -1,4 +1,4 @@
-"""Why ACLs are not served: clients such as MirrorMaker tell a cluster without ACLs by this answer, and go on."""
+"""Refuses ACL requests: clients such as MirrorMaker recognize a cluster without ACLs by this error, and continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn: the partition where a group has its offsets joins a transaction. Versions 0-4."""
+"""AddOffsetsToTxn: adds the partition that holds a group's offsets to a transaction. Versions 0-4."""
 
 from __future__ import annotations
 

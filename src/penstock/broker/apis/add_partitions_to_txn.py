@@ -1,7 +1,7 @@
-"""AddPartitionsToTxn: partitions join a transaction before anything of it is written to them.
+"""AddPartitionsToTxn: adds partitions to a transaction before any of its records are written to them.
 
-Versions 0-5. Up to 3 it comes from clients, for one transaction; from 4 on from brokers, for any number, and it may
-only ask whether partitions are in them (`verify_only`).
+Versions 0-5. Up to version 3 it comes from clients, for one transaction. From version 4 it comes from brokers, for any
+number of transactions, and may only ask whether they contain the partitions (`verify_only`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _add(
     results: list[AddPartitionsToTxnResult],
     gathering: Gathering,
 ) -> None:
-    """One transaction; the shard is asked as brokers ask, but told the client's version where that matters."""
+    """Handle one transaction. The shard gets the form that brokers use, and the client's version where it matters."""
     version = request.version
     transactional_id = transaction.transactional_id
 

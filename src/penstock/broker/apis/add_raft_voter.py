@@ -1,4 +1,4 @@
-"""AddRaftVoter: a controller joins the voters. Versions 0-1: 1 can be answered before the change is committed."""
+"""AddRaftVoter: adds a controller to the voters. Versions 0-1: 1 can be answered before the change is committed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlterConfigs, the older way: what a request does not name goes back to its default. Versions 0-2."""
+"""AlterConfigs, the older API: resets all settings that a request does not name to their defaults. Versions 0-2."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""AlterPartitionReassignments: begin to move partitions, or stop it.
+"""AlterPartitionReassignments: starts or cancels reassignments of partitions.
 
-Versions 0-1: 1 can insist on the number of replicas.
+Versions 0-1: 1 can require an unchanged number of replicas.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""AlterReplicaLogDirs: move replicas of this broker to other ones of its log directories (KIP-113).
+"""AlterReplicaLogDirs: moves replicas of this broker between its log directories (KIP-113).
 
-Versions 1-2, which differ in their encoding only. The answer says that a move has begun; how far it is, is told by
-DescribeLogDirs (`is_future_key`). To ask for the directory that a replica is in cancels its move. A partition that is
-not here yet is put into the directory that was asked for when it comes, and the answer is an error all the same.
+Versions 1-2, which differ only in encoding. The response says that a move has started; DescribeLogDirs shows its
+progress (`is_future_key`). A request for the directory that a replica is in cancels its move. For a partition that is
+not here yet the response is an error, but the broker uses the requested directory when the partition arrives.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""ApiVersions: what this listener serves, and which features are on.
+"""ApiVersions: the APIs that this listener serves, and the finalized features.
 
-Versions 0-4: 3 adds features and the client's name, 4 features whose lowest version is 0.
+Versions 0-4: 3 adds features and the client's name, 4 features whose minimum version is 0.
 """
 
 from __future__ import annotations

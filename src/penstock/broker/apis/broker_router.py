@@ -1,4 +1,4 @@
-"""The router of a broker's listeners: it has ways of its own for the requests that most of the traffic is."""
+"""The router of broker listeners, with fast paths for the most frequent requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class BrokerRouter(Router):
         handle_run: RunHandler,
         plain_fetch: PlainFetch,
     ) -> None:
-        """`handle_run`: handles several requests at once, if those from a position on are of that kind."""
+        """`handle_run`: handles several requests at once if the requests at a position are of that kind."""
         super().__init__(loop, authorizer, latencies, forwards=True)
         self.handle_run = handle_run
         self._plain_produce = plain_produce.handle

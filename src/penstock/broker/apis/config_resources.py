@@ -1,7 +1,7 @@
-"""Who may look at the settings of a resource, or change them: topics and groups are asked for each by its own name.
+"""Checks who may read or change the settings of a resource; topics and groups are authorized by their own names.
 
-Only a broker knows its own log directories, so it checks `cordoned.log.dirs` itself before it passes a request on; as
-clients send what concerns one broker to that broker, one entry that is wrong is an error of the whole request.
+Only a broker knows its own log directories, so it checks `cordoned.log.dirs` itself before it forwards a request.
+Clients send changes for one broker to that broker, so one wrong entry is an error of the whole request.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def refusal_of(request: Request, operation: Operation, kind: int, name: str) -> 
 def cordoning_refusal(
     services: AdminServices, resources: Iterable[incremental.AlterConfigsResource | legacy.AlterConfigsResource]
 ) -> KafkaError | None:
-    """Why this broker cannot cordon what it is asked to."""
+    """The reason why this broker cannot cordon the requested directories."""
     for resource in resources:
         if resource.resource_type != ResourceType.BROKER or resource.resource_name != str(
             services.settings.static.node_id

@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe: groups of the new protocol and their members. Versions 0-1: 1 adds the kind of member."""
+"""ConsumerGroupDescribe: groups of the new protocol and their members. Versions 0-1: 1 adds the member type."""
 
 from __future__ import annotations
 

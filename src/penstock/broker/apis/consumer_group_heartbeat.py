@@ -1,6 +1,7 @@
-"""ConsumerGroupHeartbeat: all that a member of a group of the new protocol says, and all it is told (KIP-848).
+"""ConsumerGroupHeartbeat: the one request of group members in the new protocol (KIP-848).
 
-Versions 0-1: 1 adds subscriptions by regular expression.
+A member sends everything with it, and gets everything in its response. Versions 0-1: 1 adds subscriptions by regular
+expression.
 """
 
 from __future__ import annotations

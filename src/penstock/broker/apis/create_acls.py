@@ -1,4 +1,4 @@
-"""CreateAcls: refused, each entry by itself, as there is no authorizer to heed them. Versions 1-3."""
+"""CreateAcls: refused, entry by entry, because there is no authorizer to apply ACLs. Versions 1-3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CreatePartitions: more partitions for a topic. Versions 0-3."""
+"""CreatePartitions: adds partitions to a topic. Versions 0-3."""
 
 from __future__ import annotations
 

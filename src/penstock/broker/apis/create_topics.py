@@ -1,4 +1,4 @@
-"""CreateTopics. Versions 2-7: 5 answers with the settings, 7 with topic ids."""
+"""CreateTopics: creates topics. Versions 2-7: 5 returns the settings, 7 the topic ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteAcls: refused, each filter by itself, as there is no authorizer that has any. Versions 1-3."""
+"""DeleteAcls: refused, filter by filter, because there is no authorizer that stores ACLs. Versions 1-3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteGroups: forget groups without members, and all their offsets. Versions 0-2."""
+"""DeleteGroups: deletes groups that have no members, with all their offsets. Versions 0-2."""
 
 from __future__ import annotations
 

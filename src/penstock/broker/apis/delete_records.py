@@ -1,8 +1,8 @@
-"""DeleteRecords: move a partition's start forward; what is before it is gone.
+"""DeleteRecords: moves the start of a partition forward and deletes the records before it.
 
-Versions 0-2. Offset -1 means the high watermark. Answered once no replica that is up has the records any more, nor
-would have them again after a power loss; each partition with the low watermark that was reached. Or when the time is
-over.
+Versions 0-2. Offset -1 means the high watermark. The response waits until no live replica has the records any more, and
+none would have them again after a power loss, or until the timeout. It has the low watermark that each partition
+reached.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def handle(services: LogServices, request: Request, message: DeleteRecordsReques
 
 
 def _delete(services: LogServices, topic: str, index: int, offset: int) -> tuple[Replica, int]:
-    """Delete here; which replica that was, and up to where."""
+    """Delete on this broker; returns the replica and the new start offset."""
     replica = services.replicas.get(topic, index)
     if replica is None:
         raise services.hints.not_here(topic, index)
@@ -84,7 +84,7 @@ def _wait(
     answer: Callable[[DeleteRecordsResponse], None],
     response: DeleteRecordsResponse,
 ) -> None:
-    """Until the followers have followed."""
+    """Wait until the followers have deleted the records too."""
 
     def expire() -> None:
         for _, partition, _ in pending.values():
@@ -97,7 +97,7 @@ def _wait(
     def done(key: int) -> None:
         found = pending.pop(key, None)
         if found is None:
-            return  # too late
+            return  # already answered
         replica, partition, _ = found
         if replica.leader is None:
             _refuse(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -1,4 +1,4 @@
-"""DeleteTopics. Versions 1-6: 5 explains errors, 6 deletes by id too."""
+"""DeleteTopics: deletes topics. Versions 1-6: 5 adds error messages, 6 deletion by id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeAcls: there is no authorizer to have any, which is what Kafka's own tools expect to be told. Versions 1-3."""
+"""DescribeAcls: refused, as Kafka's own tools expect of a cluster without an authorizer. Versions 1-3."""
 
 from __future__ import annotations
 

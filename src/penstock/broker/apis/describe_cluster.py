@@ -1,6 +1,6 @@
 """DescribeCluster: the cluster's id, brokers and controller.
 
-Versions 0-2: 1 asks for brokers or controllers, 2 for fenced brokers too.
+Versions 0-2: 1 selects brokers or controllers, 2 adds fenced brokers.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""DescribeConfigs: every setting of topics, brokers, groups, client metrics and loggers, its value, and where that
-value comes from.
+"""DescribeConfigs: all settings of topics, brokers, groups, client metrics and loggers, with value and source.
 
 Versions 1-4: 3 adds types and documentation.
 """
@@ -37,7 +36,7 @@ from penstock.settings.explain import (
 API_KEY = ApiKey.DESCRIBE_CONFIGS
 VERSIONS = (1, 4)
 
-RESOURCES_MAX = 10_000  # a resource takes a few bytes to name, and kilobytes to describe
+RESOURCES_MAX = 10_000  # naming a resource takes a few bytes, describing it kilobytes
 
 
 def handle(
@@ -62,7 +61,7 @@ def handle(
 def _explain(services: AdminServices, request: Request, resource: DescribeConfigsResource) -> list[Explained]:
     kind = resource.resource_type
     name = resource.resource_name
-    keys = resource.configuration_keys or None  # naming none asks for all, as null does
+    keys = resource.configuration_keys or None  # an empty list means all, like null
     refusal = refusal_of(request, Operation.DESCRIBE_CONFIGS, kind, name)
     if refusal is not None:
         raise refusal

@@ -1,6 +1,7 @@
 """DescribeGroups: classic groups and their members.
 
-Versions 0-6: 3 tells what the client may do, 4 static members, 6 says GROUP_ID_NOT_FOUND of a group that is not there.
+Versions 0-6: 3 adds the client's authorized operations, 4 static members, 6 answers GROUP_ID_NOT_FOUND for a group that
+does not exist.
 """
 
 from __future__ import annotations

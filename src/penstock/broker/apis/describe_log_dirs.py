@@ -1,8 +1,8 @@
-"""DescribeLogDirs: what lies where on disk, and how much room there is.
+"""DescribeLogDirs: the replicas in each log directory, their sizes, and the free space.
 
-Versions 1-5: 3 adds an error for the whole, 4 the size of the volume, 5 cordoned directories.
+Versions 1-5: 3 adds an error for the whole response, 4 the size of the volume, 5 cordoned directories.
 
-A directory that is offline is named with KAFKA_STORAGE_ERROR, and nothing else is said about it.
+An offline directory is listed with KAFKA_STORAGE_ERROR and no other information.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _describe(
             services.files.total_bytes(directory.path),
             services.files.free_bytes(directory.path),
         )
-    except OSError:  # the disk is gone, and nobody has written to it since
+    except OSError:  # the disk is gone, and nothing has written to it since
         return _offline(directory.path)
     topics: dict[str, DescribeLogDirsTopic] = {}
     for logs, is_future in ((directory.logs, False), (directory.futures, True)):
@@ -78,6 +78,6 @@ def _describe(
 
 
 def _lag(services: LogServices, future: Log) -> int:
-    """How far a future log is behind the current one; -1 if that is not open."""
+    """How far a future log is behind the current one; -1 if the current one is not open."""
     replica = services.replicas.get(*future.topic_partition)
     return -1 if replica is None else max(0, replica.log.log_end_offset - future.log_end_offset)

@@ -1,7 +1,7 @@
-"""DescribeProducers: the idempotent and transactional producers a partition remembers. Version 0.
+"""DescribeProducers: the idempotent and transactional producers that a partition remembers. Version 0.
 
-Every replica answers for itself, the leader's as well as a follower's: who looks for hanging transactions on one broker
-(`kafka-transactions find-hanging --broker-id`) asks it about all the partitions it has.
+Every replica answers for itself, leader or follower: a search for hanging transactions on one broker
+(`kafka-transactions find-hanging --broker-id`) asks that broker about all of its partitions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def handle(services: LogServices, request: Request, message: DescribeProducersRe
     for topic in message.topics:
         allowed = request.may(Operation.READ, topic_resource(topic.name))
         result = TopicResponse(name=topic.name)
-        for index in dict.fromkeys(topic.partition_indexes):  # each once: it may have thousands of producers
+        for index in dict.fromkeys(topic.partition_indexes):  # each once: a partition may have thousands of producers
             try:
                 if not allowed:
                     raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)

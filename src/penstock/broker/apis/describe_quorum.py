@@ -1,4 +1,4 @@
-"""DescribeQuorum: who leads the metadata quorum, and how far its voters are.
+"""DescribeQuorum: the leader of the metadata quorum, and the progress of its replicas.
 
 Versions 0-2: 2 adds directories and the voters' addresses.
 """
@@ -59,7 +59,7 @@ def handle(services: AdminServices, request: Request, message: DescribeQuorumReq
             result.partitions.append(described)
         response.topics.append(result)
     if not services.quorum.is_active:
-        # To a broker that passes the request on: it is another node that knows.
+        # For a broker that forwarded the request: another node has the answer.
         request.refuse(request.park(), not_controller(), response)
         return None
     return response

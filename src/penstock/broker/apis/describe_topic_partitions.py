@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions: topics page by page, eligible leader replicas included. Version 0."""
+"""DescribeTopicPartitions: topics in pages, including eligible leader replicas. Version 0."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _partition(services: ClusterServices, topic: str, index: int) -> DescribeTop
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
         isr_nodes=list(partition.isr),
-        # Java's Admin cannot read a null in these two, whatever the schema says.
+        # Java's Admin cannot read null in these two fields, although the schema allows it.
         eligible_leader_replicas=list(partition.elr),
         last_known_elr=list(partition.last_known_elr),
         offline_replicas=services.metadata.image.offline_replicas(partition),

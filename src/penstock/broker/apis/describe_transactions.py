@@ -1,4 +1,4 @@
-"""DescribeTransactions: how far transactions are, and which partitions are in them. Version 0."""
+"""DescribeTransactions: the state of transactions, and their partitions. Version 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ElectLeaders: preferred leaders now, or any leader where there is none. Versions 0-2: 1 adds the kind of election."""
+"""ElectLeaders: elects preferred leaders, or any leader where there is none. Versions 0-2: 1 adds the election type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""EndTxn: commit or abort. Versions 0-5: 2 knows PRODUCER_FENCED, 5 raises the producer's epoch each time (KIP-890)."""
+"""EndTxn: commits or aborts a transaction.
+
+Versions 0-5: 2 adds PRODUCER_FENCED, 5 bumps the producer's epoch each time (KIP-890).
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,8 @@ def handle(services: TransactionServices, request: Request, message: EndTxnReque
     if not request.may(Operation.WRITE, transactional_id_resource(message.transactional_id)):
         return refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     caller = caller_of(request)
-    # A producer whose epochs are used up goes on with another id, and tries again if none is at hand. Nobody else needs
-    # one: while no controller answers, transactions can be ended all the same.
+    # A producer that has used all epochs continues with another id, and retries if none is available. Other producers
+    # need no id, so transactions can end while no controller answers.
     services.coordinators.transactions.submit(
         message.transactional_id,
         lambda shard, token, now_ms: shard.end_txn(message, token, caller, now_ms),

@@ -3,15 +3,16 @@
 Versions 4-18: 7 adds sessions, 9 fencing by leader epoch, 11 reading from followers, 12 divergence by epoch, 13 topic
 ids, 15 the epoch of a follower, 16 the current leader in errors.
 
-Followers are served elsewhere (`follower_fetch.py`); this is for consumers, who read below the high watermark. Where
-racks are taken into account, the leader sends a consumer to a replica in its own rack (KIP-392).
+This module serves consumers, which read below the high watermark; `follower_fetch.py` serves followers. If racks are
+configured, the leader sends a consumer to a replica in its own rack (KIP-392).
 
-The reply holds at least one whole batch from the first partition that has data, whatever the limits say, so that a
-consumer with a small buffer still makes progress. A partition in error answers the request at once. Otherwise the
-request waits, registered with each of its replicas, until `min_bytes` can be read or `max_wait` is over.
+The reply holds at least one whole batch from the first partition that has data, whatever the limits are, so that a
+consumer with a small buffer makes progress. A partition with an error makes the broker answer at once. Otherwise the
+request waits, registered with each of its replicas, until `min_bytes` can be read or `max_wait` is over. The connection
+is muted while it waits.
 
-What has left the page cache is read by a thread, which gets a log, offsets and limits (`ColdRead`). Everything else
-about replicas, producers and sessions belongs to the event loop.
+A thread reads data that has left the page cache; it gets a log, offsets and limits (`ColdRead`). All other state of
+replicas, producers and sessions belongs to the event loop.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ API_KEY = ApiKey.FETCH
 VERSIONS = (4, 18)
 
 READ_COMMITTED = 1
-DEBUGGING_CONSUMER = -2  # reads any replica, to its end
+DEBUGGING_CONSUMER = -2  # reads from any replica, up to its end
 FOLLOWERS_SINCE = 11
 LEADER_HINTS_SINCE = 16
 RACK_AWARE = ("org.apache.kafka.common.replica.RackAwareReplicaSelector", "RackAwareReplicaSelector")
@@ -69,7 +70,7 @@ def handle(services: FetchServices, request: Request, message: FetchRequest) -> 
 
 
 class ColdRead(NamedTuple):
-    """Records of a partition that are not in the page cache: to be read by a thread."""
+    """Records of a partition that are not in the page cache: a thread reads them."""
 
     data: PartitionData
     replica: Replica
@@ -91,7 +92,7 @@ class ColdRead(NamedTuple):
 
 
 class Fetch:
-    """One fetch request, from its arrival to its answer."""
+    """One fetch request, from its arrival to its response."""
 
     __slots__ = (
         "_answer", "_bytes_missing", "_committed", "_context", "_deadline", "_is_debugging", "_is_done", "_is_reading",
@@ -111,7 +112,7 @@ class Fetch:
         self._is_reading = False
         self._deadline: asyncio.TimerHandle | None = None
         self._waits_with: list[Replica] = []
-        self._sent: list[tuple[Replica, int, int]] = []  # what was read last: bytes and messages
+        self._sent: list[tuple[Replica, int, int]] = []  # bytes and messages of the last read
 
     def start(self) -> FetchResponse | None:
         results, cold = self._read()
@@ -128,7 +129,7 @@ class Fetch:
     # -- reading --------------------------------------------------------------------------------------------------
 
     def _read(self) -> tuple[list[PartitionData], list[ColdRead]]:
-        """Every partition once, within the limits; what must be read by a thread has its place in it."""
+        """Read every partition once, within the limits. Partitions for a thread to read have a placeholder."""
         left = min(self._message.max_bytes, self._services.settings.now.fetch_max_bytes)
         results: list[PartitionData] = []
         all_cold: list[ColdRead] = []
@@ -201,7 +202,7 @@ class Fetch:
         if code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR):
             logger.error("fetch from %r partition %d: %s", wanted.topic, partition, error)
         if code == ErrorCode.OFFSET_OUT_OF_RANGE and not self._services.lifecycle.is_surely_alive:
-            # Another may lead by now, and have that offset. A client that is told it is out of range may begin anew, at
+            # Another broker may lead now, and have that offset. A client that gets OFFSET_OUT_OF_RANGE may restart at
             # the other end of the log.
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return follower_fetch.refusal(partition, code)
@@ -224,13 +225,13 @@ class Fetch:
         if self._may_read_followers:
             replica.check_epoch(asked.current_leader_epoch)
             if replica.leader is None and asked.fetch_offset > replica.log.log_end_offset:
-                raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)  # not yet, and not here: the leader knows
+                raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)  # this replica lacks it so far: only the leader knows
         else:
             replica.leader_of(asked.current_leader_epoch)
         return replica
 
     def _lost_topic_error(self, wanted: SessionPartition) -> KafkaError:
-        """A topic id that is not here: never was, is elsewhere, was recreated under its name, or is gone."""
+        """The error for a topic id that is not here: unknown, elsewhere, recreated under its name, or deleted."""
         assert isinstance(wanted.topic, bytes)
         topics = self._services.metadata.image.topics
         name = topics.name_of(wanted.topic)
@@ -242,7 +243,7 @@ class Fetch:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
 
     def _preferred_replica(self, replica: Replica, offset: int) -> int | None:
-        """A replica in the consumer's own rack that can serve it, unless that is this one."""
+        """A replica in the consumer's own rack that can serve it; None if that is this one."""
         rack = self._message.rack_id
         if not rack or replica.leader is None or self._services.settings.now.replica_selector_class not in RACK_AWARE:
             return None
@@ -296,7 +297,7 @@ class Fetch:
             self._finish(results)
 
     def _read_cold(self, results: list[PartitionData], cold: list[ColdRead]) -> None:
-        """Data left the page cache: a thread reads it, and the answer is whatever there is then."""
+        """Read data that left the page cache on a thread, then answer with whatever it found."""
         self._is_reading = True
         future = self._services.loop.run_in_executor(None, lambda: [each.read() for each in cold])
         future.add_done_callback(lambda done: self._was_read(results, cold, done))
@@ -339,7 +340,7 @@ class Fetch:
             replica.waiting_fetches.pop(self, None)
         self._waits_with.clear()
 
-    # -- the answer -----------------------------------------------------------------------------------------------
+    # -- the response ---------------------------------------------------------------------------------------------
 
     def _response(self, results: list[PartitionData]) -> FetchResponse:
         for replica, size, messages in self._sent:

@@ -1,10 +1,9 @@
-"""The plain fetch request, by hand: no session, everything asked for is here and readable at once.
+"""Fast path for plain fetch requests: no session, and all requested data is here and readable at once.
 
-That is what a consumer that lags behind sends, and where the time of a request with a small answer goes is in decoding
-and encoding it (see docs/benchmarks.md). Whatever is not plain (a session, an error, a follower, data that is not in
-the page cache, too little data) makes `handle` return False with nothing changed, and the general way in `fetch.py`
-takes the request from the start; so this file only ever makes things faster. A test runs both on the same requests and
-compares the bytes.
+Consumers that lag behind send such requests, and for small responses decoding and encoding take most of the time (see
+docs/benchmarks.md). If a request is not plain (a session, an error, a follower, data outside of the page cache, too
+little data), `handle` returns False and has changed nothing, and the general path in `fetch.py` handles the request
+from the start. So this file only affects speed. A test runs both paths on the same requests and compares the bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from penstock.security.authorizer import Authorizer, Operation, topic_resource
 from penstock.security.principal import ANONYMOUS
 from penstock.settings.live import LiveSettings
 
-VERSIONS = (12, 18)  # the flexible ones
+VERSIONS = (12, 18)  # those with flexible encoding
 
 TOPIC_IDS_SINCE = 13
 REPLICA_STATE_SINCE = 15
@@ -30,7 +29,7 @@ NO_EPOCH = -1
 NO_SESSION = 0
 SESSIONLESS_EPOCH = -1
 
-# Header tags, replica id (later a tag), max wait, min bytes, max bytes, isolation level, session id, its epoch, topics.
+# Header tags, replica id (later a tag), max wait, min bytes, max bytes, isolation, session id and epoch, topics.
 _start_with_replica_id = struct.Struct(">BiiiibiiB").unpack_from
 _start = struct.Struct(">BiiibiiB").unpack_from
 # Partition, current leader epoch, fetch offset, last fetched epoch, log start offset, max bytes, tags.
@@ -51,7 +50,7 @@ class PlainFetch:
         self._authorize = authorizer.authorize
 
     def handle(self, connection: Connection, frame: memoryview, version: int, correlation_id: int) -> bool:  # noqa: C901
-        """True if the request was plain and is answered."""
+        """True if the request was plain and has been answered."""
         try:
             size = frame[8] << 8 | frame[9]
             position = 10 if size == NULL_CLIENT_ID else 10 + size
@@ -69,7 +68,7 @@ class PlainFetch:
                 return False
             left = min(left, self._settings.now.fetch_max_bytes)
             parts: list[Buffer] = []
-            pending = b""  # what precedes the next records
+            pending = b""  # the bytes before the next records
             found = 0
             sent: list[tuple[Replica, int, int]] = []
             names = set()
@@ -130,7 +129,7 @@ class PlainFetch:
             if frame[position:] != _END or (found < min_bytes and max_wait > 0):
                 return False
         except (struct.error, IndexError, UnicodeDecodeError, KafkaError):
-            return False  # the general way knows what to say
+            return False  # the general path makes the error response
         parts.append(pending + b"\x00")
         length = sum(map(len, parts)) + 16
         parts[0] = _reply_start(length, correlation_id, 0, 0, 0, 0, topics) + parts[0]

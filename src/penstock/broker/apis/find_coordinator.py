@@ -1,7 +1,7 @@
-"""FindCoordinator: which broker looks after a group or a transactional id.
+"""FindCoordinator: finds the broker that coordinates a group or a transactional id.
 
-Versions 0-6: 1 adds transactional ids, 4 asks for many at once, 6 share groups, which are not served. The first
-question makes the topic that the coordinators write to; until it has a leader, nobody looks after anything.
+Versions 0-6: 1 adds transactional ids, 4 many keys in one request, 6 share groups, which are not supported. The first
+request creates the internal topic of the coordinators; there is no coordinator until the topic has a leader.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def handle(services: ClusterServices, request: Request, message: FindCoordinator
     found = _find(services, request, message.key_type, message.key)
     return FindCoordinatorResponse(
         error_code=found.error_code,
-        # Here, other than from version 4 on, Kafka has a message for success, too.
+        # Up to version 3 Kafka sends a message for success, too.
         error_message=found.error_message if found.error_code else ErrorCode.NONE.name,
         node_id=found.node_id,
         host=found.host,

@@ -1,6 +1,6 @@
 """Heartbeat: a member of a classic group is alive. Versions 0-4: 3 adds static members.
 
-While the group is being loaded the answer is that all is well, as in Kafka: whether it is, the next heartbeat tells.
+While the group is loading, the response is success, as in Kafka; the next heartbeat gets the actual state.
 """
 
 from __future__ import annotations

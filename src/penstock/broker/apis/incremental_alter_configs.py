@@ -1,7 +1,7 @@
-"""IncrementalAlterConfigs: single settings set, deleted, appended to or subtracted from. Versions 0-1.
+"""IncrementalAlterConfigs: sets, deletes, appends to or subtracts from single settings. Versions 0-1.
 
-The levels of loggers are this node's own, and are altered here; everything else is the controller's. Clients do not ask
-for both in one request.
+Log levels belong to this node and are changed here; the controller changes everything else. Clients do not send both
+in one request.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""InitProducerId: an id and an epoch for an idempotent or a transactional producer.
+"""InitProducerId: allocates an id and an epoch for an idempotent or a transactional producer.
 
-Versions 0-6: 3 lets a producer go on with the id it has, 4 knows PRODUCER_FENCED, 6 takes part in transactions of
-another system (KIP-939), and is advertised only where that is allowed. Without a transactional id each call gives a new
-id with epoch 0, which is what such a producer wants also when it asks for a new epoch of its old one.
+Versions 0-6: 3 lets a producer keep its id, 4 adds PRODUCER_FENCED, 6 supports participation in transactions of another
+system (KIP-939), and is advertised only where that is allowed. Without a transactional id each call returns a new id
+with epoch 0, even if the producer asks for a new epoch of its old id: the new id serves it as well.
 """
 
 from __future__ import annotations

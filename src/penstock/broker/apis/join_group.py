@@ -1,7 +1,7 @@
-"""JoinGroup: become a member of a classic group, and wait for the others.
+"""JoinGroup: joins a classic group and waits for the other members.
 
-Versions 0-9: 1 adds the rebalance time-out, 4 has a new member come back with the id it is given, 5 static members,
-7 the protocol's type in the answer, 8 a reason, 9 lets a static leader keep its assignment.
+Versions 0-9: 1 adds the rebalance timeout, 4 makes a new member join again with the id it gets, 5 adds static members,
+7 the protocol type in the response, 8 a reason, 9 lets a static leader keep its assignment.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""LeaveGroup: one member leaves a classic group, or an administrator takes several out.
+"""LeaveGroup: removes a member from a classic group at its own request, or several at an administrator's.
 
-Versions 0-5: 3 names many, and static members, 5 adds a reason.
+Versions 0-5: 3 adds several members and static members, 5 a reason.
 """
 
 from __future__ import annotations

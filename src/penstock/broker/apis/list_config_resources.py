@@ -1,6 +1,6 @@
-"""ListConfigResources: what has settings.
+"""ListConfigResources: lists the resources that have settings.
 
-Versions 0-1: 0 knows client metrics only, 1 any type of resource.
+Versions 0-1: 0 supports client metrics only, 1 any resource type.
 """
 
 from __future__ import annotations

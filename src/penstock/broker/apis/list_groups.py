@@ -1,4 +1,4 @@
-"""ListGroups: the groups this broker looks after. Versions 0-5: 4 adds states, and asks by them, 5 types."""
+"""ListGroups: the groups that this broker coordinates. Versions 0-5: 4 adds states and a filter by state, 5 types."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""ListOffsets: the ends of a partition, and the first offset at or after a time.
+"""ListOffsets: the start and end offsets of a partition, and the first offset at or after a timestamp.
 
 Versions 1-11: 2 adds isolation levels, 4 leader epochs, 7 the record with the largest timestamp, 8 and above the
-bounds of tiered storage, which here is never used.
+bounds of tiered storage, which is never used here.
 
-Only the leader answers, except to a debugging client. Right after an election it may not know yet how far the records
-that its predecessor told of reach; until it does, the latest offset is not available rather than seem to go back.
+Only the leader answers, except to a debugging client. Right after an election the leader may not know yet up to where
+its predecessor had committed; until it does, the latest offset is not available, because it must not appear to go back.
 
-A search by time looks into batches, and runs on a thread (`searches`); the request waits for all of its searches.
+A search by timestamp reads batches and runs on a thread (`searches`); the request waits for all of its searches.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 
-# The version from which on each special timestamp may be asked for.
+# The first version that supports each special timestamp.
 SPECIAL_SINCE = {
     LATEST: 1,
     EARLIEST: 1,
@@ -118,7 +118,7 @@ def _search_all(
 
 
 class ByTime(NamedTuple):
-    """The log has to be searched; what is found counts only below `end`."""
+    """A search in the log by timestamp; a result counts only below `end`."""
 
     end: int
     is_known: bool
@@ -157,7 +157,7 @@ def _look_up(
     if timestamp < 0 and version < SPECIAL_SINCE.get(timestamp, 1 << 15):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     if message.replica_id >= 0:
-        end, is_known = log.log_end_offset, True  # a follower's limit is the log's
+        end, is_known = log.log_end_offset, True  # a follower reads up to the end of the log
     else:
         end = replica.last_stable_offset if message.isolation_level == READ_COMMITTED else replica.high_watermark
         is_known = replica.leader is None or replica.leader.is_settled
@@ -169,7 +169,7 @@ def _look_up(
         start = log.log_start_offset
         return ListOffsetsPartitionResponse(offset=start, leader_epoch=_epoch_at(replica, start))
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return ListOffsetsPartitionResponse()  # nothing is ever tiered
+        return ListOffsetsPartitionResponse()  # there is no tiered storage
     return ByTime(end, is_known)
 
 

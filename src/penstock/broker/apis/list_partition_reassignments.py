@@ -1,4 +1,4 @@
-"""ListPartitionReassignments: which partitions are being moved. Version 0."""
+"""ListPartitionReassignments: lists partitions that are being reassigned. Version 0."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""ListTransactions: the transactional ids this broker looks after.
+"""ListTransactions: the transactional ids that this broker coordinates.
 
-Versions 0-2: 1 asks for those open for long, 2 by a pattern of their names.
+Versions 0-2: 1 filters by duration, 2 by a pattern of the transactional id.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ VERSIONS = (0, 2)
 def handle(
     services: TransactionServices, request: Request, message: ListTransactionsRequest
 ) -> ListTransactionsResponse | None:
-    # What is wrong with the filters is so also where there are no transactions.
+    # Invalid filters are an error even if there are no transactions.
     parts = [list_transactions((), message, 0)]
     if parts[0].error_code:
         return parts[0]

@@ -1,6 +1,6 @@
-"""Metadata: brokers, topics, partitions and their leaders; creates topics that are asked for, if that is allowed.
+"""Metadata: brokers, topics, partitions and their leaders; creates requested topics if that is allowed.
 
-Versions 0-13: 4 lets the client forbid creation, 7 adds leader epochs, 10 topic ids, 12 look-up by id.
+Versions 0-13: 4 lets the client forbid creation, 7 adds leader epochs, 10 topic ids, 12 lookup by id.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def handle(
                 response.topics.append(_describe(services, request, message, topic))
                 yield
     elif _asks_by_id_too_early(request, message):
-        # As in Kafka: the request as a whole is wrong, and every topic of it says so.
+        # As in Kafka: the request as a whole is invalid, and each of its topics gets the error.
         for wanted in message.topics or ():
             response.topics.append(_refused(request, wanted.name, ErrorCode.INVALID_REQUEST, wanted.topic_id))
     else:
@@ -72,7 +72,7 @@ def handle(
 
 
 def _asks_by_id_too_early(request: Request, message: MetadataRequest) -> bool:
-    """Versions 10 and 11 have a place for an id in the request, but nobody to look at it."""
+    """Versions 10 and 11 have a field for a topic id in the request, but do not support lookup by id."""
     return request.version < IDS_ASKED_FOR_SINCE and any(
         topic.name is None or topic.topic_id != ZERO_UUID for topic in message.topics or ()
     )
@@ -153,7 +153,7 @@ def _partition(
 
 
 def _create(services: ClusterServices, names: list[str]) -> None:
-    """Ask the controller for the topics; clients find them when they ask again."""
+    """Request the topics from the controller; clients find them when they ask again."""
     services.topic_creation.ask(
         internal_topic(name, services.settings.now)
         if name in (CONSUMER_OFFSETS, TRANSACTION_STATE)

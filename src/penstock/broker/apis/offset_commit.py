@@ -1,7 +1,7 @@
-"""OffsetCommit: a group has come this far.
+"""OffsetCommit: stores the committed offsets of a group.
 
-Versions 2-10: 6 adds leader epochs, 7 static members, 9 members of the new protocol, 10 topic ids. Partitions that do
-not exist, or may not be read, are refused here, one by one; the others are the group's.
+Versions 2-10: 6 adds leader epochs, 7 static members, 9 members of the new protocol, 10 topic ids. This module refuses
+partitions that do not exist or may not be read, one by one; the group shard handles the others.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _admit(
     known: list[OffsetCommitRequestTopic],
     refused: OffsetCommitResponse,
 ) -> None:
-    """Sort the partitions of a topic, which gets both its name and its id, into those that there are and the others."""
+    """Split the partitions of a topic, which gets both name and id, into existing ones and refused ones."""
     topics = services.metadata.image.topics
     if request.version >= TOPIC_IDS_SINCE:
         found = topics.by_id(topic.topic_id)
@@ -101,7 +101,7 @@ def _refuse(topic: OffsetCommitRequestTopic, code: ErrorCode) -> OffsetCommitRes
 
 
 def _merge(response: OffsetCommitResponse, refused: OffsetCommitResponse) -> None:
-    """A topic is named once, whatever became of its partitions."""
+    """Each topic appears once, with all of its partitions."""
     by_name = {topic.name: topic for topic in response.topics}
     for topic in refused.topics:
         if topic.name and topic.name in by_name:

@@ -1,4 +1,4 @@
-"""OffsetDelete: forget how far a group has come in some partitions. Version 0."""
+"""OffsetDelete: deletes a group's committed offsets of some partitions. Version 0."""
 
 from __future__ import annotations
 

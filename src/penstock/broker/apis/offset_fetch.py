@@ -1,13 +1,13 @@
-"""OffsetFetch: how far groups have come.
+"""OffsetFetch: returns the committed offsets of groups.
 
-Versions 1-10: 2 asks for all topics and has errors of the whole, 5 adds leader epochs, 7 may insist on offsets that no
-open transaction can change, 8 asks for many groups, 9 names the member that asks, 10 topic ids. Older versions are
-turned into the form of version 8, and the answer back.
+Versions 1-10: 2 adds requests for all topics and an error for the whole response, 5 leader epochs, 7 can require
+offsets that no open transaction can change, 8 adds several groups, 9 the member that asks, 10 topic ids. Older requests
+are converted to the form of version 8, and the response back.
 
-librdkafka (2.16) forgets partitions whose offsets it asked for when a group is refused with NOT_COORDINATOR or
-COORDINATOR_NOT_AVAILABLE: it never reads them until the next rebalance. On COORDINATOR_LOAD_IN_PROGRESS it asks again,
-and hears from its heartbeats where. So that is what it is told, as long as it may help. All others look for the
-coordinator at once when they are told the truth, and would lose time if they were not.
+If OffsetFetch fails with NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE, librdkafka (2.16) forgets the partitions it
+asked for, and does not read them until the next rebalance. After COORDINATOR_LOAD_IN_PROGRESS it retries, and learns
+the new coordinator from its heartbeats. So it gets that error for as long as it may help. All other clients look for
+the coordinator at once when they get the correct error, and would lose time with the other one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TOP_LEVEL_ERROR_SINCE = 2
 GROUPS_SINCE = 8
 TOPIC_IDS_SINCE = 10
 
-LIBRDKAFKA = "rdkafka"  # whatever is built upon it says so in its version
+LIBRDKAFKA = "rdkafka"  # clients that are built on it have this in their software version
 
 
 def handle(services: GroupServices, request: Request, message: OffsetFetchRequest) -> None:
@@ -66,7 +66,7 @@ def handle(services: GroupServices, request: Request, message: OffsetFetchReques
 
 
 def _each_once(groups: list[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:
-    """Without those that ask again for all offsets of a group: many of them are a short request for a huge answer."""
+    """Drop repeated requests for all offsets of a group: a short request could ask for a huge response."""
     asked: set[str] = set()
     kept = []
     for group in groups:
@@ -119,12 +119,12 @@ def _fetch(
         fetched(refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED))
         return
     if services.lifecycle.may_be_replaced:
-        # Another coordinator may have newer offsets; whoever began at old ones would commit them, too.
+        # Another coordinator may have newer offsets. A consumer that starts at old ones would also commit old ones.
         fetched(refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
         return
     if group.topics is not None:
         group.topics = [topic for topic in group.topics if _admit(services, request, topic, refused)]
-    # The shard is asked in the form of the latest versions, whatever the client speaks.
+    # The shard gets the form of the latest versions, whatever the client's version is.
     version = max(request.version, GROUPS_SINCE)
     caller = Caller(*caller_of(request)[:2], version)
     asked = OffsetFetchRequest(groups=[group], require_stable=require_stable)
@@ -163,7 +163,7 @@ def _admit(
 
 
 def _may_show(services: GroupServices, request: Request, topic: OffsetFetchResponseTopics) -> bool:
-    """Of all topics of a group: those that the client may know of and, where only ids are told, that have one."""
+    """For requests of all topics: whether the client may see the topic and, if only ids are sent, it has one."""
     if not request.may(Operation.DESCRIBE, topic_resource(topic.name)):
         return False
     if request.version >= TOPIC_IDS_SINCE and topic.topic_id == ZERO_UUID:
@@ -176,7 +176,7 @@ def _as_before_groups(
     version: int, asked: OffsetFetchRequestGroup, result: OffsetFetchResponseGroup
 ) -> OffsetFetchResponse:
     if result.error_code and version < TOP_LEVEL_ERROR_SINCE:
-        # There is no other place for it: each partition says so.
+        # This version has no other field for the error: each partition carries it.
         topics = [
             OffsetFetchResponseTopic(
                 name=topic.name,

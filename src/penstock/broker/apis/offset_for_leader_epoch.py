@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where an epoch ended, so that a client or follower can find where its history parts from ours.
+"""OffsetForLeaderEpoch: the end offset of an epoch, with which a client or follower finds where its log diverges.
 
 Versions 2-4: 3 adds the replica id.
 """

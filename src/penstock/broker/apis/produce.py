@@ -1,14 +1,21 @@
-"""Produce: append one batch to each named partition.
+"""Produce: appends one batch to each named partition.
 
 Versions 3-13: 7 allows zstd, 8 adds errors by record, 10 the current leader in errors, 13 topic ids.
 
-The plain batch is checked, given its offset and written where it lies in the receive buffer; acks=1 is answered at
-once (on a topic that flushes with every message, when it is flushed), acks=all when the high watermark has passed it,
-acks=0 never. With acks=all nothing is appended while fewer replicas than `min.insync.replicas` are in sync; where that
-becomes so while a producer waits, it is told that its records are in the log and may or may not stay there. A batch
-whose records must be decoded is copied and handed to a thread; the connection is muted meanwhile, so that what the same
-producer sent after it cannot overtake it. So it is with the first batch of a transaction in a partition, while the
-coordinator is asked whether the partition is in it (before version 12), or told that it is.
+A plain batch is checked, gets its offset and is written directly from the receive buffer. acks=1 is answered at once
+(on a topic that flushes every message, when it is flushed), acks=all when the high watermark has passed it, acks=0
+never. With acks=all nothing is appended while fewer replicas than `min.insync.replicas` are in sync; if that happens
+while a producer waits, it gets an error that says that its records are in the log and may or may not stay there.
+
+The receive buffer is shared between connections, so data that must outlive the call is copied. A batch whose records
+must be decoded is copied and passed to a thread. The connection is muted meanwhile, so that later requests of the same
+producer cannot overtake it. The same applies to the first batch of a transaction in a partition, while the coordinator
+checks that the partition is in the transaction (before version 12), or adds it. A request that waits only for a flush
+or for acks=all does not mute the connection, so a pipelining producer keeps the disk busy.
+
+Verification is part of the append: the first batch of a transaction in a partition carries its `Verification`, taken
+when the batch arrived. The log refuses the batch if a marker has voided the verification meanwhile, however long the
+batch waited or was being rewritten.
 """
 
 from __future__ import annotations
@@ -52,7 +59,7 @@ ALL_ACKS = -1
 ANY_EPOCH = -1
 TOPIC_IDS_SINCE = 13
 LEADER_HINTS_SINCE = 10
-ADMIN_CLIENT = "__admin_client"  # which alone may write to internal topics, as in Kafka
+ADMIN_CLIENT = "__admin_client"  # the only client that may write to internal topics, as in Kafka
 
 logger = logging.getLogger("penstock.produce")
 
@@ -62,7 +69,7 @@ def handle(services: ProduceServices, request: Request, message: ProduceRequest)
 
 
 class Unverified(NamedTuple):
-    """The first batch of a transaction in a partition, while its coordinator is asked."""
+    """The first batch of a transaction in a partition, while the coordinator verifies it."""
 
     replica: Replica
     batch: bytearray
@@ -73,7 +80,7 @@ class Unverified(NamedTuple):
 
 
 class Produce:
-    """One produce request, from its arrival to its answer."""
+    """One produce request, from its arrival to its response."""
 
     __slots__ = (
         "_acks", "_deadline", "_message", "_now_ms", "_pending", "_reply", "_request", "_response", "_rewriting",
@@ -87,7 +94,7 @@ class Produce:
         self._acks = message.acks
         self._now_ms = services.clock.now_ms()
         self._response = ProduceResponse()
-        # The answers that are not known yet, by identity: their records are being rewritten, or are not safe yet.
+        # Answers that are not final yet, by identity: their records are being rewritten, committed or flushed.
         self._pending: dict[int, PartitionProduceResponse] = {}
         self._rewriting = 0
         self._unverified: list[Unverified] = []
@@ -122,7 +129,7 @@ class Produce:
         return self._response
 
     def _is_handed_over(self) -> bool:
-        """Whether this broker leaves, and another one answers."""
+        """Whether this broker is shutting down and has passed the request to another one."""
         message = self._message
         if self._acks == NO_ACKS or len(message.topic_data) != 1 or message.transactional_id is not None:
             return False
@@ -134,7 +141,7 @@ class Produce:
         return refusal is None and self._services.handover.take(self._request, self._message, partition)
 
     def _admit(self, topic: TopicProduceData) -> tuple[str, KafkaError | None]:
-        """The topic's name, and why it may not be written to, if so."""
+        """The topic's name, and the error if the client may not write to it."""
         name: str | None = topic.name
         if self._request.version >= TOPIC_IDS_SINCE:
             name = self._services.hints.topic_name(topic.topic_id)
@@ -212,17 +219,17 @@ class Produce:
     # -- transactions -----------------------------------------------------------------------------------------------
 
     def _begin_verification(self, replica: Replica, header: BatchHeader) -> Verification | None:
-        """What this batch shows when it is appended; None if its transaction is open here."""
+        """The verification that this batch carries when it is appended; None if its transaction is open here."""
         version = produce_support(self._request.version).transaction_version
         return replica.log.producers.begin_verification(header, self._now_ms, transaction_version=version)
 
     @property
     def _must_ask(self) -> bool:
-        """A marker ends what the producer said either way."""
+        """Whether to ask the coordinator. Even if it is not asked, a marker voids the verification."""
         return self._services.verification.must_ask(adds=produce_support(self._request.version).adds)
 
     def _is_known(self, replica: Replica, header: BatchHeader) -> bool:
-        """Whether the coordinator is this broker, and sees the partition in the transaction already."""
+        """Whether the coordinator is on this broker, and already has the partition in the transaction."""
         transactional_id = self._message.transactional_id
         assert transactional_id is not None
         return self._services.verification.is_known(
@@ -233,7 +240,7 @@ class Produce:
         transactional_id = self._message.transactional_id
         assert transactional_id is not None
         unverified, self._unverified = self._unverified, []
-        self._rewriting += 1  # as many, or as few, things are under way: the connection stays muted
+        self._rewriting += 1  # keeps the connection muted while the coordinator is asked
         by_producer: dict[tuple[int, int], list[Unverified]] = {}
         for entry in unverified:
             by_producer.setdefault((entry.header.producer_id, entry.header.producer_epoch), []).append(entry)
@@ -280,7 +287,7 @@ class Produce:
         appended = replica.append(memoryview(entry.batch), header, self._now_ms, verification=verification)
         self._appended(replica, appended, entry.answer)
 
-    # -- the slower ways --------------------------------------------------------------------------------------------
+    # -- slow paths -------------------------------------------------------------------------------------------------
 
     def _rewrite(
         self,
@@ -290,7 +297,7 @@ class Produce:
         answer: PartitionProduceResponse,
         verification: Verification | None,
     ) -> None:
-        """The records must be looked at: in a thread, then append what comes of it."""
+        """Decode and rewrite the records on a thread, then append the result."""
         self._pending[id(answer)] = answer
         self._rewriting += 1
         services = self._services
@@ -313,7 +320,7 @@ class Produce:
                 self._appended(replica, appended, answer)
             except KafkaError as error:
                 self._failed(replica.topic_partition.topic, answer, error)
-            except Exception:  # a defect of ours; the connection is muted until it is answered
+            except Exception:  # a bug of ours; the connection is muted until there is an answer
                 logger.exception("a batch for %s could not be rewritten", replica.topic_partition)
                 _refuse(answer, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
             self._finish_if_complete()
@@ -323,7 +330,7 @@ class Produce:
 
     def _committed(self, replica: Replica, answer: PartitionProduceResponse, code: ErrorCode) -> None:
         if self._pending.pop(id(answer), None) is None:
-            return  # too late: the producer has been told so
+            return  # the producer already got a timeout
         if code != ErrorCode.NONE:
             self._failed(replica.topic_partition.topic, answer, KafkaError(code))
         self._finish_if_complete()
@@ -338,7 +345,7 @@ class Produce:
         self._deadline = self._services.loop.call_later(max(0, self._message.timeout_ms) / 1000, self._expire)
 
     def _expire(self) -> None:
-        """The records are in the log, but not known to be safe in time: Kafka's answer, too."""
+        """The records are in the log, but not committed or flushed in time: REQUEST_TIMED_OUT, as in Kafka."""
         for answer in self._pending.values():
             _refuse(answer, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
         self._pending.clear()
@@ -359,7 +366,7 @@ class Produce:
     def _failed(self, topic: str, answer: PartitionProduceResponse, error: KafkaError) -> None:
         _refuse(answer, error)
         if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not self._services.lifecycle.is_surely_alive:
-            # Another may lead by now, and have what comes before. A producer that is told so may give up.
+            # Another broker may lead now, and have the previous batches. The producer may treat this error as fatal.
             answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self._request.version >= LEADER_HINTS_SINCE:
             self._add_hint(topic, answer)
@@ -381,7 +388,7 @@ class Produce:
             endpoints.append(NodeEndpoint(node_id=found.leader_id, host=found.host, port=found.port, rack=found.rack))
 
     def _check_unanswered(self) -> None:
-        """With acks=0 a closed connection is the only way to tell the producer that something is wrong."""
+        """With acks=0 a closed connection is the only way to report an error to the producer."""
         for topic in self._response.responses:
             for answer in topic.partition_responses:
                 if answer.error_code:

@@ -1,11 +1,14 @@
-"""The plain produce request, by hand: one batch for one partition, no transaction, to be answered at once.
+"""Fast path for plain produce requests: one batch for one partition, no transaction, answered at once.
 
-That is what nearly every produce request on a busy broker looks like, and taking it straight from the frame to the
-replica and back costs half of what the general way does (see docs/benchmarks.md). A producer's requests differ in their
-correlation id and their records only: what the rest means is kept with the connection (a `Target`), and looked up again
-when a request begins otherwise. Whatever is not plain makes `handle` return False before it has changed anything, and
-the general way in `produce.py` takes the request from the start; so this file only ever makes things faster. A test
-runs both on the same requests and compares the bytes.
+Nearly every produce request on a busy broker is like this, and passing it directly from the frame to the replica and
+back costs half of the general path (see docs/benchmarks.md). The requests of one producer differ only in correlation id
+and records. The meaning of the rest is kept with the connection (a `Target`), and looked up again when a request begins
+differently. If a request is not plain, `handle` returns False before it has changed anything, and the general path in
+`produce.py` handles the request from the start. So this file only affects speed. A test runs both paths on the same
+requests and compares the bytes.
+
+An append patches the receive buffer: it writes base offset and leader epoch into the frame in place, then the kernel
+copies the frame once. If the write fails, `handle` restores both before the general path reads the frame.
 """
 
 from __future__ import annotations
@@ -34,9 +37,9 @@ AFTER_CORRELATION_ID = 8
 
 _WRITE = Operation.WRITE
 
-# Request, flexible: header tags, transactional id, acks, time-out, topics. Plain has 0, 0 (null), 1 or -1, _, 2 (one).
+# Flexible request: header tags, transactional id, acks, timeout, topics. Plain: 0, 0 (null), 1 or -1, any, 2 (one).
 _flexible_start = struct.Struct(">BBhiB").unpack_from
-# Request, before that: transactional id (-1: null), acks, time-out, topics, length of the name.
+# Older request: transactional id (-1: null), acks, timeout, topics, length of the name.
 _classic_start = struct.Struct(">hhiih").unpack_from
 _flexible_partition = struct.Struct(">Bi").unpack_from  # partitions (2: one), index
 _classic_partition = struct.Struct(">ii").unpack_from  # partitions, index
@@ -48,15 +51,15 @@ _oldest_reply_end = struct.pack(">i", 0)  # throttle
 
 
 class Target(NamedTuple):
-    """What the beginning of a connection's produce requests means."""
+    """The decoded beginning of a connection's produce requests."""
 
     version: int
     prefix: bytes
-    """The frame from the client id to the partition's index."""
+    """The bytes of the frame from the client id to the partition index."""
     prefix_end: int
     replica: Replica
     pack_reply: Callable[..., bytes]
-    """Of length, correlation id, `reply_middle`, base offset, append time, log start offset (if known), `reply_end`."""
+    """Packs length, correlation id, `reply_middle`, base offset, append time, log start (if sent), `reply_end`."""
     reply_length: int
     reply_middle: bytes
     reply_end: bytes
@@ -69,7 +72,7 @@ class PlainProduce:
         self._authorize = authorizer.authorize
 
     def handle(self, connection: Connection, frame: memoryview, version: int, correlation_id: int) -> bool:
-        """True if the request was plain and is answered; the frame is as it was otherwise."""
+        """True if the request was plain and has been answered; otherwise the frame is unchanged."""
         target: Target | None = connection.produce_target  # type: ignore[assignment]  # set here alone
         try:
             if (
@@ -82,11 +85,11 @@ class PlainProduce:
                     return False
             start, end = records_span(frame, target.prefix_end, len(frame), version >= FLEXIBLE_SINCE)
         except (struct.error, IndexError, UnicodeDecodeError):
-            return False  # the general way knows what to say
+            return False  # the general path makes the error response
 
         replica = target.replica
         if not self.may_append(replica):
-            connection.produce_target = None  # the topic may be gone, and there may be another of its name
+            connection.produce_target = None  # the topic may be deleted, and recreated under the same name
             return False
         batch = frame[start:end]
         now_ms = self._now_ms()
@@ -99,7 +102,7 @@ class PlainProduce:
             ):
                 return False
         except KafkaError:
-            return False  # the general way is refused likewise, and says why
+            return False  # the general path fails likewise, and reports the error
         try:
             base_offset, _, log_append_time, log_start_offset, _ = replica.append(batch, header, now_ms)
         except KafkaError:
@@ -163,7 +166,7 @@ class PlainProduce:
 
 
 def records_span(buffer: memoryview, position: int, frame_end: int, is_flexible: bool) -> tuple[int, int]:
-    """Where the records whose size stands at `position` start and end; IndexError if something is behind them."""
+    """Start and end of the records whose size is at `position`; IndexError if anything follows them."""
     if is_flexible:
         size = buffer[position]
         start = position + 1
@@ -187,7 +190,7 @@ def records_span(buffer: memoryview, position: int, frame_end: int, is_flexible:
 
 
 def _read_uvarint(buffer: memoryview, position: int) -> tuple[int, int]:
-    """Where the number ends, and the number."""
+    """The position after the number, and the number."""
     value = shift = 0
     while True:
         byte = buffer[position]

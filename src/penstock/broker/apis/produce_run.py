@@ -1,9 +1,9 @@
-"""Plain produce requests for one partition that arrived together: appended with one write.
+"""Appends several plain produce requests for one partition, which arrived together, with one write.
 
-A client with many requests in flight fills the receive buffer with them. What each needs for itself (its frame, its
-batch's checks, its reply) is little beside what all of them can share: finding the partition, the write, the high
-watermark. As with `produce_plain`, whatever is not plain is left to others, from the first request that is not on; an
-idempotent producer's requests are, since each has to be counted before the next can be checked.
+A client with many requests in flight fills the receive buffer with them. The work for each request (its frame, the
+checks of its batch, its reply) is small compared to the work that they can share: finding the partition, the write, the
+high watermark. As in `produce_plain`, other code handles everything from the first request that is not plain. The
+requests of an idempotent producer are not plain here: each must be counted before the next can be checked.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from penstock.records.batch import BatchHeader, read_header, set_base_offset
 from penstock.records.validation import validate_produce
 
 REQUESTS_MAX = 64
-REQUEST_BYTES_MAX = 64 * 1024  # with larger ones there is nothing to gain
-PREFIX_AT = 12  # length, API key and version, correlation id come before it
+REQUEST_BYTES_MAX = 64 * 1024  # no gain with larger ones
+PREFIX_AT = 12  # after length, API key and version, correlation id
 
 _frame_start = struct.Struct(">iii").unpack_from  # length; API key (0) and version as one number; correlation id
 
@@ -30,8 +30,8 @@ class ProduceRun:
         self._now_ms = clock.now_ms
 
     def handle(self, connection: Connection, view: memoryview, position: int, received: int) -> int:
-        """Handle the requests from `position` on for as long as they continue what the connection sent last; where they
-        end. That is `position` itself if they are none, or only one."""
+        """Handle the requests from `position` on, for as long as they continue what the connection sent last. Returns
+        where they end: `position` itself if there are fewer than two such requests."""
         target: Target | None = connection.produce_target  # type: ignore[assignment]  # set by `produce_plain` alone
         if target is None or not self._may_append(target.replica):
             return position
@@ -66,7 +66,7 @@ class ProduceRun:
                 correlation_ids.append(correlation_id)
                 position = end
         except (struct.error, IndexError, KafkaError):
-            pass  # so far, and no further: this one's answer is another's business
+            pass  # the run ends before this request, which other code answers
         if len(batches) < 2:
             return start
         try:

@@ -1,4 +1,4 @@
-"""RemoveRaftVoter: a controller leaves the voters. Version 0."""
+"""RemoveRaftVoter: removes a controller from the voters. Version 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What handlers work with: each family of them has the parts of the node that it uses, at most eight, and no others."""
+"""The services of the API handlers: each family of APIs gets only the parts of the node that it uses, at most eight."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class FetchServices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogServices:
-    """For questions about logs, and what else is done to them."""
+    """For APIs that read or change logs."""
 
     loop: asyncio.AbstractEventLoop
     files: FileSystem
@@ -69,7 +69,7 @@ class LogServices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterServices:
-    """For what clients must know to find their way."""
+    """For APIs that tell clients about the cluster."""
 
     cluster_id: str
     settings: LiveSettings
@@ -98,10 +98,10 @@ class TransactionServices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminServices:
-    """For what brokers pass on to the controller, and what any node can tell."""
+    """For APIs that brokers forward to the controller, and that any node can answer."""
 
     settings: LiveSettings
     quorum: MetadataQuorum
     forwarding: Forwarding
     routes: Mapping[int, Route]
-    """Of the listener that was asked on."""
+    """The routes of the listener that received the request."""

@@ -1,6 +1,6 @@
-"""SyncGroup: the leader of a classic group hands in the assignment, everybody gets its own.
+"""SyncGroup: the leader of a classic group sends the assignment, and each member receives its part.
 
-Versions 0-5: 3 adds static members, 5 the protocol's type and name, without which it is refused.
+Versions 0-5: 3 adds static members, 5 the protocol type and name, which it requires.
 """
 
 from __future__ import annotations

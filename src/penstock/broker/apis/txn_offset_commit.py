@@ -1,7 +1,7 @@
-"""TxnOffsetCommit: a group has come this far, if the transaction commits.
+"""TxnOffsetCommit: stores offsets of a group that take effect when the transaction commits.
 
-Versions 0-5: 2 adds leader epochs, 3 the member, 4 knows TRANSACTION_ABORTABLE, 5 leaves it to the broker to add the
-group's partition to the transaction.
+Versions 0-5: 2 adds leader epochs, 3 the member, 4 TRANSACTION_ABORTABLE, 5 makes the broker add the group's partition
+to the transaction.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _admit(
 
 
 class _Commit:
-    """One commit: the group's partition is in the transaction, or joins it; then the offsets are written."""
+    """One commit: verifies that the transaction has the group's partition, or adds it; then writes the offsets."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""UnregisterBroker: forget a broker that will not come back. Version 0."""
+"""UnregisterBroker: removes the registration of a broker that will not come back. Version 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""UpdateFeatures: finalize the levels of features. Versions 0-2: 1 adds kinds of downgrade and a dry run."""
+"""UpdateFeatures: changes the finalized feature levels. Versions 0-2: 1 adds downgrade types and a dry run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def handle(services: AdminServices, request: Request, message: UpdateFeaturesReq
 def _upgrade_quorum(
     services: AdminServices, request: Request, message: UpdateFeaturesRequest, kraft: FeatureUpdateKey
 ) -> None:
-    """The version of the quorum is its own affair; the controller has the rest, with that done."""
+    """Let the quorum upgrade its own version (kraft.version), then pass the rest to the controller."""
     answer = request.park()
     rest = message
     if message.validate_only:

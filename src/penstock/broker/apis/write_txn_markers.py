@@ -1,6 +1,6 @@
-"""WriteTxnMarkers: a transaction coordinator tells the leaders of partitions how transactions ended.
+"""WriteTxnMarkers: a transaction coordinator sends the outcome of transactions to partition leaders.
 
-Versions 1-2: 2 says by which version of transactions.
+Versions 1-2: 2 adds the transaction version.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The APIs a controller listener serves: one module each, opening with the versions it serves.
+"""The APIs that a controller listener serves: one module each, whose docstring gives the supported versions.
 
-Those that clients may also ask of a broker, which passes them on, are the broker's own modules (`ADMIN_APIS`).
+APIs that clients may also send to a broker, which forwards them, are modules of `broker/apis` (`ADMIN_APIS`).
 """
 
 from penstock.broker.controller_apis import (
@@ -22,7 +22,7 @@ from penstock.broker.controller_apis import (
 from penstock.broker.controller_apis.services import ControllerServices
 from penstock.broker.net.router import Api
 
-# Beside these it serves the broker's `ADMIN_APIS`.
+# A controller also serves the broker's `ADMIN_APIS`.
 CONTROLLER_APIS: tuple[Api[ControllerServices], ...] = (
     fetch, vote, begin_quorum_epoch, end_quorum_epoch, fetch_snapshot, update_raft_voter, alter_partition,
     envelope, describe_cluster, broker_registration, broker_heartbeat, allocate_producer_ids,

@@ -1,4 +1,4 @@
-"""AllocateProducerIds: a block of producer ids for a broker to hand out. Version 0."""
+"""AllocateProducerIds: allocates a block of producer ids to a broker. Version 0."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""AlterPartition: a leader asks for other in-sync replicas.
+"""AlterPartition: a partition leader requests a change of its in-sync replicas.
 
-Versions 2-3: 3 has broker epochs, so that what restarted meanwhile cannot join.
+Versions 2-3: 3 adds broker epochs, so that a replica that restarted meanwhile cannot join.
 """
 
 from __future__ import annotations

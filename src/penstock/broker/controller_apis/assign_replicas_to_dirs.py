@@ -1,4 +1,4 @@
-"""AssignReplicasToDirs: a broker tells in which of its directories replicas are. Version 0."""
+"""AssignReplicasToDirs: a broker reports the log directories of its replicas. Version 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BeginQuorumEpoch: a new leader makes itself known. Versions 0-1: 1 adds directory ids and endpoints."""
+"""BeginQuorumEpoch: a new leader announces itself. Versions 0-1: 1 adds directory ids and endpoints."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""BrokerHeartbeat: a broker is alive, and would like to be used, or to stop. Versions 0-2: 1 adds lost log directories,
-2 cordoned ones.
+"""BrokerHeartbeat: a broker is alive, and may ask to be unfenced or to stop.
 
-The connection it comes on is remembered: when it ends, the broker may have ended with it.
+Versions 0-2: 1 adds failed log directories, 2 cordoned ones. The controller remembers the connection: when it ends, the
+broker may have died.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""BrokerRegistration: a broker joins the cluster, or comes back to it.
+"""BrokerRegistration: registers a broker that joins the cluster or returns to it.
 
-Versions 0-4: 2 adds log directories, 3 the epoch of the registration before, if that ended with a clean stop.
+Versions 0-4: 2 adds log directories, 3 the epoch of the previous registration, if that ended with a clean shutdown.
 """
 
 from __future__ import annotations

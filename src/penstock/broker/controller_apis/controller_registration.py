@@ -1,4 +1,4 @@
-"""ControllerRegistration: a controller tells where it listens and what it supports. Version 0."""
+"""ControllerRegistration: a controller registers its endpoints and supported features. Version 0."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""DescribeCluster, of controllers: the nodes of the quorum, as far as they have registered. Versions 0-2: 1 adds which
-kind of nodes is meant, 2 fenced brokers."""
+"""DescribeCluster on a controller: the nodes of the quorum that have registered.
+
+Versions 0-2: 1 adds the type of nodes to return, 2 fenced brokers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EndQuorumEpoch: a leader resigns, and names who should follow. Versions 0-1: 1 adds directory ids and endpoints."""
+"""EndQuorumEpoch: a leader resigns and names its successors. Versions 0-1: 1 adds directory ids and endpoints."""
 
 from __future__ import annotations
 

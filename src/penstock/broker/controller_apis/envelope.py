@@ -1,6 +1,6 @@
-"""Envelope: what a broker passes on from one of its clients, with who that is. Version 0.
+"""Envelope: a request that a broker forwards for one of its clients, with the client's identity. Version 0.
 
-The request inside is handled as if its client had asked here, and its answer goes back as the bytes for that client.
+The inner request is handled as if its client had sent it here, and the response goes back as the bytes for that client.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.security.principal import Principal
 API_KEY = ApiKey.ENVELOPE
 VERSIONS = (0, 0)
 
-# Nodes ask these for themselves only.
+# Nodes send these only on their own behalf.
 NOT_FORWARDABLE = frozenset(
     {
         ApiKey.ENVELOPE,
@@ -78,7 +78,7 @@ def handle(services: ControllerServices, request: Request, message: EnvelopeRequ
 
 
 def _principal(data: bytes | None) -> Principal:
-    """ValueError if it is none."""
+    """Raises ValueError if the data is not a principal."""
     if data is None or len(data) < 2:
         raise ValueError("no principal")
     (version,) = struct.unpack_from(">h", data)

@@ -1,6 +1,6 @@
-"""Fetch, of the metadata log.
+"""Fetch of the metadata log, by the other nodes of the cluster.
 
-Versions 12-18: 13 has topic ids, 17 directory ids, 18 the high watermark that a replica knows.
+Versions 12-18: 13 adds topic ids, 17 directory ids, 18 the high watermark that a replica knows.
 """
 
 from __future__ import annotations

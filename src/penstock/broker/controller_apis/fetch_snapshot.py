@@ -1,4 +1,4 @@
-"""FetchSnapshot: a part of a snapshot of the metadata. Versions 0-1: 1 adds the directory id of the replica."""
+"""FetchSnapshot: returns a part of a metadata snapshot. Versions 0-1: 1 adds the directory id of the replica."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the handlers of a controller's listeners work with."""
+"""The services that the API handlers of controller listeners use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""UpdateRaftVoter: a voter tells where it listens and what it supports, if that has changed. Version 0."""
+"""UpdateRaftVoter: a voter reports changed endpoints or supported versions. Version 0."""
 
 from __future__ import annotations
 

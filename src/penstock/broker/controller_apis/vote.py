@@ -1,4 +1,4 @@
-"""Vote: a node asks to be elected, or (from version 2 on) whether it would be. Versions 0-2: 1 adds directory ids."""
+"""Vote: a node asks for a vote or (from version 2 on) a pre-vote. Versions 0-2: 1 adds directory ids."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The runtime of the coordinators: what the pure shards of groups and transactions decide is made true here."""
+"""The runtime of the coordinators: it carries out what the pure group and transaction shards decide."""

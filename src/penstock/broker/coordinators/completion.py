@@ -1,8 +1,9 @@
-"""The next transaction waits for the one before: who comes while its markers are still being written has a moment.
+"""Requests for the next transaction wait until the markers of the previous one are written.
 
-EndTxn is answered when the outcome is decided, and the markers follow. A producer that goes on at once asks for the
-next transaction before they are all written, and would be told CONCURRENT_TRANSACTIONS; after which clients wait for
-much longer than the markers take. So its request is decided when the transaction completes, or else after a while.
+The coordinator answers EndTxn when the outcome is decided; the markers follow. A producer that continues at once asks
+for the next transaction before all markers are written. Kafka answers CONCURRENT_TRANSACTIONS, and clients then sleep
+for much longer than the markers take. Here the request waits until the transaction completes, or until a timeout (0.1 s
+by default).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class _Waiter:
 
 class Completion:
     def __init__(self, transactions: Coordinator[TransactionShard], patience: float) -> None:
-        """`patience`: as many seconds as a partition's leader asks again in the name of a client."""
+        """`patience`: in seconds, for as long as a partition leader retries on behalf of a client."""
         self._transactions = transactions
         self._patience = patience
         self._waiters: dict[str, list[_Waiter]] = {}
@@ -34,7 +35,7 @@ class Completion:
     def submit(
         self, transactional_id: str, operation: Operation[TransactionShard], waiting: Waiting, *, writes: bool = False
     ) -> None:
-        """As `Coordinator.submit`, when the transaction before is complete."""
+        """Like `Coordinator.submit`, after the previous transaction is complete."""
         waiter = _Waiter(operation, waiting, writes)
         partition = self._transactions.partitions.get(self._transactions.partition_of(transactional_id))
         shard = None if partition is None else partition.shard

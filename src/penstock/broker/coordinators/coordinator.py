@@ -1,4 +1,4 @@
-"""All shards of one internal topic on this broker, and the way to the right one."""
+"""All shards of one internal topic on this broker; routes each key to its shard."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from penstock.model.ownership import owned_by_loop
 
 logger = logging.getLogger("penstock.coordinator")
 
-# Within this time heartbeats have told every member that the coordinator is another broker.
+# By then heartbeats have told every member that another broker is the coordinator.
 RESIGNED_S: Final = 10.0
 
 
@@ -47,9 +47,9 @@ class Coordinator(Generic[ShardT]):
         loads: Slices | None = None,
         bytes_replay: Callable[[ShardT], BytesReplay] | None = None,
     ) -> None:
-        """`new_shard` makes an empty one, of a partition's number and the epoch of its leader; `end_transaction`
-        replays a transaction marker; `loads` are shared with other coordinators; `bytes_replay` is a short cut for
-        records outside of transactions, when loading."""
+        """`new_shard` makes an empty shard from the partition index and the leader epoch. `end_transaction` replays a
+        transaction marker. `loads` is shared with other coordinators. `bytes_replay` is a fast path for loading
+        records outside of transactions."""
         self.topic = topic
         self.loop = loop
         self.clock = clock
@@ -68,15 +68,15 @@ class Coordinator(Generic[ShardT]):
         self._wakeups = wakeups
         self._partitions_default = partitions_default
         self._resigned: dict[int, float] = {}
-        # Called with a partition after its shard has changed, when more is committed, and when its shard is gone.
+        # Called with a partition: after its shard changed, when more is committed, and when its shard is dropped.
         self.on_changed: Callable[[CoordinatorPartition[ShardT]], None] | None = None
         self.on_committed: Callable[[CoordinatorPartition[ShardT]], None] | None = None
         self.on_dropped: Callable[[CoordinatorPartition[ShardT]], None] | None = None
 
-    # -- who is asked -----------------------------------------------------------------------------------------------
+    # -- routing ----------------------------------------------------------------------------------------------------
 
     def partition_of(self, key: str) -> int:
-        """Which partition looks after a group or transactional id."""
+        """The partition that coordinates a group or a transactional id."""
         topic = self._metadata.image.topics.by_name(self.topic)
         return partition_for(key, self._partitions_default if topic is None else len(topic.partitions))
 
@@ -96,12 +96,12 @@ class Coordinator(Generic[ShardT]):
             partition.submit(operation, waiting, writes=writes, producer=producer)
 
     def has_just_resigned(self, key: str) -> bool:
-        """Whether clients may still believe that this broker looks after it."""
+        """Whether clients may still believe that this broker is the coordinator of `key`."""
         since = self._resigned.get(self.partition_of(key))
         return since is not None and self.loop.time() < since + RESIGNED_S
 
     def tell_all(self, operation: Callable[[ShardT, int], Decision]) -> None:
-        """Something that concerns every shard that is loaded: one after the other, soon."""
+        """Run `operation` on every loaded shard, soon, one after the other."""
         for partition in self.partitions.values():
             self.upkeep.once(partial(self._tell, partition, operation))
 
@@ -109,10 +109,10 @@ class Coordinator(Generic[ShardT]):
         if partition.shard is not None:
             partition.carry_out(operation(partition.shard, self.clock.now_ms()))
 
-    # -- what becomes of the partitions -----------------------------------------------------------------------------
+    # -- partitions come and go -------------------------------------------------------------------------------------
 
     def replica_changed(self, replica: Replica) -> None:
-        """This broker began or ceased to lead it, or something else about it changed."""
+        """This broker started or stopped leading the replica, or something else about the replica changed."""
         index = replica.topic_partition.partition
         partition = self.partitions.get(index)
         leader = None if replica.is_offline else replica.leader
@@ -131,7 +131,7 @@ class Coordinator(Generic[ShardT]):
         for partition in partitions.values():
             partition.resign()
 
-    # -- what partitions tell ---------------------------------------------------------------------------------------
+    # -- called by partitions ---------------------------------------------------------------------------------------
 
     def changed(self, partition: CoordinatorPartition[ShardT]) -> None:
         if self.on_changed is not None:
@@ -146,5 +146,5 @@ class Coordinator(Generic[ShardT]):
             self.on_dropped(partition)
 
     def wake_readers(self) -> None:
-        """Something was appended outside of a request."""
+        """Wake fetches that wait: something was appended outside of a request."""
         self._wakeups.run()

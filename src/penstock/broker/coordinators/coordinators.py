@@ -49,7 +49,7 @@ class Coordinators:
         producer_ids: ProducerIds,
         is_surely_alive: Callable[[], bool],
     ) -> None:
-        """`is_surely_alive`: whether no controller can have taken this broker for dead."""
+        """`is_surely_alive`: whether no controller can consider this broker dead."""
         self._settings = settings
         self._metadata = metadata
         self._randomness = randomness
@@ -110,7 +110,7 @@ class Coordinators:
 
     @property
     def serves_consumer_groups(self) -> bool:
-        """Whether groups of the new protocol may be used."""
+        """Whether groups may use the new (consumer) protocol."""
         return (
             self._metadata.image.features.get(GROUP_VERSION, 0) > 0
             and "consumer" in self._settings.now.group_coordinator_rebalance_protocols
@@ -118,7 +118,7 @@ class Coordinators:
 
     @property
     def transaction_version(self) -> int:
-        """The level that is finalized in the cluster."""
+        """The level that the cluster has finalized."""
         return self._metadata.image.features.get(TRANSACTION_VERSION, 0)
 
     def _new_group_shard(self, index: int, leader_epoch: int) -> GroupShard:
@@ -135,10 +135,10 @@ class Coordinators:
             is_sure=self._is_surely_alive,
         )
 
-    # -- what the broker tells --------------------------------------------------------------------------------------
+    # -- called by the broker ---------------------------------------------------------------------------------------
 
     def replica_changed(self, replica: Replica) -> None:
-        """This broker began or ceased to lead a partition, or something else about it changed."""
+        """This broker started or stopped leading a partition, or something else about the partition changed."""
         topic = replica.topic_partition.topic
         if topic == CONSUMER_OFFSETS:
             self.groups.replica_changed(replica)
@@ -159,7 +159,7 @@ class Coordinators:
 
 
 class ImageGroupSettings:
-    """What holds for a group, as the committed metadata has it now."""
+    """The settings of a group, from the latest committed metadata."""
 
     def __init__(self, metadata: Metadata, settings: LiveSettings) -> None:
         self._metadata = metadata
@@ -186,7 +186,7 @@ class ImageGroupSettings:
 
 
 class ImageTopics:
-    """What groups may know of topics, as the committed metadata has it now."""
+    """What groups need to know about topics, from the latest committed metadata."""
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata

@@ -1,5 +1,7 @@
-"""Which partition of an internal topic looks after a group or a transactional id: Java's hash of the name, as all
-brokers and tools of Kafka compute it."""
+"""Maps a group or a transactional id to a partition of an internal topic.
+
+It uses Java's hash of the name, as all Kafka brokers and tools do.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,9 @@ from functools import lru_cache
 _MASK = 0xFFFFFFFF
 
 
-@lru_cache(maxsize=1 << 14)  # every request of every member asks for it
+@lru_cache(maxsize=1 << 14)  # every request of every member needs it
 def java_hash(text: str) -> int:
-    """`String.hashCode`, of UTF-16 units, without its sign."""
+    """Java's `String.hashCode`, over UTF-16 units, as an unsigned number."""
     data = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for position in range(0, len(data), 2):
@@ -19,7 +21,7 @@ def java_hash(text: str) -> int:
 
 
 def partition_for(key: str, partitions: int) -> int:
-    """Kafka's `Utils.abs` drops the sign bit's meaning: the one number without an absolute value becomes 0."""
+    """Like Kafka's `Utils.abs`: the one number that has no absolute value becomes 0."""
     value = java_hash(key)
     if value > 0x7FFFFFFF:
         value = 0x1_0000_0000 - value

@@ -1,7 +1,7 @@
-"""The topics that the coordinators keep their records in: made when they are first asked for.
+"""The internal topics of the coordinators, created on first use.
 
-They are asked of the controller with the replication factor that is configured; while there are fewer brokers it
-refuses, and clients, who are told COORDINATOR_NOT_AVAILABLE, come back.
+The broker asks the controller to create them with the configured replication factor. While there are fewer brokers than
+that, the controller refuses; clients get COORDINATOR_NOT_AVAILABLE and retry.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ INT16_MAX: Final = 0x7FFF
 
 
 def internal_topic(name: str, settings: NodeSettings) -> CreatableTopic:
-    """What the controller is asked for."""
-    # A node that is the whole cluster will never have others to replicate to.
+    """The topic to request from the controller."""
+    # A single-node cluster never has other brokers to replicate to.
     replicas_max = 1 if settings.is_alone else INT16_MAX
     if name == CONSUMER_OFFSETS:
         return CreatableTopic(

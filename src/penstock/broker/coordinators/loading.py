@@ -1,12 +1,13 @@
-"""Loading shards: everything in the log, from its start to its end, replayed in order.
+"""Loads shards: replays the log of a partition into a shard, in order, from start to end.
 
-The event loop is not held for longer than a slice: records are replayed for a few milliseconds, then everybody else has
-a turn. All loads of a broker share the slice, one after the other, or they would add up when fifty partitions move at
-once. What has left the page cache is read on a thread, and what is large is decompressed there. The log's end does not
-move meanwhile: only this broker appends to it, and does not before the shard is loaded.
+A load holds the event loop for one slice of a few milliseconds, then lets other work run. All loads of a broker share
+the slice and take turns; otherwise they would add up when fifty partitions move at once. A thread reads data that has
+left the page cache, and decompresses large batches. The log's end does not move meanwhile: only this broker appends,
+and only after the shard is loaded.
 
-Records of a later version of the software, of types or versions that are not known here, are left alone: there is
-nothing here that they could change. One that is known and cannot be read ends the load.
+Records of unknown types or versions, written by a later release, are logged and skipped: they cannot change anything
+here. A record of a known type that cannot be read ends the load. As in Kafka for groups, the partition then has no
+coordinator until the next election.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ logger = logging.getLogger("penstock.coordinator")
 RECORDS_BETWEEN_LOOKS: Final = 100
 READ_BYTES_MAX: Final = 512 * 1024
 DECOMPRESSED_BYTES_MAX: Final = 256 * 1024 * 1024
-DECOMPRESSED_HERE_BYTES_MAX: Final = 64 * 1024  # larger ones on a thread
-# So many make a shard that the garbage collector should not walk over again and again: a full collection with a hundred
-# thousand offsets takes 30 ms.
+DECOMPRESSED_HERE_BYTES_MAX: Final = 64 * 1024  # a thread decompresses larger batches
+# From this many records on, exempt the shard from garbage collection: a full collection over a hundred thousand offsets
+# takes 30 ms.
 MANY_RECORDS: Final = 1000
 
 
 class Load(Generic[ShardT]):
-    """One load under way; it ends by calling `done` or `failed`, unless it is cancelled."""
+    """One load in progress. It ends with a call of `done` or `failed`, unless it is cancelled."""
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class Load(Generic[ShardT]):
         self._is_over = True
 
     def _go_on(self, until: float) -> bool:
-        """Replay for a while; false if there is nothing more to do now."""
+        """Replay for one slice; returns False if there is nothing more to do now."""
         if self._is_over:
             return False
         was_enabled = gc.isenabled()
@@ -91,13 +92,13 @@ class Load(Generic[ShardT]):
             self._give_up(error)
         except (KafkaError, MalformedMessage) as error:
             self._give_up(error)
-        except Exception as error:  # a defect of ours, which must not leave the partition in loading for ever
+        except Exception as error:  # a bug of ours: it must not leave the partition loading forever
             logger.exception("%s cannot be replayed", self._replica.topic_partition)
             self._give_up(error)
         finally:
             if was_enabled:
                 if self._count >= MANY_RECORDS:
-                    gc.freeze()  # what was loaded stays, or goes by itself when nothing refers to it any more
+                    gc.freeze()  # loaded objects stay, or reference counting frees them
                 gc.enable()
         return False
 
@@ -151,11 +152,11 @@ class Load(Generic[ShardT]):
         self._loads.add(self._go_on)
 
     def _replay(self, found: Slice) -> Iterator[Callable[[], bytes] | None]:
-        """The batches of a slice, one record after the other; yields where it may be interrupted, and what a thread has
-        to do before it can go on."""
+        """Replays the batches of a slice record by record. Yields where it may be interrupted; a yielded callable must
+        run on a thread before the replay can continue."""
         data = found.data
         if not data:
-            self._offset = self._end  # compaction has left nothing up to the end
+            self._offset = self._end  # compaction removed everything up to the end
         for position, header in iterate_headers(data):
             if header.last_offset < self._offset:
                 continue

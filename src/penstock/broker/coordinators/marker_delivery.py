@@ -1,7 +1,11 @@
-"""Telling partitions how transactions ended: from the outboxes of transaction shards to the leaders, and back.
+"""Delivers transaction markers: from the outboxes of transaction shards to partition leaders, and the results back.
 
-A shard lets a marker go once the record that decides is committed, and gives it out once; what became of it is reported
-to the same shard, if there still is one. What is due at one moment goes to each broker in one request.
+A shard releases a marker when the record of its decision is committed, and hands it out once. The result goes back to
+the same shard, if it still exists. All markers that are due at the same time for one broker go in one request.
+
+The wait for the commit also applies after loading. A new coordinator may find a decision in its log that is not
+committed yet. If it delivered some markers and then lost the end of its log to another leader, the remaining partitions
+would get the opposite outcome.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ CHANNEL: Final = "transactions"
 
 
 class _Outgoing:
-    """What one shard waits for: `positions` are (offset, how many records it had replayed by then)."""
+    """The pending positions of one shard: `positions` are pairs (offset, number of records replayed up to there)."""
 
     __slots__ = ("handle", "position", "positions", "shard", "timer")
 
@@ -60,8 +64,8 @@ class MarkerDelivery:
         write_here: Callable[[WriteTxnMarkersRequest, Callable[[WriteTxnMarkersResponse], None]], None],
         completed: Callable[[str], None],
     ) -> None:
-        """`write_here`: to partitions that this broker leads. `completed` is called with the id of a transaction whose
-        partitions have all been told."""
+        """`write_here` writes markers to partitions that this broker leads. `completed` is called with the id of a
+        transaction when all of its partitions have their marker."""
         self._settings = settings
         self._loop = loop
         self._metadata = metadata
@@ -74,7 +78,7 @@ class MarkerDelivery:
         transactions.on_committed = self._committed
         transactions.on_dropped = self._dropped
 
-    # -- what shards have ready -------------------------------------------------------------------------------------
+    # -- shards release markers -------------------------------------------------------------------------------------
 
     def _changed(self, partition: CoordinatorPartition[TransactionShard]) -> None:
         shard = partition.shard

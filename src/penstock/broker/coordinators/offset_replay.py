@@ -1,9 +1,9 @@
-"""Committed offsets from the bytes of their records, without a message in between.
+"""Reads committed offsets directly from the bytes of their records, without decoding messages.
 
-After a failover there may be hundreds of thousands of them, and until they are loaded no group of their partition goes
-on. So the form in which coordinators write nearly all of them (version 4, short metadata, a topic's id) is read here
-with one `struct` each; keys of one group and topic, which differ in their last four bytes, lead to the same dictionary.
-Everything else is left to the general way.
+After a failover there may be hundreds of thousands of them, and no group of the partition continues until they are
+loaded. Coordinators write nearly all of them in one form (version 4, short metadata, a topic id); this module reads
+that form with one `struct` per record. Keys of one group and topic differ in their last four bytes only, and map to the
+same dictionary. All other records take the general path.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from penstock.protocol.messages.group_records import OffsetCommitKey
 
 _TYPE: Final = b"\x00\x01"
 _VERSION: Final = 4
-# Version, offset, leader epoch, length of the metadata plus one; then, behind the metadata: the time of the commit, one
-# tagged field, its tag, its size, a topic's id.
+# Version, offset, leader epoch, length of the metadata plus one. After the metadata: the commit timestamp, one tagged
+# field, its tag, its size, a topic id.
 _HEAD: Final = struct.Struct(">hqiB")
 _TAIL: Final = struct.Struct(">q3s16s")
 _TOPIC_ID_FIELD: Final = b"\x01\x00\x10"
@@ -33,7 +33,7 @@ _new_tuple = tuple.__new__
 
 
 class OffsetReplay:
-    """Called with a record outside of any transaction; false if it is of another kind."""
+    """Called with a record outside of any transaction; returns False for a record in another form."""
 
     def __init__(self, offsets: OffsetStore) -> None:
         self._offsets = offsets
@@ -51,7 +51,7 @@ class OffsetReplay:
         if field != _TOPIC_ID_FIELD:
             return False
         if self._removals != self._offsets.removals:
-            # A dictionary may be gone.
+            # A cached dictionary may have been removed.
             self._removals = self._offsets.removals
             self._partitions.clear()
         partitions = self._partitions.get(key[:-4])

@@ -1,19 +1,20 @@
-"""One partition of an internal topic that this broker leads, and the shard that lives on it.
+"""One partition of an internal topic that this broker leads, and the coordinator shard on it.
 
 Laws:
 
-- Nothing is asked of a shard before everything in the log has been replayed into it, nor after leadership is lost. A
-  log that cannot be replayed has no coordinator: clients are sent to look for one, until there is another leader or its
-  bytes, if it is they that are damaged, have been repaired.
-- What it decides is replayed at once, so that the next question finds it, and appended with whatever else is decided in
-  the same turn of the event loop as one batch; offsets inside transactions have a batch of their own, as their
-  producer's id and epoch stand in its header.
-- A reply leaves when the high watermark has passed everything the shard had replayed when the reply was made. One that
-  takes too long is answered with COORDINATOR_NOT_AVAILABLE; what it asked for may yet come true.
-- An append that fails leaves the shard ahead of the log: it is dropped and loaded anew. Whoever was to be told of what
-  was not written, or waits, hears an error that makes it come back.
-- Leadership of another epoch, even if of this broker again, begins from the log.
-- No time-outs happen while there are not enough replicas to write down what would follow from them.
+- A shard handles requests only after everything in the log has been replayed into it, and only until leadership is
+  lost. A log that cannot be replayed has no coordinator: clients look for another one, until there is a new leader or,
+  if the bytes were damaged, until they have been repaired.
+- Decisions are replayed at once, so that the next request sees them. Everything decided in one turn of the event loop
+  is appended as one batch. Offsets inside transactions get a batch of their own, because the batch header carries their
+  producer's id and epoch. There is no pending state in between, as Kafka has it.
+- A reply leaves when the high watermark has passed everything the shard had replayed when the reply was made. If that
+  takes too long, the client gets COORDINATOR_NOT_AVAILABLE; the change may still be committed later.
+- After a failed append the shard is ahead of the log: it is dropped and loaded again, which is always correct. Requests
+  whose records were not written, and requests that wait, get a retriable error. This is rare: a request that certainly
+  writes is refused beforehand while there are not enough replicas.
+- A new leader epoch starts from the log, even if this broker is the leader again.
+- Nothing times out while there are not enough replicas to write the consequences.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("penstock.coordinator")
 
-# What a record takes in a batch besides its key and value, at most.
+# The size of a record in a batch without its key and value, at most.
 RECORD_OVERHEAD: Final = 32
 RETRY_S: Final = 1.0
 RETRY_MAX_S: Final = 30.0
@@ -62,7 +63,7 @@ _TOO_LARGE = frozenset((ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_L
 
 
 def told_to_clients(code: ErrorCode) -> ErrorCode:
-    """What went wrong with the log, in terms of coordinators."""
+    """Translate an error of the log to an error of coordinators."""
     if code in _NOT_AVAILABLE:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if code in _NOT_COORDINATOR:
@@ -71,12 +72,12 @@ def told_to_clients(code: ErrorCode) -> ErrorCode:
 
 
 class Producer(NamedTuple):
-    """In whose transaction something is written."""
+    """The producer whose transaction a write belongs to."""
 
     producer_id: int
     producer_epoch: int
     verification: Verification | None = None
-    """What the transaction coordinator was asked; None if the transaction was open here."""
+    """What the transaction coordinator was asked; None if the transaction was already open here."""
 
 
 class Marker(NamedTuple):
@@ -90,7 +91,7 @@ class Marker(NamedTuple):
 
 
 class _Owed(NamedTuple):
-    """Replies that leave once everything below `offset` is committed."""
+    """Replies to send when everything below `offset` is committed."""
 
     offset: int
     since: float
@@ -106,7 +107,7 @@ class CoordinatorPartition(Generic[ShardT]):
         self._coordinator = coordinator
         self._loop = coordinator.loop
         self._clock = coordinator.clock
-        self.shard: ShardT | None = None  # None while it is being loaded
+        self.shard: ShardT | None = None  # None while it is loading
         self._load: Load[ShardT] | None = None
         self._load_again_after = RETRY_S
         self._batch: list[NewRecord] = []
@@ -120,7 +121,7 @@ class CoordinatorPartition(Generic[ShardT]):
         replica.watchers[self] = None
         self._begin_loading()
 
-    # -- the life of a shard ----------------------------------------------------------------------------------------
+    # -- lifecycle of a shard ---------------------------------------------------------------------------------------
 
     def _begin_loading(self) -> None:
         shard = self._coordinator.new_shard(self.index, self.leader_epoch)
@@ -133,7 +134,7 @@ class CoordinatorPartition(Generic[ShardT]):
         self._carry_out(shard.loaded(now_ms), now_ms)
 
     def _load_failed(self, error: KafkaError) -> None:
-        """What was read wrong may be read right later; what says nothing sensible will not say it later either."""
+        """Load again after a read error, which may be temporary. Malformed content would fail again."""
         logger.error("%s cannot be loaded: %s", self.replica.topic_partition, error.message)
         self._load = None
         if error.code in _MAY_PASS:
@@ -145,7 +146,7 @@ class CoordinatorPartition(Generic[ShardT]):
             self._begin_loading()
 
     def resign(self) -> None:
-        """Another broker leads, or this one in another epoch."""
+        """Another broker leads the partition, or this one does in a new epoch."""
         self._is_closed = True
         self.replica.watchers.pop(self, None)
         if self._load is not None:
@@ -169,7 +170,7 @@ class CoordinatorPartition(Generic[ShardT]):
             self._send(shard.resigned())
 
     def _append_failed(self, error: KafkaError) -> None:
-        """The shard believes what is not in the log."""
+        """The shard contains changes that are not in the log: drop it and load it again."""
         logger.warning("%s: %s; loading it anew", self.replica.topic_partition, error.message)
         code = told_to_clients(error.code)
         end = self.replica.log.log_end_offset
@@ -181,7 +182,7 @@ class CoordinatorPartition(Generic[ShardT]):
         if not self._is_closed:
             self._begin_loading()
 
-    # -- what is asked of it ----------------------------------------------------------------------------------------
+    # -- requests ---------------------------------------------------------------------------------------------------
 
     def submit(
         self,
@@ -191,7 +192,7 @@ class CoordinatorPartition(Generic[ShardT]):
         writes: bool = False,
         producer: Producer | None = None,
     ) -> None:
-        """`writes`: it would be in vain if nothing can be appended. `producer`: in whose transaction."""
+        """`writes`: refuse the operation if nothing can be appended. `producer`: the owner of the transaction."""
         shard = self.shard
         if shard is None:
             waiting.refuse(self._why_none)
@@ -210,11 +211,11 @@ class CoordinatorPartition(Generic[ShardT]):
         return ErrorCode.NOT_COORDINATOR if self._load is None else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def carry_out(self, decision: Decision) -> None:
-        """What the shard decided without being asked by anybody: the metadata changed, say."""
+        """Carry out a decision that no request asked for: after a metadata change, for example."""
         self._carry_out(decision, self._clock.now_ms())
 
     def end_transaction(self, marker: Marker, waiting: Waiting) -> None:
-        """Write the marker that decides what a producer wrote here in its transaction."""
+        """Write the marker that commits or aborts what a producer wrote here in its transaction."""
         shard = self.shard
         if shard is None:
             waiting.refuse(self._why_none)
@@ -234,7 +235,7 @@ class CoordinatorPartition(Generic[ShardT]):
         try:
             self._append(batch, now_ms, marker.transaction_version)
         except KafkaError as error:
-            # Nothing was decided or replayed yet: the shard is as the log.
+            # Nothing is decided or replayed yet: the shard matches the log.
             waiting.refuse(told_to_clients(error.code))
             return
         if self._coordinator.end_transaction is not None:
@@ -276,7 +277,7 @@ class CoordinatorPartition(Generic[ShardT]):
         return min(settings.max_message_bytes, settings.segment_bytes)
 
     def _write(self, decision: Decision, now_ms: int) -> bool:
-        """Replay, and append before the event loop turns to something else; false if that is not possible."""
+        """Replay now, and append before the end of this turn of the event loop; False if that is not possible."""
         new = self._encode(decision.records, now_ms)
         size = _size_of(new)
         if size + HEADER_SIZE > self._size_max:
@@ -299,7 +300,7 @@ class CoordinatorPartition(Generic[ShardT]):
         return True
 
     def _write_piecemeal(self, records: list[CoordinatorRecord], new: list[NewRecord], now_ms: int) -> bool:
-        """What nobody waits for (offsets that expire, say) may become true one after the other."""
+        """Write records that no request waits for (expired offsets, for example) in several batches."""
         if any(_size_of([each]) + HEADER_SIZE > self._size_max for each in new):
             return False
         for record in records:
@@ -353,7 +354,7 @@ class CoordinatorPartition(Generic[ShardT]):
         self._coordinator.wake_readers()
 
     def _flush(self) -> None:
-        """Append what has been decided; the shard is another one afterwards if that failed."""
+        """Append what has been decided. If that fails, the shard has been replaced afterwards."""
         records, self._batch = self._batch, []
         self._batch_size = 0
         if not records:
@@ -389,12 +390,12 @@ class CoordinatorPartition(Generic[ShardT]):
 
     @property
     def is_committed(self) -> bool:
-        """Whether everything that the shard believes is: what it says is then true at once."""
+        """Whether everything that the shard has replayed is committed: its replies are then true at once."""
         return self.end_offset <= self.replica.high_watermark
 
     @property
     def end_offset(self) -> int:
-        """Where the log ends once everything that is decided has been appended."""
+        """The end of the log after everything decided so far is appended."""
         return self.replica.log.log_end_offset + len(self._batch)
 
     def _look_for_overdue(self) -> None:
@@ -418,7 +419,7 @@ class CoordinatorPartition(Generic[ShardT]):
             assert isinstance(token, Waiting)
             token.refuse(code)
 
-    # -- what the replica tells (a Watcher) -------------------------------------------------------------------------
+    # -- called by the replica (a Watcher) --------------------------------------------------------------------------
 
     def committed(self) -> None:
         high_watermark = self.replica.high_watermark
@@ -438,8 +439,8 @@ class CoordinatorPartition(Generic[ShardT]):
     # -- time -------------------------------------------------------------------------------------------------------
 
     def _set_timer(self) -> None:
-        """One timer for all that the shard waits for; one that is too early looks again. The event loop's time stands
-        still while the machine sleeps, so a timer that is overdue by the clock may still have hours to go."""
+        """One timer for all deadlines of the shard; if it fires too early, it is set again. The event loop's time stops
+        while the machine is suspended, so a timer that is overdue by the clock may still have hours to go."""
         assert self.shard is not None
         deadline = self.shard.deadline
         if deadline is None:

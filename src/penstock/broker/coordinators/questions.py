@@ -1,4 +1,4 @@
-"""From a request to the shard that answers it, and from several shards to one answer."""
+"""Routes a request to the shard that answers it, and combines the answers of several shards into one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Key = TypeVar("Key")
 
 
 def caller_of(request: Request) -> Caller:
-    """As Kafka shows clients: a host is an address with a slash in front."""
+    """The client, as Kafka shows it: the host is an address with a slash in front."""
     return Caller(request.client_id or "", f"/{request.client_host}", request.version)
 
 
@@ -31,13 +31,13 @@ def ask(
     writes: bool = False,
     producer: Producer | None = None,
 ) -> None:
-    """Have the shard of `key` answer the request."""
+    """Let the shard of `key` answer the request."""
     waiting = Waiting(request.park(), refusal)
     coordinator.submit(key, operation, waiting, writes=writes, producer=producer)
 
 
 def ask_each(slices: Slices, keys: Iterable[Key], question: Callable[[Key], None]) -> None:
-    """In slices: a short request may name many things, or things that have much to tell."""
+    """Ask in slices: a short request may name many keys, or keys with large answers."""
     left = iter(keys)
 
     def work(until: float) -> bool:
@@ -51,7 +51,7 @@ def ask_each(slices: Slices, keys: Iterable[Key], question: Callable[[Key], None
 
 
 class Gathering:
-    """One answer of several: `done` is called when the last of them has come."""
+    """Waits for several answers: calls `done` after the last of them."""
 
     __slots__ = ("_done", "_left")
 

@@ -1,7 +1,7 @@
-"""The records of internal topics as bytes, in Kafka's formats.
+"""Encodes and decodes the records of internal topics, in Kafka's formats.
 
-A key begins with its type, a value with its version, int16 both. Records of types and versions that this software does
-not know come from a later one: they are left alone, as there is nothing here that they could change.
+A key begins with its type, a value with its version, both int16. Records of unknown types and versions come from a
+later release. They are skipped, because they cannot change anything here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KEY_VERSION = 0
 
 
 class RecordFormat:
-    """How the records of one internal topic are written."""
+    """The format of the records of one internal topic."""
 
     def __init__(self, types: RecordTypes, value_version: Callable[[Any], int]) -> None:
         self._types = types
@@ -38,8 +38,8 @@ class RecordFormat:
         return key, version.to_bytes(2, "big") + encode(record.value, version)
 
     def decode(self, key: bytes | None, value: bytes | None) -> CoordinatorRecord | None:
-        """None for a record that is not known here; MalformedMessage for one that should be. As in Kafka, bytes that
-        follow are let pass."""
+        """Returns None for a record of an unknown type or version; raises MalformedMessage for a known one that cannot
+        be read. As in Kafka, trailing bytes are ignored."""
         if key is None or len(key) < 2 or (value is not None and len(value) < 2):
             raise MalformedMessage("a coordinator's record without its type or version")
         types = self._types.get(int.from_bytes(key[:2], "big", signed=True))

@@ -1,6 +1,6 @@
-"""What the runtime wants of a pure coordinator shard, and what it hands it as a token.
+"""The interface that the runtime expects of a pure coordinator shard, and the token that it passes in.
 
-See `coordinator/decision.py` for the laws of what passes between the two.
+See `coordinator/decision.py` for the laws of the values that pass between the two.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Shard(Protocol):
 
     @property
     def deadline(self) -> int | None:
-        """When `tick` is due next, in milliseconds of the day; None: never."""
+        """When `tick` is due next, in milliseconds since the epoch; None: never."""
         ...
 
     def tick(self, now_ms: int) -> Decision: ...
@@ -34,7 +34,7 @@ ShardT = TypeVar("ShardT", bound=Shard)
 
 
 class Waiting:
-    """A token: somebody who waits for an answer. It is answered once; `refusal` makes the answer that says why not."""
+    """A token: a request that waits for its answer. It is answered once; `refusal` makes an error response."""
 
     __slots__ = ("answer", "refusal")
 
@@ -46,13 +46,13 @@ class Waiting:
         self.answer(self.refusal(code))
 
 
-# How records change a shard: key and value, the id of the producer whose transaction it is part of, the record's time.
+# Replays a record into a shard: key, value, the id of the producer whose transaction it is part of, the timestamp.
 Replay = Callable[[ShardT, Message, Message | None, int, int], None]
 # The shard, the producer's id and epoch, and whether its transaction was committed.
 EndTransaction = Callable[[ShardT, int, int, bool], None]
 
-# A record's key and value as they lie in the log, replayed; false if it is not of a kind that this can.
+# Replays a record from the bytes of its key and value; returns False for a kind of record that it does not handle.
 BytesReplay = Callable[[bytes | None, bytes | None], bool]
 
-# What is done in the name of somebody: the shard, the token, the time.
+# An operation on behalf of a token: the shard, the token, the time.
 Operation = Callable[[ShardT, Waiting, int], Decision]

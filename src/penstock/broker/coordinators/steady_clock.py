@@ -1,11 +1,12 @@
-"""The time of day as coordinators see it: it goes on evenly, whatever becomes of the machine's clock.
+"""The wall clock of the coordinators: it advances evenly, even if the machine's clock is changed.
 
-Sessions and transactions time out by it, and offsets are stamped with it. A clock that is set by some minutes must not
-expel every member of every group, nor let them linger; so this one follows slowly. One that is off by more than a day
-was never right, and is followed at once: what is stamped with a wrong year would expire at the wrong time.
+Session and transaction timeouts use it, and offsets are stamped with it. A change of the machine's clock by some
+minutes must neither expel every member of every group nor let dead members linger, so this clock follows slowly. A
+difference of more than a day means that the clock was never right, and is followed at once: records stamped with a
+wrong year would expire at the wrong time.
 
-While a machine is suspended time passes, by this clock as well (`Clock.boottime_ms`). If it lagged behind afterwards,
-what it stamps then, the beginning of a transaction, would look old to the next coordinator.
+The clock also advances while the machine is suspended (`Clock.boottime_ms`), as the leases of brokers do. If it lagged
+afterwards, its timestamps (the start of a transaction, for example) would look old to the next coordinator.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final
 
 from penstock.io.clock import Clock
 
-# It makes up for a difference by going so much faster or slower.
+# To catch up, it runs faster or slower by one part in this many.
 SLEW: Final = 10
 JUMP_MS: Final = 86_400_000
 

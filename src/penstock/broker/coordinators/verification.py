@@ -1,8 +1,9 @@
-"""Before the first record of a transaction is written to a partition, its coordinator must know of the partition.
+"""Asks the transaction coordinator about a partition before the first record of a transaction is written there.
 
-A record that belongs to no transaction the coordinator knows of would never be committed nor aborted, and hold up every
-reader behind it. What is asked, and what clients are told, is in `transactions/partition_verification.py`; what the
-partition keeps meanwhile in `replication/verification.py`. Here is the way to the coordinator and back.
+A record of a transaction that the coordinator does not know would never be committed or aborted, and would block every
+reader behind it. `transactions/partition_verification.py` defines the requests and the errors for clients;
+`replication/verification.py` defines the state that the partition keeps meanwhile. This module delivers the questions
+to the coordinator and returns the answers.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ Verified = Callable[[Mapping[TopicPartition, ErrorCode]], None]
 
 
 class _Asking:
-    """A question's token: who gets the answer, and until when the coordinator is asked again first."""
+    """The token of a question: receives the answer, and holds the time until which the question is retried."""
 
     __slots__ = ("again_until", "done", "question")
 
@@ -48,7 +49,7 @@ class _Asking:
 
 
 class _Line:
-    """Questions to the coordinators at one other broker: one request at a time."""
+    """Questions to the coordinators on one other broker: one request at a time."""
 
     __slots__ = ("is_busy", "questions")
 
@@ -77,13 +78,13 @@ class TransactionVerification:
         self._lines: dict[int, _Line] = {}
 
     def must_ask(self, *, adds: bool) -> bool:
-        """Whether the coordinator is asked about the first batch of a transaction, or its producer believed."""
+        """Whether to ask the coordinator about the first batch of a transaction, or to trust the producer."""
         return adds or self._settings.now.transaction_partition_verification_enable
 
     def is_known(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic_partition: TopicPartition
     ) -> bool:
-        """Whether a coordinator on this broker would say at once that the partition is in the transaction."""
+        """Whether a coordinator on this broker can confirm at once that the partition is in the transaction."""
         partition = self._transactions.partitions.get(self._transactions.partition_of(transactional_id))
         if partition is None or partition.shard is None or not partition.is_committed:
             return False
@@ -101,7 +102,7 @@ class TransactionVerification:
         adds: bool,
         done: Verified,
     ) -> None:
-        """`done` gets the coordinator's error code for each partition, later or at once."""
+        """`done` gets the coordinator's error code for each partition, now or later."""
         patience_ms = self._settings.now.add_partitions_to_txn_retry_backoff_max_ms
         asking = _Asking(done, self._loop.time() + patience_ms / 1000)
         asking.question = Question(
@@ -175,7 +176,7 @@ class TransactionVerification:
     def _answered(self, answer: Answer) -> None:
         asking = answer.token
         assert isinstance(asking, _Asking)
-        # The transaction before may still be on its way out.
+        # The previous transaction may not be complete yet.
         backoff = self._settings.now.add_partitions_to_txn_retry_backoff_ms / 1000
         if (
             asking.question.adds

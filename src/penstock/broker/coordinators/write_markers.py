@@ -1,7 +1,7 @@
-"""Transaction markers as the leaders of partitions write them, for whichever coordinator asks.
+"""Writes transaction markers to partitions that this broker leads, on request of any transaction coordinator.
 
-A marker is answered when it is replicated as a write with acks=all is. In `__consumer_offsets` it also decides offsets:
-there the partition's coordinator writes it.
+A marker is acknowledged when it is replicated, like a write with acks=all. In `__consumer_offsets` a marker also
+decides offsets, so the coordinator of that partition writes it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from penstock.protocol.messages.write_txn_markers import (
 from penstock.records.batch import read_header
 from penstock.records.control import build_transaction_marker
 
-# What a coordinator of transactions is told in terms of partitions: the group's is not ready yet.
+# While the group coordinator is not ready: transaction coordinators expect an error of a partition instead.
 _NOT_READY = frozenset(
     (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
 )
@@ -84,11 +84,11 @@ class MarkerWriter:
     def _write(self, topic_partition: TopicPartition, marker: Marker, written: Callable[[ErrorCode], None]) -> None:
         replica = self._replicas.get(*topic_partition)
         if replica is None:
-            # One on a broken disk has another leader soon; one that is unknown counts as told.
+            # An offline replica gets another leader soon. An unknown partition counts as delivered.
             is_offline = self._hints.not_here(*topic_partition).code is ErrorCode.KAFKA_STORAGE_ERROR
             written(ErrorCode.KAFKA_STORAGE_ERROR if is_offline else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         elif marker.producer_id < 0 or marker.producer_epoch < 0:
-            written(ErrorCode.UNKNOWN_SERVER_ERROR)  # the end of nobody's transaction; Kafka has no better word for it
+            written(ErrorCode.UNKNOWN_SERVER_ERROR)  # no valid producer; Kafka has no better code for it
         elif topic_partition.topic == CONSUMER_OFFSETS:
             partition = self._groups.partitions.get(topic_partition.partition)
             if partition is None:

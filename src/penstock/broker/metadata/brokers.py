@@ -1,4 +1,4 @@
-"""The brokers of the cluster, as the committed metadata has them: where other nodes reach them."""
+"""The brokers of the cluster, from the committed metadata: their registration epochs and how to connect to them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock.metadata.image import Metadata
 
 class Brokers:
     def __init__(self, metadata: Metadata, peers: Peers, listener: str) -> None:
-        """`listener`: the one that nodes use among themselves."""
+        """`listener`: the listener that nodes use among themselves."""
         self._metadata = metadata
         self._peers = peers
         self._listener = listener
@@ -18,12 +18,12 @@ class Brokers:
         return None if broker is None else broker.epoch
 
     def active_epoch(self, broker_id: int) -> int | None:
-        """As `registration_epoch`, of a broker that may be used."""
+        """Like `registration_epoch`, for a broker that is not fenced."""
         broker = self._metadata.image.brokers.get(broker_id)
         return broker.epoch if broker is not None and broker.active else None
 
     def peer(self, broker_id: int, channel: str) -> Peer | None:
-        """None if nobody knows where it is. Those who name the same channel share a connection."""
+        """None if the broker's address is unknown. Callers with the same channel share a connection."""
         broker = self._metadata.image.brokers.get(broker_id)
         endpoint = None if broker is None else broker.endpoints.get(self._listener)
         return None if endpoint is None else self._peers.at(endpoint.host, endpoint.port, channel)

@@ -1,10 +1,10 @@
-"""Requests to the active controller, whoever that is.
+"""Sends requests to the active controller, and follows it when it changes.
 
-What is sent is answered once, or fails when its time is over: while no controller is known it waits for one; when the
-connection is lost, or the node that was asked turns out not to be the active controller, it is sent again. So whatever
-is sent here may be carried out twice, and the controller's handlers are made for that (epochs tell).
+A request gets one answer, or fails when its timeout is over. While no controller is known, the request waits for one.
+If the connection is lost, or the node turns out not to be the active controller, the request is sent again. So the
+controller may handle a request twice; its handlers allow for that by checking epochs.
 
-If this node is the active controller it asks itself, by way of the same handlers.
+If this node is the active controller, it calls the same handlers directly.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger("penstock.controller")
 
 RETRY_S: Final = 0.05
 
-Done = Callable[[Any], None]  # of the response, or a PeerFailed
+Done = Callable[[Any], None]  # gets the response, or a PeerFailed
 
 
 class _Asked:
@@ -47,7 +47,7 @@ class ControllerChannel:
         ask_here: Callable[[Message, Done], None],
         channel: str,
     ) -> None:
-        """`ask_here`: how this node asks itself. `channel`: those of one name share a connection."""
+        """`ask_here`: sends a request to this node itself. `channel`: users of one channel share a connection."""
         self._loop = loop
         self._quorum = quorum
         self._peers = peers
@@ -55,7 +55,7 @@ class ControllerChannel:
         self._channel = channel
         self._peer: Peer | None = None
         self._open: dict[_Asked, None] = {}
-        self._waiting: dict[_Asked, None] = {}  # for a controller to be known
+        self._waiting: dict[_Asked, None] = {}  # until a controller is known
         self._is_closed = False
         self.on_connection_lost: Callable[[], None] | None = None
 
@@ -70,10 +70,10 @@ class ControllerChannel:
         self._try(asked)
 
     def controller_changed(self) -> None:
-        """Another node is the active controller, or it is not known who."""
+        """Another node is the active controller, or the active controller is unknown."""
         target = self._target()
         if self._peer is not None and target is not self._peer:
-            # An answer may still come, but need not: the one that was asked may be cut off.
+            # An answer may still arrive, but this is not certain: the former controller may be cut off.
             former, self._peer = self._peer, None
             former.on_lost = None
             former.disconnect("another node is the active controller")

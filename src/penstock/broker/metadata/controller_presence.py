@@ -1,7 +1,7 @@
-"""A controller makes itself known: where it listens and what it supports, once for each of its starts.
+"""Registers this controller: its endpoints and supported features, once per start.
 
 The registration goes to the active controller, which may be this node itself, and is repeated until the metadata shows
-it. Clients that administer the quorum find controllers by it, and an upgrade waits for all of them to support it.
+it. Admin clients of the quorum use it to find controllers, and an upgrade waits until all controllers support it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ControllerPresence:
         self._timer: asyncio.TimerHandle | None = None
 
     def check(self) -> None:
-        """A controller is active, or the metadata moved: is this one known?"""
+        """Register unless the metadata has it. Called when a controller becomes active or metadata changes."""
         image = self._quorum.image
         known = image.controllers.get(self._node_id)
         is_known = known is not None and known.incarnation_id == self._incarnation_id
@@ -72,7 +72,7 @@ class ControllerPresence:
         if isinstance(outcome, PeerFailed) or outcome.error_code:
             why = outcome.message if isinstance(outcome, PeerFailed) else ErrorCode(outcome.error_code).name
             logger.warning("this controller is not registered yet: %s", why)
-        # The answer may be here before the metadata; look again, in case that does not come either.
+        # The answer may arrive before the metadata. Check again later, in case the metadata does not arrive either.
         self._timer = self._loop.call_later(RETRY_S, self._again)
 
     def _again(self) -> None:

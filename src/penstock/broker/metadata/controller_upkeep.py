@@ -1,12 +1,12 @@
-"""What the active controller does by itself: it watches over brokers, balances leaders, keeps the log moving.
+"""Background work of the active controller: it watches brokers, balances leaders and keeps the log moving.
 
-All of it stops when another node takes over, which begins anew with what the metadata says: every broker that is not
-fenced has a whole session to be heard of.
+All of it stops when another node takes over. The new controller starts from the metadata: every broker that is not
+fenced has a full session timeout to send a heartbeat.
 
-A broker that is found dead is not waited for that long (`suspects`): one whose heartbeat connection ended, or that died
-together with the controller before, as a node of both roles does. In-sync replicas then take over what it led; an
-unclean election waits for the end of the session, as the broker may be back. And if this process itself could do
-nothing for a while (it was stopped), nobody could be heard of, so that all sessions begin again.
+A broker that is found dead is fenced earlier (`suspects`): one whose heartbeat connection ended, or one that died with
+the previous controller, as a node with both roles does. In-sync replicas then take over its partitions. An unclean
+election waits for the end of the session, because the broker may come back. If this process itself was stopped for a
+while, it could not receive heartbeats, so all sessions start again.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from penstock.settings.live import LiveSettings
 
 logger = logging.getLogger("penstock.controller")
 
-# A timer that fires this late means that this process, and not the brokers, was away.
+# A timer that fires this late means that this process was stopped, not the brokers.
 ASLEEP_MS: Final = 1000
-# Brokers that live turn to a new controller within this time, mostly long before.
+# Live brokers connect to a new controller within this time, mostly much earlier.
 CALL_AFTER_S: Final = 1.0
 
 
@@ -46,7 +46,7 @@ class ControllerUpkeep:
         neighbourhood: Neighbourhood,
         registration: Registration,
     ) -> None:
-        """`registration`: of the broker of this process."""
+        """`registration`: that of the broker in this process."""
         self._settings = settings
         self._loop = loop
         self._quorum = quorum
@@ -54,7 +54,7 @@ class ControllerUpkeep:
         self._is_active = False
         self._timers: dict[str, asyncio.Handle] = {}
         self._sessions_at_ms = 0
-        # The connection each broker was last heard of on.
+        # The connection of each broker's last heartbeat.
         self._contacts: dict[int, tuple[Connection, int]] = {}
         self._offset = -1
         self._suspects = Suspects(
@@ -71,7 +71,7 @@ class ControllerUpkeep:
         return int(self._loop.time() * 1000)
 
     def controller_changed(self) -> None:
-        """This node may have become the active controller, or ceased to be."""
+        """This node may have become the active controller, or may no longer be it."""
         active = self._quorum.is_active
         if active and not self._is_active:
             self._is_active = True
@@ -109,12 +109,12 @@ class ControllerUpkeep:
 
     def session_alive(self, broker_id: int) -> bool:
         if broker_id == self._registration.broker_id and self._registration.broker_epoch < 0:
-            # The broker of this process has yet to register: what is known of it is of a process that is gone.
+            # The broker of this process has not registered yet: the metadata describes a process that has ended.
             return False
         return self._quorum.controller.heartbeats.session_alive(broker_id, self.now_ms())
 
     def heard_of(self, broker_id: int, broker_epoch: int, connection: Connection | None) -> None:
-        """A heartbeat has been looked at; None if the broker is this node's own."""
+        """A heartbeat was handled. `connection` is None if the broker is in this process."""
         if not self._is_active:
             return
         if connection is not None:
@@ -132,7 +132,7 @@ class ControllerUpkeep:
                     self._suspects.look()
 
     def _watch_sessions(self) -> None:
-        """A later deadline need not be known: it is looked at when the timer fires."""
+        """Set a timer for the next deadline. If the deadline has moved by then, the timer is set again."""
         deadline = self._quorum.controller.heartbeats.next_deadline_ms
         timer = self._timers.get("sessions")
         if deadline is None or (timer is not None and self._sessions_at_ms <= deadline):
@@ -167,7 +167,7 @@ class ControllerUpkeep:
 
         self._quorum.submit(lambda controller: controller.fence_broker(broker_id, broker_epoch), fenced)
 
-    # -- once in a while --------------------------------------------------------------------------------------------
+    # -- periodic work ----------------------------------------------------------------------------------------------
 
     def _balance(self) -> None:
         def done(outcome: bool | KafkaError) -> None:
@@ -186,7 +186,7 @@ class ControllerUpkeep:
         self._quorum.submit(Controller.elect_unclean_leaders, done)
 
     def _keep_moving(self) -> None:
-        """In an idle log nobody could tell a quorum that works from one that does not."""
+        """Append to an idle log; otherwise a working quorum would look the same as a broken one."""
         quorum = self._quorum
         if quorum.log_end_offset == self._offset:
             quorum.submit(lambda _: Result([NoOpRecord()], None), lambda _: None)

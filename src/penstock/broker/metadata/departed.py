@@ -1,13 +1,14 @@
-"""Brokers that were fenced a moment ago, which Metadata still lists.
+"""Brokers that were fenced recently, which Metadata responses still list.
 
-A broker that dies is fenced in a fraction of a second here, and its partitions have other leaders at once. Clients
-learn of both in one Metadata response, and librdkafka (2.10 and later) then stumbles: it takes the broker that is gone
-apart while it moves the broker's partitions to their new leaders, loses their new place, and asks again a second
-later. In Kafka a dead broker stays listed for the whole of its session. So it does here: listed, leading nothing.
+A broker that dies is fenced within a fraction of a second here, and its partitions get new leaders at once. Clients
+learn both from one Metadata response, and librdkafka (2.10 and later) does not handle that well: it removes the dead
+broker while it moves the broker's partitions to their new leaders, loses the new leaders, and asks again a second
+later. Kafka lists a dead broker for the rest of its session. So does Penstock: for the length of a session, the broker
+is listed but leads nothing.
 
-A broker that is about to leave lists itself as well, until it closes its connections. Were it to answer without
-itself, librdkafka would take apart the connection it asked through, and with it, should it have no other, all it knows
-of the cluster; what then waits for a group's coordinator (`send_offsets_to_transaction`) waits for ever.
+A broker that shuts down also lists itself until it closes its connections. Without that, librdkafka would remove the
+connection that it used for the request. If that was its last connection, it would lose everything it knows about the
+cluster, and calls that wait for a group coordinator (`send_offsets_to_transaction`) would wait forever.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class DepartedBrokers:
         self._until: dict[int, float] = {}
 
     def committed(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Note who was unfenced before this change and is fenced after it."""
+        """Record the brokers that were unfenced before this change and are fenced after it."""
         for broker_id in delta.changed_brokers:
             before, after = delta.image.brokers.get(broker_id), image.brokers.get(broker_id)
             if after is None or not after.fenced:

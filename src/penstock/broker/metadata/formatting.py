@@ -1,17 +1,17 @@
-"""Formatting: what makes directories a node's own.
+"""Formats the directories of a node: gives them an identity before their first use.
 
 A node formats itself on its first start; the controllers of a larger quorum can be formatted together
-(`format_quorum`). Each log directory gets a `meta.properties`; the directory of the metadata log
-also gets the checkpoint a new cluster begins with: the feature levels, and this node as the first voter. That directory
-comes first, and in it `meta.properties` comes last, so that a crash at any point leaves a node that is either
-formatted or will be.
+(`format_quorum`). Each log directory gets a `meta.properties`. The directory of the metadata log also gets the
+checkpoint that a new cluster starts with: the feature levels, and this node as the first voter. That directory
+is formatted first, and its `meta.properties` is written last, so that after a crash at any point the node is either
+formatted or will be formatted by the next start.
 
-Directories that are added later are formatted on the next start. The other way round is refused: if the directory of
-the metadata log is empty and others are not, the cluster's metadata is lost, and an empty cluster in its place would
-take the others' logs for strays.
+Directories that are added later are formatted on the next start. The reverse is refused: if the directory of the
+metadata log is empty and others are not, the cluster's metadata is lost, and a new, empty cluster would treat the logs
+in the other directories as stray.
 
 A directory other than the metadata log's that cannot be read or formatted, or that belongs to another node or cluster,
-is left out: it is offline, and the node does without it.
+is offline: the node runs without it.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from penstock.settings.node import NodeSettings
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """What the directories of a node say it is."""
+    """The identity of a node, as its directories store it."""
 
     cluster_id: str
     node_id: int
-    # The id of each log directory that can be used, by its path; the metadata directory is among them.
+    # The id of each usable log directory, by its path; the metadata directory is among them.
     directories: Mapping[str, Uuid]
-    # Why the others cannot, by their paths.
+    # The reason why each other directory is unusable, by its path.
     offline: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -57,10 +57,10 @@ def format_or_load(
     cluster_id: str | None = None,
     unusable: Mapping[str, str] | None = None,
 ) -> NodeIdentity:
-    """The identity in this node's directories, after formatting those that have none.
+    """Load the identity from this node's directories, after formatting those that have none.
 
-    `cluster_id`: the one to use for a new node, and to insist on for others; None to take what comes. `unusable`:
-    directories that are offline already, and why.
+    `cluster_id`: used for a new node, required to match on others; None accepts any. `unusable`: directories that are
+    offline already, with the reason.
     """
     metadata_directory = settings.metadata_directory
     paths = list(dict.fromkeys([metadata_directory, *settings.log_directories]))
@@ -93,7 +93,7 @@ def format_or_load(
                     files, settings, path, MetaProperties(chosen, settings.node_id, new_id()), now_ms
                 )
             else:
-                # Its name may come from a start that was killed just before it was durable.
+                # A start that was killed may have created the name and not synced it.
                 files.sync_directory(path)
         except OSError as error:
             if path == metadata_directory:
@@ -114,7 +114,7 @@ def _format(files: FileSystem, settings: NodeSettings, path: str, meta: MetaProp
 def _leave_out_strangers(
     formatted: dict[str, MetaProperties], offline: dict[str, str], metadata_directory: str
 ) -> None:
-    """Directories of another node or cluster than the metadata directory's: a disk in the wrong place, most likely."""
+    """Take directories of another node or cluster than the metadata directory's offline: probably a misplaced disk."""
     own = formatted.get(metadata_directory)
     for path, meta in list(formatted.items()):
         if own is not None and (meta.node_id, meta.cluster_id) != (own.node_id, own.cluster_id):
@@ -123,9 +123,9 @@ def _leave_out_strangers(
 
 
 def make_directories_durably(files: FileSystem, path: str) -> None:
-    """Every name on the way survives a power loss.
+    """Create a directory so that every name on its path survives a power loss.
 
-    Those that exist are synced too: they may come from a start that was killed before it got to that.
+    Existing directories are synced too: a start that was killed may have created and not synced them.
     """
     files.make_directories(path)
     while path not in ("", ".", "/"):
@@ -133,7 +133,7 @@ def make_directories_durably(files: FileSystem, path: str) -> None:
         try:
             files.sync_directory(parent or ".")
         except PermissionError:
-            return  # what is not ours to read we did not make either
+            return  # a directory that we may not read was not created by us
         path = parent
 
 
@@ -142,14 +142,14 @@ def metadata_log_directory(settings: NodeSettings) -> str:
 
 
 def needs_cluster_id(files: FileSystem, settings: NodeSettings) -> bool:
-    """Whether this node is new and joins others, so that it is not for it to make up the id of their cluster."""
+    """Whether this node is new and joins a cluster, so that it must not invent a cluster id."""
     if not joins_others(settings) and settings.is_controller:
         return False
     return read_meta_properties(files, settings.metadata_directory) is None
 
 
 def joins_others(settings: NodeSettings) -> bool:
-    """A controller that looks for its quorum elsewhere than at itself is not the first of it."""
+    """Whether this node joins a quorum: a controller whose quorum is at other nodes is not the first of it."""
     if settings.quorum_voters or not settings.is_controller:
         return False
     servers = settings.quorum_bootstrap_servers
@@ -167,9 +167,9 @@ def format_quorum(
     now_ms: int,
     cluster_id: str | None = None,
 ) -> str:
-    """Format the first controllers of a new cluster together, so that each knows all as voters (kraft.version 1).
+    """Format the first controllers of a new cluster together, with all of them as voters (kraft.version 1).
 
-    Their directories must be new. The id of the cluster is returned, for its brokers.
+    Their directories must be new. Returns the cluster id, for the brokers.
     """
     chosen = cluster_id or uuid_text(new_id())
     metas = [MetaProperties(chosen, settings.node_id, new_id()) for _, settings in nodes]
@@ -210,8 +210,8 @@ def _write_bootstrap(files: FileSystem, settings: NodeSettings, quorum: QuorumCo
 
 
 def first_quorum(settings: NodeSettings, directory_id: Uuid) -> QuorumConfiguration:
-    """What a node knows of its quorum before it has heard of it: the fixed voters are in its properties (kraft.version
-    0); a node that joins others knows nothing; otherwise the first voter is this node."""
+    """The quorum as a node knows it before its first contact: the fixed voters from its properties (kraft.version 0),
+    nothing for a node that joins others, and otherwise this node as the first voter."""
     if settings.quorum_voters or not settings.is_controller:
         return QuorumConfiguration(0, None)
     if joins_others(settings):

@@ -1,8 +1,9 @@
-"""Requests that change the metadata, or ask the controller: answered when what they did is committed.
+"""Forwards requests that change metadata, or query the controller, to the active controller.
 
-The active controller handles them itself. Any other broker passes them on, as they came, in an Envelope that tells who
-the client is; the answer comes back as bytes and is sent as they are. When the controller changes meanwhile, the
-request is passed on again: as always with a request that got no answer, it may have been carried out already.
+They are answered when their changes are committed. The active controller handles them itself. Any other broker forwards
+the unchanged request in an Envelope that names the client; the response comes back as bytes and is sent unchanged. If
+the controller changes meanwhile, the request is forwarded again. As with every request that got no answer, it may have
+been carried out already.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Forwarding:
         self._quorum.submit(operation, done)
 
     def pass_on(self, request: Request, refusal: Refusal) -> bool:
-        """Send the request to the active controller, if that is another node and it came from a client of ours."""
+        """Forward the request if another node is the active controller and the request came from one of our clients."""
         if not request.may_be_forwarded or self._quorum.is_active or self._settings.static.is_alone:
             return False
         assert request.frame is not None, "a request from a client has its bytes"
@@ -78,7 +79,7 @@ class Forwarding:
                 return
             if isinstance(outcome, EnvelopeResponse):
                 if outcome.error_code == ErrorCode.UNSUPPORTED_VERSION:
-                    # The controller is of another release. The client asks which versions there are when it is back.
+                    # The controller runs another release. The client asks for the supported versions on reconnecting.
                     connection.abort()
                     return
                 error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -1,15 +1,18 @@
-"""The life of this broker in the cluster: it registers, is unfenced, is heard of, and takes its leave.
+"""The lifecycle of this broker in the cluster: registration, unfencing, heartbeats and controlled shutdown.
 
-    register         with the controller, fenced; the registration's offset is the broker's epoch
-    catch up         replay the metadata up to that registration, open the logs it assigns, tell where they are
-    unfenced         heartbeats ask for it; then clients are served
-    heartbeats       every `broker.heartbeat.interval.ms`, on a connection of their own, and at once when that is lost,
-                     so that the controller need not wait long to tell a broker that died from one that reconnects
-    shutting down    heartbeats say so; the controller moves leaderships elsewhere, and says when that is done and all
-                     others have said, in heartbeats of theirs, that they know
+    register         with the controller, fenced; the offset of the registration is the broker's epoch
+    catch up         replay the metadata up to the registration, open the assigned logs, report their directories
+    unfenced         requested in heartbeats; then clients are served
+    heartbeats       every `broker.heartbeat.interval.ms`, on their own connection, and at once when that is lost, so
+                     that the controller can soon tell a dead broker from one that reconnects
+    shutting down    announced in heartbeats; the controller moves leaderships to other brokers, and lets this one stop
+                     when that is done and all others have confirmed it in their heartbeats
 
-A controller that no longer knows this registration (it was unregistered, or another process took its id) answers
+A controller that does not know the registration (the broker was unregistered, or another process took its id) answers
 STALE_BROKER_EPOCH: the broker registers again, as the same incarnation. If another one is alive under its id, it stops.
+
+A heartbeat reports a failed log directory only after the directory of each replica in it has been reported: the
+controller moves only replicas that it knows to be in the failed directory.
 """
 
 from __future__ import annotations
@@ -40,13 +43,13 @@ logger = logging.getLogger("penstock.lifecycle")
 
 CHANNEL: Final = "heartbeat"
 RETRY_S: Final = 0.1
-# While it waits to be unfenced, or to be let go, a broker asks more often than it must.
+# While it waits to be unfenced, or for permission to stop, a broker sends heartbeats more often.
 IMPATIENT_S: Final = 0.05
-# How long a broker that wants to go waits to be let go, and for a controller that does not say anything.
+# How long a broker waits for permission to stop, and for a controller that does not answer.
 SHUTDOWN_S: Final = 10.0
 SILENCE_S: Final = 4.0
 
-# Errors that another attempt may not have.
+# Errors that a retry may avoid.
 TRANSIENT: Final = (
     ErrorCode.DUPLICATE_BROKER_REGISTRATION,
     ErrorCode.NOT_CONTROLLER,
@@ -65,7 +68,7 @@ class Directories(Protocol):
 
 
 class DirectoryReports(Protocol):
-    """What the controller has yet to be told about where replicas are."""
+    """Reports of replica directories that the controller has not confirmed yet."""
 
     @property
     def has_pending(self) -> bool: ...
@@ -92,7 +95,7 @@ class BrokerLifecycle:
         on_registered_again: Callable[[], None],
         fail: Callable[[str], None],
     ) -> None:
-        """`channel`: one that nobody else uses."""
+        """`channel`: one that has no other user."""
         self._settings = settings
         self._cluster_id = cluster_id
         self._incarnation_id = incarnation_id
@@ -120,9 +123,9 @@ class BrokerLifecycle:
         self._alive_until = 0.0
         self._unanswered_at = 0.0
         self._wants_to_go = False
-        # Until the controller knows where this broker's replicas are.
+        # Until the controller knows the directories of this broker's replicas.
         self._wants_to_stay_fenced = True
-        # Log directories that have failed since the registration, and whether the controller has been told.
+        # Log directories that failed since the registration, and whether the controller knows.
         self._failed_directories: dict[Uuid, bool] = {}
         self._reporting: list[Uuid] = []
         self._told_cordoned: list[Uuid] | None = None
@@ -172,10 +175,10 @@ class BrokerLifecycle:
         return None
 
     async def unfence(self) -> None:
-        """Returns when the broker may be used, after which it is heard of regularly.
+        """Returns when the broker is unfenced; from then on it sends heartbeats regularly.
 
-        First the controller must know in which directories the replicas are. Otherwise it might elect one that has
-        just been made anew, on the merits of what was on a disk that was replaced.
+        First the controller must know the directories of the replicas. Otherwise it might elect a replica that was just
+        recreated empty, because of data on a disk that has been replaced.
         """
         if self._reports.has_pending:
             self._beat_now()
@@ -185,7 +188,7 @@ class BrokerLifecycle:
         await self._unfenced
 
     def committed(self) -> None:
-        """The metadata moved on."""
+        """The metadata changed."""
         image, registration = self._metadata.image, self._registration
         if not self._caught_up.done() and 0 <= registration.broker_epoch <= image.offset:
             self._caught_up.set_result(None)
@@ -198,7 +201,7 @@ class BrokerLifecycle:
             broker.in_controlled_shutdown and not broker.fenced and broker.broker_id != registration.broker_id
             for broker in image.brokers.values()
         ):
-            self._beat_now()  # it may go as soon as everybody is known to know
+            self._beat_now()  # a broker that shuts down may stop once all others are known to know
 
     def controller_changed(self) -> None:
         self._channel.controller_changed()
@@ -206,18 +209,18 @@ class BrokerLifecycle:
     # -- heartbeats -------------------------------------------------------------------------------------------------
 
     def _lease_time(self) -> float:
-        """The controller's clock goes on while this machine is suspended, so the lease must not stand still."""
+        """The controller's clock advances while this machine is suspended, so the lease must expire by such a clock."""
         return self._clock.boottime_ms() / 1000
 
     @property
     def is_surely_alive(self) -> bool:
-        """Whether no controller can have taken this broker for dead: what it leads here, it leads."""
+        """Whether no controller can consider this broker dead: it still leads the partitions it believes to lead."""
         return self._lease_time() < self._alive_until
 
     @property
     def may_be_replaced(self) -> bool:
-        """Whether it was out of touch, stopped perhaps, for as long as it takes to be taken for dead, and has not asked
-        since. Where it did and no controller answers, there is none to replace it."""
+        """Whether the broker had no contact (it may have been stopped) for long enough to be considered dead, and has
+        not sent a heartbeat since. If it has and no controller answers, no controller can have replaced it."""
         return not self.is_surely_alive and self._unanswered_at < self._alive_until
 
     def _beat_now(self) -> None:
@@ -235,7 +238,7 @@ class BrokerLifecycle:
         if self._is_closed:
             return
         self._is_beating = True
-        # What is in a failed directory must be known before its failure is, or nobody would move it.
+        # Replicas in a failed directory must be reported before its failure, or the controller would not move them.
         self._reporting = [
             directory_id
             for directory_id, is_known in self._failed_directories.items()
@@ -274,18 +277,18 @@ class BrokerLifecycle:
             self._heard(outcome)
 
     def _cordoned(self) -> list[Uuid] | None:
-        """None while the metadata has no place for it."""
+        """The cordoned directories; None while the metadata version cannot represent them."""
         if self._metadata.image.metadata_version < METADATA_4_3_IV0:
             return None
         return self._directories.cordoned_ids(self._settings.now.cordoned_log_dirs)
 
     def settings_changed(self) -> None:
-        """Other directories may be cordoned."""
+        """Other directories may be cordoned now."""
         if self._caught_up.done() and self._cordoned() != self._told_cordoned:
             self._beat_now()
 
     def directory_failed(self, directory_id: Uuid, path: str) -> None:
-        """A log directory is offline: the controller must move what it holds, or this broker has to stop."""
+        """A log directory is offline: the controller must move its replicas, or this broker has to stop."""
         if self._is_closed:
             return
         self._failed_directories[directory_id] = False
@@ -347,7 +350,7 @@ class BrokerLifecycle:
     # -- stop -------------------------------------------------------------------------------------------------------
 
     async def take_leave(self) -> None:
-        """Controlled shutdown: returns when others lead what this broker led, or after a while."""
+        """Controlled shutdown: returns when other brokers lead what this broker led, or after a timeout."""
         if not self._unfenced.done() or self._is_closed:
             return
         self._wants_to_go = True

@@ -1,6 +1,6 @@
-"""Producer ids for idempotent producers: handed out one by one from blocks that the controller allocates.
+"""Hands out producer ids one by one, from blocks that the controller allocates.
 
-Whoever asks while a new block is on its way waits for it, so that a block is asked for once.
+Callers that need an id while a new block is requested wait for it, so that each block is requested once.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class ProducerIds:
         self.when_any(at_hand)
 
     def take_if_any(self) -> int | None:
-        """One that is at hand; if there is none, more are on their way now."""
+        """Take an id that is available now; if there is none, None, and a new block is requested."""
         if self._next < self._end:
             return self._take()
         self.when_any(lambda error: None)
         return None
 
     def when_any(self, waiter: Waiter) -> None:
-        """Run `waiter` once there is an id to take, or with why there is none."""
+        """Run `waiter` when an id is available, or with the error if there is none."""
         if self._next < self._end:
             waiter(None)
             return
@@ -66,7 +66,7 @@ class ProducerIds:
     def _allocated(self, outcome: AllocateProducerIdsResponse | PeerFailed) -> None:
         waiting, self._waiting = self._waiting, []
         if isinstance(outcome, PeerFailed) or outcome.error_code:
-            # Clients try again; an epoch that is out of date is renewed meanwhile.
+            # Clients retry; a stale broker epoch is renewed meanwhile.
             logger.warning("no producer ids from the controller: %s", outcome)
             for waiter in waiting:
                 waiter(KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The controller gave no producer ids yet."))

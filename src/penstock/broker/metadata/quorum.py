@@ -1,21 +1,22 @@
-"""This node's part in the metadata quorum: the image it knows to be committed and, while it leads, the controller.
+"""This node's part in the metadata quorum: the committed image and, while the node leads, the active controller.
 
 Theory of operation:
 
-- The quorum's own decisions are `raft/`, driven by `raft_driver.py`. Here is what is done with the log it agrees on.
-- On every node, voter or observer, committed records are replayed into `image`, and whoever acts on them (`on_commit`)
-  gets the delta. Catching up is done in slices, so that other work goes on.
-- On the leader, and there only, the controller is active: from the moment all that earlier leaders wrote is committed
-  and replayed. A handler runs at once on the controller's image, which is ahead of the committed one; its records are
-  replayed and appended together, and its answer waits until they are committed. An answer that comes without records
-  may still be made from records that are not committed, so it waits for those.
-- A node that may lead keeps the controller at the committed image, so that taking over costs nothing.
-- When leadership is lost, the controller returns to the committed image, and whoever waits is told NOT_CONTROLLER: what
-  they asked for may or may not come true.
-- A handler that has too much for one batch returns `Unfinished`, and is called again with others in between.
-- A disk that is full refuses the change, as the log has undone it. After any other failed write or sync nothing here is
-  certain any more: `on_fatal`, and the node stops.
-- A snapshot is the committed image, written by a worker thread while the next batches are already on their way.
+- `raft/` makes the quorum's own decisions, and `raft_driver.py` drives it. This module uses the log they agree on.
+- Every node, voter or observer, replays committed records into `image`, and passes the delta to `on_commit`. It catches
+  up in slices, so that other work continues.
+- The controller is active on the leader only, and only after everything that earlier leaders wrote is committed and
+  replayed. A handler runs at once on the controller's image, which is ahead of the committed one. Its records are
+  replayed and appended together, and its answer waits until they are committed. An answer without records may depend on
+  uncommitted records, so it waits for those.
+- Every node that may lead keeps its controller, image and indexes at the committed state. A failover then costs an
+  election and no pass over the partitions, however many there are.
+- When leadership is lost, the controller returns to the committed image, and waiting requests get NOT_CONTROLLER: their
+  changes may or may not be committed.
+- A handler with too much for one batch returns `Unfinished`, and is called again, with others in between.
+- A full disk refuses the change, which the log has undone. After any other failed write or sync the state on disk is
+  unknown: `on_fatal` is called, and the node stops.
+- A snapshot is the committed image, written by a worker thread while the next batches are in progress.
 """
 
 from __future__ import annotations
@@ -69,17 +70,17 @@ NOBODY: Final = -1
 
 
 class Pending(NamedTuple):
-    """Something to do once the log is committed below `offset`."""
+    """An action to run when the log is committed below `offset`."""
 
     offset: int
-    # What the records changed; None where there were none.
+    # The change that the records made; None if there were no records.
     change: tuple[MetadataImage, MetadataDelta] | None
     done: Done | None
     outcome: object
 
 
 class ReplicaStatus(NamedTuple):
-    """How far a replica of the metadata log has come; times of day, -1 where nothing is known."""
+    """The progress of a replica of the metadata log; times are wall-clock times, -1 where unknown."""
 
     key: ReplicaKey
     log_end_offset: int
@@ -88,7 +89,7 @@ class ReplicaStatus(NamedTuple):
 
 
 class QuorumDescription(NamedTuple):
-    """What DescribeQuorum tells."""
+    """The content of a DescribeQuorum response."""
 
     leader_id: int
     leader_epoch: int
@@ -118,9 +119,9 @@ class MetadataQuorum:
         executor: Executor | None = None,
         is_dead: IsDead = lambda node_id, host, refused: False,
     ) -> None:
-        """`on_commit` gets every committed change, in order; `on_leader` is called when another node leads, or this one
-        begins or ceases to be the active controller; `on_fatal` is called once, after which nothing is. `is_dead` says
-        whether a controller that does not answer is dead for certain."""
+        """`on_commit` gets every committed change, in order. `on_leader` is called when another node leads, or when
+        this node becomes the active controller or stops being it. `on_fatal` is called once, and no callback after it.
+        `is_dead` says whether a controller that does not answer is certainly dead."""
         self.controller = Controller(settings, identity.cluster_id, new_id)
         self.image = EMPTY_IMAGE
         self.listener = settings.quorum_listener
@@ -161,8 +162,8 @@ class MetadataQuorum:
     # -- start ---------------------------------------------------------------------------------------------------------
 
     def open(self) -> MetadataImage:
-        """Recover what the disk has and join the quorum; returns the image to start from, which for the only voter is
-        all there is. Blocks: nothing is served before it anyway."""
+        """Recover the state from disk and join the quorum. Returns the image to start from; for the only voter this is
+        everything. Blocks: nothing is served before it anyway."""
         settings = self._settings
         now_ms = self._clock.now_ms()
         history = VoterHistory(_static_voters(settings, self.listener))
@@ -220,7 +221,7 @@ class MetadataQuorum:
     def _random_below(self, bound: int) -> int:
         return int.from_bytes(self._randomness.bytes(8), "big") % bound
 
-    # -- what others may know ------------------------------------------------------------------------------------------
+    # -- state for readers ---------------------------------------------------------------------------------------------
 
     @property
     def _raft(self) -> Raft:
@@ -237,12 +238,12 @@ class MetadataQuorum:
 
     @property
     def controller_id(self) -> int:
-        """Who leads the quorum, as far as this node knows, or -1."""
+        """The id of the quorum's leader, as far as this node knows, or -1."""
         return self._raft.leader.leader_id
 
     @property
     def controller_endpoint(self) -> tuple[str, int] | None:
-        """Where the leader listens, if another node is."""
+        """The endpoint of the leader, if another node leads."""
         role = self._raft.role
         endpoints = role.leader_endpoints if isinstance(role, Follower | Prospective) else ()
         listener = self._settings.quorum_listener
@@ -250,7 +251,7 @@ class MetadataQuorum:
 
     @property
     def role(self) -> Role:
-        """To look at, not to change."""
+        """Read-only."""
         return self._raft.role
 
     @property
@@ -275,19 +276,19 @@ class MetadataQuorum:
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether all that this node knows to be committed is in the image."""
+        """Whether everything that this node knows to be committed is in the image."""
         return self.image.offset + 1 >= self._committed
 
     @property
     def features(self) -> dict[str, int]:
-        """The finalized levels, the quorum's own among them."""
+        """The finalized feature levels, including the quorum's own."""
         features = dict(self.image.features)
         if self._raft.kraft_version:
             features[KRAFT_VERSION] = self._raft.kraft_version
         return features
 
     def describe(self) -> QuorumDescription:
-        """Only a leader knows how far the others are."""
+        """Only a leader knows the progress of the other replicas."""
         raft = self._raft
         role, end, now_ms = raft.role, self._store.end_offset, self._clock.now_ms()
         offset_ms = now_ms - int(self._loop.time() * 1000)
@@ -316,17 +317,17 @@ class MetadataQuorum:
             self.controller_id, self.epoch, self._committed, end, raft.voters.voters, tuple(voters), tuple(observers)
         )
 
-    # -- requests of other nodes ---------------------------------------------------------------------------------------
+    # -- requests from other nodes -------------------------------------------------------------------------------------
 
     def request(self, request: Request, answer: Callable[[Any], None]) -> None:
-        """A message of the quorum; `answer` gets its Answer."""
+        """A request of the quorum protocol; `answer` gets its Answer."""
         self._driver.request(request, answer)
 
     def upgrade_kraft_version(
         self, kraft_version: int, *, validate_only: bool, done: Callable[[KafkaError | None], None]
     ) -> None:
-        """From fixed voters to those in the log. `done` hears whether that could be begun; whatever is submitted then
-        is answered when it is committed."""
+        """Upgrade from fixed voters to voters in the log. `done` gets an error if the upgrade cannot start; operations
+        submitted after it are answered when it is committed."""
 
         def begun(error: KafkaError | None) -> None:
             self.controller.kraft_version = self._raft.kraft_version
@@ -337,7 +338,7 @@ class MetadataQuorum:
     # -- operations ----------------------------------------------------------------------------------------------------
 
     def submit(self, operation: Operation[Response], done: Callable[[Response | KafkaError], None]) -> None:
-        """Run a handler now; `done` gets its response, or the KafkaError it raised, once that is true for good."""
+        """Run a handler now; `done` gets its response, or the KafkaError it raised, once that is final."""
         if self._failed or self._is_closed or not self.is_active:
             done(not_controller())
             return
@@ -369,7 +370,7 @@ class MetadataQuorum:
             self._pending.append(Pending(end, change, done, result.response))
 
     async def call(self, operation: Operation[Response]) -> Response:
-        """As `submit`, for those who can wait; raises the KafkaError."""
+        """Like `submit`, as a coroutine; raises the KafkaError."""
         future: asyncio.Future[Response | KafkaError] = self._loop.create_future()
 
         def done(outcome: Response | KafkaError) -> None:
@@ -383,7 +384,7 @@ class MetadataQuorum:
         return outcome
 
     def _append(self, records: list[Message]) -> tuple[MetadataImage, MetadataDelta]:
-        """Replayed first: a record that does not fit must not get into the log."""
+        """Replay first: an invalid record must not get into the log."""
         assert self._claimed_epoch is not None
         epoch, now_ms = self._claimed_epoch, self._clock.now_ms()
         base_offset = self._store.end_offset
@@ -397,7 +398,7 @@ class MetadataQuorum:
         self._driver.appended()
         return self.controller.image, delta
 
-    # -- what the quorum came to ---------------------------------------------------------------------------------------
+    # -- events of the quorum ------------------------------------------------------------------------------------------
 
     def leader_changed(self, leader: LeaderAndEpoch) -> None:
         self._leader = leader
@@ -432,7 +433,7 @@ class MetadataQuorum:
         self._fail(error)
 
     def _claim_if_caught_up(self) -> None:
-        """Become the active controller, once there is nothing left of earlier leaders that is not in the image."""
+        """Become the active controller, once everything from earlier leaders is in the image."""
         leader = self._leader
         if leader.start_offset is None or self._claimed_epoch is not None or self._raft.leading_epoch != leader.epoch:
             return
@@ -441,7 +442,7 @@ class MetadataQuorum:
         self.controller.reset(self.image)
         self.controller.kraft_version = self._raft.kraft_version
         self._claimed_epoch = leader.epoch
-        # Before anything is decided: whom to wait for is part of it.
+        # Before any decision: decisions depend on which brokers may still send heartbeats.
         self.controller.heartbeats.activate(self.image.brokers, int(self._loop.time() * 1000))
         bootstrap = [] if self._bootstrap is None else self._bootstrap.records
         if self.image.metadata_version == 0 and not bootstrap:
@@ -451,7 +452,7 @@ class MetadataQuorum:
         self._on_leader()
 
     def _give_up(self) -> None:
-        """Another node leads, or nobody does."""
+        """Another node leads, or none does."""
         logger.info("metadata: this node is no longer the active controller")
         self._claimed_epoch = None
         self._publish_own()
@@ -462,7 +463,7 @@ class MetadataQuorum:
                 pending.done(not_controller())
 
     def _publish_own(self) -> None:
-        """What this node appended as the leader has been replayed already, and is only made known."""
+        """Publish what this node appended as the leader: it has been replayed already."""
         while self._pending and self._pending[0].offset <= self._committed:
             pending = self._pending.popleft()
             if pending.change is not None:
@@ -485,7 +486,7 @@ class MetadataQuorum:
             self._fail(error)
 
     def _replay(self) -> None:
-        """What came from other leaders; a slice, and then the others get their turn."""
+        """Replay records from other leaders, one slice at a time."""
         while self._claimed_epoch is None and self.image.offset + 1 < self._committed:
             self._replay_slice()
             if self._is_opening:
@@ -524,7 +525,7 @@ class MetadataQuorum:
         self._failed = True
         logger.critical("the metadata log failed, this node stops: %r", error)
         self._on_fatal(error)
-        # Whether these came true, the next start will tell; until then nobody is told that they did.
+        # The next start shows whether these were committed; until then no client gets an answer that says so.
         abandoned, self._pending = self._pending, deque()
         for pending in abandoned:
             if pending.done is not None:
@@ -533,7 +534,7 @@ class MetadataQuorum:
     # -- snapshots -----------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> asyncio.Future[tuple[SnapshotId, int]]:
-        """Write down the committed image now; the log behind it begins a new segment."""
+        """Write a snapshot of the committed image now; the log starts a new segment after it."""
         raft, image = self._raft, self.image
         kraft_version = raft.kraft_version_at(image.offset)
         voters = raft.voters_at(image.offset) if kraft_version else None
@@ -542,16 +543,16 @@ class MetadataQuorum:
     # -- stop ----------------------------------------------------------------------------------------------------------
 
     def resign(self) -> None:
-        """Let another node be the active controller, if there can be one."""
+        """Hand over to another controller, if there can be one."""
         self._driver.shut_down()
 
     @property
     def may_leave(self) -> bool:
-        """After `resign`: whether another node leads by now, or none is needed."""
+        """After `resign`: whether another node leads now, or none is needed."""
         return self._failed or self._raft.is_shutdown_complete
 
     async def close(self) -> None:
-        """Finish what was accepted, then let the files go."""
+        """Finish the accepted operations, then close the files."""
         while not self._failed and (running := [*self._driver.under_way, *self._snapshots.under_way]):
             await asyncio.wait(running)
         self._is_closed = True

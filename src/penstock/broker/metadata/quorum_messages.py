@@ -1,4 +1,4 @@
-"""What the nodes of the quorum ask each other goes to the state machine, and its answers back."""
+"""Passes requests of the quorum protocol to the Raft state machine, and returns its answers."""
 
 from __future__ import annotations
 

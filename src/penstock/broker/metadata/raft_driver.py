@@ -1,16 +1,18 @@
-"""The quorum's state machine at work: its inputs one after the other, what it decides on disk before it leaves.
+"""Drives the Raft state machine: feeds it inputs one at a time, and makes its decisions durable before they are sent.
 
 Theory of operation:
 
-- Whatever happens (a request, an answer, a timer, a finished sync) is an input. Inputs are taken one at a time; while
-  what one of them led to is being written off the loop, the others wait in line.
-- An election is synced on a worker thread before anything is sent or answered. Log records are written on the loop, as
-  everywhere, and synced on a worker thread beside everything else; that they are is an input again (`flushed`). So many
-  records share one sync. Only a truncation and the installation of a snapshot wait for a sync under way.
-- One timer runs, for the earliest deadline; a later deadline does not set it again, it is looked at when it fires.
-- While the node is being opened nothing is served and nobody waits: everything is done at once, in place.
+- Every event (a request, an answer, a timer, a finished sync) is an input. Inputs are handled one at a time; while a
+  worker thread writes the result of one of them, the others wait in a queue.
+- A worker thread syncs an election before anything is sent or answered. Log records are written on the loop, as
+  everywhere, and synced by a worker thread in parallel to everything else. The finished sync is an input again
+  (`flushed`), so many records share one sync. Only a truncation and the installation of a snapshot wait for a running
+  sync.
+- One timer runs, for the earliest deadline. A later deadline does not reset it; the timer checks again when it fires.
+- While the node opens, nothing is served and no client waits: every step runs synchronously, in place.
 
-A failure of the disk, and whatever the state machine calls broken, ends the node: `on_fatal`, once, and silence.
+A disk failure, or an error that the state machine reports as fatal, ends the node: `on_fatal` is called once, and
+nothing happens after it.
 """
 
 from __future__ import annotations
@@ -60,27 +62,27 @@ from penstock.records.control import build_quorum_batch
 logger = logging.getLogger("penstock.quorum")
 
 Input = Callable[[int], Ready]
-IsDead = Callable[[int, str, bool], bool]  # by the id of a node and its host; whether a connection was refused
+IsDead = Callable[[int, str, bool], bool]  # node id, host, whether a connection was refused
 RETRY_SYNC_S = 0.5
 
-# Fetches are held by their leader, and nothing should have to wait behind them.
+# The leader holds fetches back, so other requests must not queue behind them.
 FETCH_CHANNEL = "quorum-fetch"
 ELECTION_CHANNEL = "quorum"
 
 
 class QuorumEvents(Protocol):
-    """Who is told what the quorum comes to."""
+    """Receives the events of the quorum."""
 
     def leader_changed(self, leader: LeaderAndEpoch) -> None: ...
 
     def control_appended(self, last_offset: int, epoch: int) -> None:
-        """By this node, as the leader."""
+        """This node, as the leader, appended control records."""
         ...
 
     def committed(self, high_watermark: int) -> None: ...
 
     def snapshot_installed(self, image: MetadataImage) -> None:
-        """The log begins behind it now."""
+        """The log starts after the snapshot now."""
         ...
 
     def failed(self, error: BaseException) -> None: ...
@@ -103,8 +105,8 @@ class RaftDriver:
         executor: Executor | None = None,
         is_dead: IsDead = lambda node_id, host, refused: False,
     ) -> None:
-        """`now_ms`: the time of day, for batches. `must_sync`: false for an observer, which nobody counts on.
-        `is_dead`: whether the process of a node that does not answer is gone for certain."""
+        """`now_ms`: the wall clock, for batches. `must_sync`: False for an observer, which does not count for commits.
+        `is_dead`: whether the process of a node that does not answer is certainly gone."""
         self.raft = raft
         self.is_failed = False
         self._store = store
@@ -125,7 +127,7 @@ class RaftDriver:
         self._is_closed = False
         self._syncing: asyncio.Future[int] | None = None
         self._after_sync: Callable[[], None] | None = None
-        self._working: asyncio.Future[Any] | None = None  # an election or a snapshot, off the loop
+        self._working: asyncio.Future[Any] | None = None  # an election or a snapshot, on a thread
         self._deadline: int | None = None
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0
@@ -145,11 +147,11 @@ class RaftDriver:
         self._is_opening = False
 
     def request(self, request: Request, answer: Callable[[Any], None]) -> None:
-        """Of another node; `answer` gets its Answer now or later, or never if this node ends before."""
+        """A request from another node; `answer` gets its Answer now or later, or never if this node ends first."""
         self._input(lambda now: self.raft.requested(now, answer, request))
 
     def appended(self) -> None:
-        """The controller has appended a batch. Those of one turn of the loop are told together."""
+        """The controller has appended a batch. All batches of one turn of the loop are one input."""
         if self._is_opening:
             self._input(self.raft.appended)
         elif not self._append_is_news:
@@ -172,7 +174,7 @@ class RaftDriver:
     def upgrade_kraft_version(
         self, kraft_version: int, *, validate_only: bool, done: Callable[[KafkaError | None], None]
     ) -> None:
-        """`done` hears whether it could be begun; it is true when all of the log, as it is then, is committed."""
+        """`done` gets an error if it cannot start; it is complete when the log up to its current end is committed."""
 
         def upgrade(now: int) -> Ready:
             try:
@@ -208,7 +210,7 @@ class RaftDriver:
             self._sync_if_due()
 
     def _go_on(self, step: Callable[[], None]) -> None:
-        """A step that had to wait, and then the inputs that waited behind it."""
+        """Continue a step that had to wait, and then handle the inputs that waited behind it."""
         if self.is_failed or self._is_closed:
             return
         try:
@@ -220,7 +222,7 @@ class RaftDriver:
         self._take_inputs()
 
     def _in_thread(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        """`then` goes on with the step, after which the inputs do."""
+        """`then` continues the step; queued inputs follow."""
         if self._is_opening:
             then(work())
             return
@@ -248,7 +250,7 @@ class RaftDriver:
 
     def _apply(self, ready: Ready) -> None:
         if self._syncing is not None and any(isinstance(effect, TruncateTo | InstallSnapshot) for effect in ready.log):
-            # What it has synced must not be mistaken for what takes its place.
+            # The running sync must not count for the data that replaces what it syncs.
             self._after_sync = lambda: self._apply(ready)
             return
         control: list[tuple[int, ControlRecord]] = []
@@ -265,7 +267,7 @@ class RaftDriver:
         self._finish(ready)
 
     def _change_log(self, effect: LogEffect) -> list[tuple[int, ControlRecord]]:
-        """The control records among what was fetched."""
+        """Returns the control records in what was fetched."""
         store = self._store
         match effect:
             case TruncateTo(offset):
@@ -287,7 +289,7 @@ class RaftDriver:
         return []
 
     def _append_fetched(self, records: Any) -> list[tuple[int, ControlRecord]]:
-        """Damaged on the way, or no room: nothing is appended, and the quorum fetches again after a pause."""
+        """On damaged data or a full disk nothing is appended, and the quorum fetches again after a pause."""
         end = self._store.end_offset
         try:
             self._store.log.append_preassigned(records, self._now_ms())
@@ -362,7 +364,7 @@ class RaftDriver:
         token(answer)
 
     def read_log(self, offset: int, max_bytes: int, end: int) -> bytes:
-        """Whole batches below `end`. Nearly always from memory: what is old is in a snapshot."""
+        """Whole batches below `end`. Nearly always from memory: old data is in a snapshot."""
         log = self._store.log
         found = log.read(offset, max_bytes, end, cached_only=True) or log.read(offset, max_bytes, end)
         return bytes(found.data)
@@ -385,7 +387,7 @@ class RaftDriver:
         deadline = self._deadline
         if deadline is None or self.is_failed or self._is_closed:
             return
-        # The timer's word counts, however a fraction of a millisecond is rounded, or it would be set again for ever.
+        # Trust the timer, however a fraction of a millisecond is rounded; otherwise it would be set again forever.
         reached = max(self._now(), self._timer_at)
         if reached < deadline:
             self._set_deadline(deadline)
@@ -425,7 +427,7 @@ class RaftDriver:
             self._loop.call_later(RETRY_SYNC_S, self._sync_if_due)
         self._go_on(after or (lambda: None))
 
-    # -- ends ------------------------------------------------------------------------------------------------------
+    # -- shutdown --------------------------------------------------------------------------------------------------
 
     def _fail(self, error: BaseException) -> None:
         if self.is_failed:
@@ -437,7 +439,7 @@ class RaftDriver:
 
     @property
     def under_way(self) -> list[asyncio.Future[Any]]:
-        """What has to end before the files may be closed."""
+        """The futures that must finish before the files are closed."""
         running = (self._syncing, self._working)
         return [future for future in running if future is not None and not future.done()]
 

@@ -1,8 +1,8 @@
-"""The quorum's messages on the wire: Kafka's requests and responses to and from those of `raft/messages.py`.
+"""Converts the quorum's messages between Kafka's wire format and the types of `raft/messages.py`.
 
-Kafka's have room for many topics and partitions; there is one, `__cluster_metadata-0`. What lacks it, or is about
-another, is refused as a whole. Endpoints of leaders travel without the name of their listener: they are those of the
-listener the request came in on.
+Kafka's messages can name many topics and partitions; here there is one, `__cluster_metadata-0`. A message that lacks
+it, or names another, is refused as a whole. Endpoints of leaders are sent without the name of their listener: they
+belong to the listener that received the request.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _refused(error: ErrorCode) -> KafkaError:
 
 
 def _only(topics: Sequence[Any], name_of: Callable[[Any], object], expected: object) -> Any:
-    """The one partition of the one topic."""
+    """The single partition of the single topic."""
     if len(topics) != 1 or len(topics[0].partitions) != 1:
         raise _refused(ErrorCode.INVALID_REQUEST)
     (topic,) = topics
@@ -66,11 +66,11 @@ def _endpoints(listeners: Sequence[Any]) -> raft.Endpoints:
     return tuple(VoterEndpoint(listener.name, listener.host, listener.port) for listener in listeners)
 
 
-# -- requests that arrive --------------------------------------------------------------------------------------------
+# -- incoming requests -----------------------------------------------------------------------------------------------
 
 
 def request_from_wire(message: Message) -> raft.Request:
-    """Raises KafkaError for what is not about the metadata log."""
+    """Raises KafkaError for a request that is not about the metadata log."""
     return _REQUESTS_FROM[type(message)](message)
 
 
@@ -107,7 +107,7 @@ def _end_from(message: end_quorum_epoch.EndQuorumEpochRequest) -> raft.EndQuorum
 
 
 def _fetch_from(message: fetch.FetchRequest) -> raft.Fetch:
-    # Versions below 13 have the name, the others the id; what a version lacks is the default.
+    # Versions below 13 have the name, later ones the id; the other field has its default.
     partition = _only(
         message.topics, lambda topic: topic.topic == METADATA_TOPIC or topic.topic_id == METADATA_TOPIC_ID, True
     )
@@ -172,16 +172,16 @@ _REQUESTS_FROM: Final[dict[type[Message], Callable[[Any], raft.Request]]] = {
 }
 
 
-# -- answers that leave ----------------------------------------------------------------------------------------------
+# -- outgoing answers ------------------------------------------------------------------------------------------------
 
 
 def answer_to_wire(message: Message, answer: Any, listener: str) -> Message:
-    """The response to `message`, which came in on `listener`."""
+    """The response to `message`, which arrived on `listener`."""
     return _ANSWERS_TO[type(message)](answer, listener)
 
 
 def refusal_to_wire(message: Message, error: ErrorCode, text: str | None = None) -> Message:
-    """A response that is nothing but an error."""
+    """A response with just an error."""
     response: Message = _RESPONSES[type(message)](error_code=error)
     if text is not None and hasattr(response, "error_message"):
         response.error_message = text
@@ -318,11 +318,11 @@ _RESPONSES: Final[dict[type[Message], Callable[..., Any]]] = {
 }
 
 
-# -- requests that leave ---------------------------------------------------------------------------------------------
+# -- outgoing requests -----------------------------------------------------------------------------------------------
 
 
 def request_to_wire(request: raft.Request, timeout_ms: int) -> Message:
-    """`timeout_ms`: how long the sender waits, where the message tells it."""
+    """`timeout_ms`: how long the sender waits, for messages that carry it."""
     match request:
         case raft.Vote():
             return _vote_request(request)
@@ -450,11 +450,11 @@ def _fetch_snapshot_request(request: raft.FetchSnapshot) -> Message:
     )
 
 
-# -- answers that arrive ---------------------------------------------------------------------------------------------
+# -- incoming answers ------------------------------------------------------------------------------------------------
 
 
 def answer_from_wire(message: Message, listener: str) -> raft.Answer:
-    """What it holds of the receive buffer is copied. Raises KafkaError for what cannot be an answer."""
+    """Copies everything out of the receive buffer. Raises KafkaError for an invalid answer."""
     match message:
         case vote.VoteResponse():
             if message.error_code:
@@ -496,7 +496,7 @@ def answer_from_wire(message: Message, listener: str) -> raft.Answer:
 
 
 def _hint(leader: Any, nodes: Sequence[Any], listener: str) -> raft.LeaderHint:
-    """`leader`: whatever has a leader's id and epoch."""
+    """`leader`: any object with a leader's id and epoch."""
     if leader is None:
         return raft.NO_HINT
     endpoints = tuple(

@@ -1,8 +1,11 @@
-"""What a node finds of the metadata on its disk when it starts.
+"""Recovers the metadata from disk when a node starts.
 
-The newest snapshot that can be read is the image to begin with. The log behind it is not replayed yet: what of it is
-committed, only the quorum can say. Read already are its control records, since version and voters count from the moment
-they are appended.
+The newest readable snapshot is the initial image. The log after it is not replayed yet: only the quorum can say which
+part of it is committed. Its control records are read now, because the version and the voters apply as soon as they are
+appended.
+
+The metadata log is not repaired in place. Damage in its committed part stops a voter (`MetadataLost`); an observer
+truncates its log and fetches again.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ _READ_BYTES: Final = 1024 * 1024
 
 
 class MetadataLost(KafkaError):
-    """The metadata on disk cannot be read back. The node must not start: it would forget its topics."""
+    """The metadata on disk cannot be read. The node must not start: it would lose its topics."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, message)
@@ -50,17 +53,17 @@ class StoredSnapshot(NamedTuple):
 
 @dataclass(slots=True)
 class Recovered:
-    """What the disk tells; `image` and `history` as of `last_snapshot`, until the log is read too."""
+    """The state found on disk; `image` and `history` are as of `last_snapshot` until the log is read too."""
 
     image: MetadataImage
     history: VoterHistory
-    # The records a new cluster begins with, as the format left them.
+    # The initial records of a new cluster, as formatting wrote them.
     bootstrap: DecodedSnapshot | None
     last_snapshot: SnapshotId
 
 
 def read_snapshot(files: FileSystem, stored: StoredSnapshot) -> DecodedSnapshot | None:
-    """None if there is no such file or it is damaged; whether that can be lived with, the log decides."""
+    """None if the file is missing or damaged; the log decides whether the node can start without it."""
     try:
         return decode_snapshot(read_file(files, stored.path))
     except FileNotFoundError:
@@ -82,7 +85,7 @@ def image_of(identity: SnapshotId, snapshot: DecodedSnapshot) -> MetadataImage:
 def recover_snapshot(
     files: FileSystem, bootstrap: StoredSnapshot, snapshots: Sequence[StoredSnapshot], history: VoterHistory
 ) -> Recovered:
-    """The newest snapshot that can be read, into a `history` that is new; or nothing but the format's checkpoint."""
+    """Load the newest readable snapshot into an empty `history`; without one, load only the format's checkpoint."""
     begin = read_snapshot(files, bootstrap)
     recovered = Recovered(EMPTY_IMAGE, history, begin, bootstrap.id)
     for stored in reversed(snapshots):
@@ -100,7 +103,7 @@ def recover_snapshot(
 
 
 def read_history(log: Log, start: int, history: VoterHistory) -> None:
-    """The control records of the log from `start` on."""
+    """Read the control records of the log, beginning at `start`."""
     for data in read_log(log, start):
         for offset, record in control_records(data):
             if offset >= start:
@@ -108,7 +111,7 @@ def read_history(log: Log, start: int, history: VoterHistory) -> None:
 
 
 def control_records(data: Buffer) -> list[tuple[int, ControlRecord]]:
-    """Those of the quorum that count, with their offsets."""
+    """The control records that set the version or the voters, with their offsets."""
     found: list[tuple[int, ControlRecord]] = []
     for position, header in iterate_headers(data):
         if not header.is_control:
@@ -133,8 +136,11 @@ def read_log(log: Log, offset: int) -> Iterator[Buffer]:
 
 
 def check_committed(files: FileSystem, directory: str, start: int) -> None:
-    """Opening a log cuts it where it is damaged, which is right for a tail that was never synced. Whatever lies
-    before the begin of an epoch in the epoch checkpoint was synced, though, and told to others: damage there is loss.
+    """Raise MetadataLost if the committed part of the log is damaged.
+
+    Opening a log truncates it where it is damaged, which is right for a tail that was never synced. But everything
+    before the start of an epoch in the epoch checkpoint was synced and acknowledged to other nodes: damage there is
+    data loss.
     """
     path = os.path.join(directory, LEADER_EPOCH_CHECKPOINT)
     try:
@@ -147,7 +153,7 @@ def check_committed(files: FileSystem, directory: str, start: int) -> None:
     bases = [int(name[:20]) for name in files.list(directory) if _SEGMENT.fullmatch(name)]
     for base, following in zip(bases, [*bases[1:], committed + 1], strict=False):
         if following <= offset:
-            continue  # in the snapshot
+            continue  # covered by the snapshot
         if base > offset or offset >= committed:
             break
         offset = max(offset, _good_until(files, directory, base, committed))
@@ -159,7 +165,7 @@ def check_committed(files: FileSystem, directory: str, start: int) -> None:
 
 
 def _good_until(files: FileSystem, directory: str, base_offset: int, limit: int) -> int:
-    """The offset behind the last batch of a segment that can be read, or one at or above `limit`."""
+    """The offset after the last readable batch of a segment, or one at or above `limit`."""
     file = files.open(os.path.join(directory, f"{base_offset:020d}.log"), read_only=True)
     position, offset = 0, base_offset
     try:
@@ -170,7 +176,7 @@ def _good_until(files: FileSystem, directory: str, base_offset: int, limit: int)
             check_crc(file.pread(header.size, position), 0, header)
             position, offset = position + header.size, header.next_offset
     except CorruptBatch:
-        pass  # the end of the file, or of what is good in it
+        pass  # the end of the file, or of its readable part
     finally:
         file.close()
     return offset

@@ -1,10 +1,10 @@
-"""What this broker is registered as."""
+"""The id and the epoch under which this broker is registered."""
 
 from __future__ import annotations
 
 
 class Registration:
-    """The epoch is the controller's: of the registration that this process has made; -1 before that."""
+    """`broker_epoch` comes from the controller, for the registration of this process; -1 before that."""
 
     __slots__ = ("broker_epoch", "broker_id")
 

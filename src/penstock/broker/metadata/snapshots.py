@@ -1,7 +1,7 @@
-"""When the committed image is written down as a snapshot, and what of log and older snapshots goes with that.
+"""Decides when to write a snapshot of the committed image, and which log segments and snapshots to delete.
 
-Every node keeps its own: a voter, so that others can catch up without the whole log; an observer, so that its next
-start is short. It is due after so many bytes of records, or after a while in which anything changed.
+Every node keeps its own snapshots: a voter, so that others can catch up without the whole log; an observer, so that its
+next start is short. A snapshot is due after a number of bytes of records, or after an interval with any change.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class MetadataSnapshots:
         self._is_closed = False
 
     def begin_with(self, snapshot: SnapshotId) -> None:
-        """The newest there is: what was found at the start, or came from the leader."""
+        """Set the newest snapshot: the one found at the start, or one fetched from the leader."""
         self._last = snapshot
         self._last_ms = self._now_ms()
         self._bytes_since = 0
 
     def count(self, log_bytes: int) -> None:
-        """So much of log was written since."""
+        """Add to the bytes of log written since the last snapshot."""
         self._bytes_since += log_bytes
 
     def is_due(self, image: MetadataImage) -> bool:
@@ -82,12 +82,12 @@ class MetadataSnapshots:
             return
         error = future.exception()
         if error is not None:
-            # The log still has everything: no reason to stop, and the next commit that makes one due tries again.
+            # The log still has everything, so the node continues; the next commit that makes a snapshot due retries.
             logger.error("a snapshot of the metadata could not be written: %s", error)
             return
         identity, size = future.result()
         if identity < self._last:
-            return  # a newer one came from the leader meanwhile
+            return  # the leader sent a newer one meanwhile
         self._last = identity
         self._store.snapshot_written(identity, size)
         logger.info("metadata: snapshot at %d", identity.offset)
@@ -97,7 +97,7 @@ class MetadataSnapshots:
             logger.error("the metadata log could not be trimmed: %s", failure)
 
     def _trim(self, high_watermark: int) -> None:
-        """Delete what the snapshots that are kept make superfluous."""
+        """Delete the log and the snapshots that the retained snapshots make unnecessary."""
         now_ms = self._now_ms()
         log = self._store.log
         log.roll(now_ms)

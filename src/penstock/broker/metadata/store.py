@@ -1,11 +1,11 @@
-"""The metadata log and its snapshots on disk, and what the quorum has to know of them.
+"""Stores the metadata log and its snapshots on disk, and presents them to the quorum.
 
-The log is a partition log like any other, synced before anything in it counts. A snapshot is written beside it under a
-`.part` name, synced and renamed, so that a file with a snapshot's name is whole; one that is fetched from the leader as
-well. Snapshots and the log before them are kept as long as `metadata.max.retention.bytes` and `.ms` allow; the newest
-snapshot always stays, and the log never begins after the oldest one.
+The log is a partition log like any other, synced before its content counts. A snapshot is written beside it under a
+`.part` name, synced and renamed, so that a file with a snapshot's name is complete; this includes snapshots fetched
+from the leader. Snapshots and the log before them are kept as long as `metadata.max.retention.bytes` and `.ms` allow.
+The newest snapshot always stays, and the log never begins after the oldest one.
 
-This is the quorum's `LogView`: what it says is asked at every step, so that snapshots are listed once and kept in mind.
+This is the quorum's `LogView`. The quorum queries it at every step, so snapshots are listed once and cached.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class MetadataStore:
         self._files = files
         self._settings = settings
         self._log: Log | None = None
-        self._sizes: dict[OffsetAndEpoch, int] = {}  # of the snapshots, oldest first
+        self._sizes: dict[OffsetAndEpoch, int] = {}  # sizes of the snapshots, oldest first
         self._download: tuple[OffsetAndEpoch, File] | None = None
         self._reading: tuple[OffsetAndEpoch, File] | None = None
 
@@ -92,9 +92,9 @@ class MetadataStore:
     # -- start ---------------------------------------------------------------------------------------------------------
 
     def recover(self, now_ms: int, history: VoterHistory, *, can_fetch_again: bool) -> Recovered:
-        """The newest snapshot that can be read, and an open log that goes on from there, or ends before it.
+        """Load the newest readable snapshot, and open the log, which continues from there or ends before it.
 
-        `can_fetch_again`: an observer, which nobody counts on; what its disk lost the leader still has.
+        `can_fetch_again`: True for an observer, which does not count for commits; the leader still has what it lost.
         """
         self._remove_leftovers()
         stored_snapshots = self.snapshots()
@@ -138,20 +138,20 @@ class MetadataStore:
         return recovered
 
     def _agrees_with(self, snapshot: SnapshotId) -> bool:
-        """Whether the log leads to the snapshot. One that does not is from before the snapshot was fetched, and what it
+        """Whether the log leads to the snapshot. A log that does not is older than the fetched snapshot, and what it
         has beyond was never committed."""
         log, offset = self.log, snapshot.offset
         if log.log_end_offset < offset:
             return False
         epoch = log.epochs.epoch_for_offset(offset - 1)
-        return epoch in (snapshot.epoch, UNDEFINED_EPOCH)  # not known: the log was trimmed to begin at the snapshot
+        return epoch in (snapshot.epoch, UNDEFINED_EPOCH)  # unknown: the log was trimmed to begin at the snapshot
 
     def _remove_leftovers(self) -> None:
         for name in self._files.list(self.directory):
             if name.endswith((_PART_SUFFIX, ".checkpoint.deleted")):
                 self._files.remove(os.path.join(self.directory, name))
 
-    # -- as the quorum sees it -----------------------------------------------------------------------------------------
+    # -- the quorum's LogView ------------------------------------------------------------------------------------------
 
     @property
     def start_offset(self) -> int:
@@ -214,7 +214,7 @@ class MetadataStore:
         return sorted(StoredSnapshot(identity, path) for identity, path in found if identity is not None)
 
     def write_snapshot(self, image: MetadataImage, quorum: QuorumConfiguration, now_ms: int) -> tuple[SnapshotId, int]:
-        """Its id and size. Runs on a worker thread; durable on return."""
+        """Returns the id and size of the snapshot. Runs on a worker thread; durable on return."""
         identity = SnapshotId(image.offset + 1, image.epoch)
         path = self._path(identity)
         part = path + _PART_SUFFIX
@@ -242,18 +242,18 @@ class MetadataStore:
     def sync_and_write_snapshot(
         self, image: MetadataImage, quorum: QuorumConfiguration, now_ms: int
     ) -> tuple[SnapshotId, int]:
-        """For an observer, which does not sync its log otherwise: what is behind a snapshot is not checked at the next
-        start, and must not be torn. Runs on a worker thread."""
+        """For an observer, which does not sync its log otherwise: the next start does not check the log before a
+        snapshot, so it must not be torn. Runs on a worker thread."""
         self.log.flush()
         return self.write_snapshot(image, quorum, now_ms)
 
     def snapshot_written(self, identity: SnapshotId, size: int) -> None:
-        """From now on it can be fetched by others."""
+        """Other nodes can fetch the snapshot from now on."""
         self._sizes[_key(identity)] = size
         self._sizes = dict(sorted(self._sizes.items()))
 
     def read_snapshot_part(self, snapshot: OffsetAndEpoch, position: int, max_bytes: int) -> bytes:
-        """The file stays open for the next part."""
+        """Read a part of a snapshot; the file stays open for the next part."""
         if self._reading is None or self._reading[0] != snapshot:
             self._stop_reading()
             path = self._path(SnapshotId(*snapshot))
@@ -266,7 +266,7 @@ class MetadataStore:
             self._reading = None
 
     def expired_snapshots(self, now_ms: int) -> tuple[list[str], int]:
-        """The files of snapshots that retention no longer wants, and the offset the log may begin at without them."""
+        """The files of snapshots that retention removes, and the offset the log may then begin at."""
         kept = self.snapshots()
         sizes = {stored.path: self._files.size(stored.path) for stored in kept}
         total = self.log.size + sum(sizes.values())
@@ -280,7 +280,7 @@ class MetadataStore:
             if not too_large and not too_old and not superfluous:
                 break
             expired.append(oldest)
-            # With a snapshot goes the log up to the next.
+            # Removing a snapshot also removes the log up to the next one.
             total -= sizes[oldest.path] + self._log_bytes_between(oldest.id.offset, kept[1].id.offset)
             del kept[0]
         for stored in expired:
@@ -297,14 +297,14 @@ class MetadataStore:
         )
 
     def remove_files(self, paths: list[str]) -> None:
-        """Runs on a worker thread. What cannot be removed now goes another time."""
+        """Runs on a worker thread. A file that cannot be removed now is removed another time."""
         for path in paths:
             try:
                 self._files.remove(path)
             except OSError as error:
                 logger.warning("%s cannot be removed yet: %s", path, error)
 
-    # -- a snapshot of the leader's ------------------------------------------------------------------------------------
+    # -- a snapshot fetched from the leader ----------------------------------------------------------------------------
 
     def start_download(self, snapshot: OffsetAndEpoch) -> None:
         self.give_download_up()
@@ -326,8 +326,8 @@ class MetadataStore:
     def finish_download(
         self, snapshot: OffsetAndEpoch
     ) -> Callable[[], tuple[MetadataImage, QuorumConfiguration] | None]:
-        """To be run on a worker thread: sync the file and give it its name, which is durable on return. Gives what it
-        holds, or None if it was damaged on the way and is no more."""
+        """Returns a function for a worker thread: it syncs the file and renames it, durably on return. Its result is
+        the content, or None if the file was damaged in transit and has been deleted."""
         assert self._download is not None and self._download[0] == snapshot, "start_download() comes first"
         file, self._download = self._download[1], None
         return partial(self._finish_download, SnapshotId(*snapshot), file)
@@ -349,7 +349,7 @@ class MetadataStore:
         return image, decoded.quorum
 
     def begin_at(self, snapshot: OffsetAndEpoch) -> None:
-        """Let the log begin, empty, behind a snapshot that was fetched."""
+        """Make the log empty, beginning after a snapshot that was fetched."""
         self.log.truncate_fully_and_start_at(snapshot.offset)
         self._sizes = {snapshot: self._files.size(self._path(SnapshotId(*snapshot)))}
 

@@ -1,9 +1,10 @@
-"""The active controller looks after brokers that may have died: those whose connection ended, and after a take-over all
-that have not been heard of yet.
+"""Checks brokers that may be dead: those whose connection ended and, after a takeover, those without a heartbeat yet.
 
-What is found is noted in `Heartbeats`, which decides what follows from it. A neighbour, on the same machine, is looked
-for directly, and found dead within moments. Others are called on, again and again until they are heard of or fenced:
-that a connection is refused once may have many reasons.
+It runs on the active controller and reports to `Heartbeats`, which decides what follows. For a neighbour, on the same
+machine, it checks the process, and finds a death within moments. It calls other brokers repeatedly until they send a
+heartbeat or are fenced: a single refused connection can have many reasons. A broker on another machine is fenced when
+its connections are refused for `penstock.broker.refused.ms` (three seconds by default), and a silent one when its
+session ends.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class Suspects:
         neighbourhood: Neighbourhood,
         on_found: Callable[[], None],
     ) -> None:
-        """`listener`: where other nodes reach a broker, this one does; what it tells clients may be true for them
-        alone. `on_found`: a session may end earlier now."""
+        """`listener`: the one that nodes use to reach brokers; the addresses for clients may only work for clients.
+        `on_found`: called when a session may end earlier."""
         self._node_id = node_id
         self._listener = listener
         self._loop = loop
@@ -54,7 +55,7 @@ class Suspects:
         self._timers.clear()
 
     def look(self, call_after_s: float = LOOK_S) -> None:
-        """At all there are now; they may be back by themselves before they are called on."""
+        """Check all current suspects; they may send a heartbeat on their own before they are called."""
         for session in self._heartbeats.suspects:
             if session not in self._timers and not self._find_dead(session, refused=False):
                 self._later(session, call_after_s, self._call)
@@ -92,7 +93,7 @@ class Suspects:
     def _called(self, session: BrokerSession, peer: Peer, outcome: ApiVersionsResponse | PeerFailed) -> None:
         peer.close()
         if session not in self._timers:
-            return  # this node is not the active controller any more
+            return  # this node is no longer the active controller
         refused = isinstance(outcome, PeerFailed) and outcome.refused
         if refused and self._find_dead(session, refused=True):
             del self._timers[session]

@@ -1,4 +1,4 @@
-"""Topics that are made because somebody wants to use them: asked for once, and nobody waits for the answer."""
+"""Creates topics on first use: each is requested from the controller once, and no request waits for the answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TopicCreation:
         self._under_way: set[str] = set()
 
     def ask(self, topics: Iterable[CreatableTopic]) -> None:
-        """For those that are not there, and not on their way."""
+        """Request the topics that do not exist and are not requested already."""
         known = self._metadata.image.topics
         request = CreateTopicsRequest(
             topics=[each for each in topics if each.name not in self._under_way and known.by_name(each.name) is None]

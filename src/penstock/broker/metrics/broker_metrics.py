@@ -1,4 +1,4 @@
-"""Numbers of a broker's partitions."""
+"""Metrics of a broker: topics, partitions, replicas and log directories."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def replicas(sources: BrokerSources) -> Iterator[Collected]:
         if leader is None or partition is None:
             continue
         leading += 1
-        # What is on its way to other brokers has more replicas than it is to have.
+        # A partition that is being reassigned has more replicas than its target.
         wanted = len(partition.replicas) - len(partition.adding_replicas)
         under_replicated += len(leader.isr) < wanted
         under_min_isr += not leader.has_enough_replicas
@@ -91,7 +91,7 @@ def logs(sources: BrokerSources) -> Iterator[Collected]:
     for directory in sources.storage.directories:
         try:
             volume = sources.files.total_bytes(directory.path), sources.files.free_bytes(directory.path)
-        except OSError:  # the disk is gone; the next write will find out
+        except OSError:  # the disk is gone; the next write will detect it
             continue
         total.append(((directory.path,), volume[0]))
         free.append(((directory.path,), volume[1]))
@@ -103,7 +103,7 @@ def logs(sources: BrokerSources) -> Iterator[Collected]:
 
 
 def _by_partition(named: list[Replica], texts: list[str], fact: Callable[[Log], int]) -> Iterator[Sample]:
-    """`texts`: the labels, written out by the first family for those that follow."""
+    """`texts`: the formatted labels, shared by all families after the first."""
     for number, replica in enumerate(named):
         if number == len(texts):
             topic, partition = replica.topic_partition

@@ -1,4 +1,4 @@
-"""One scrape: everything that a node can tell, as text, without holding the event loop for long."""
+"""Collects one scrape: all metrics of a node as text, without holding the event loop for long."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from penstock.broker.net.latency import now_ns
 from penstock.model.ids import TopicPartition
 
 SLICE_NS: Final = 3_000_000
-LINES_AT_ONCE: Final = 64  # between two looks at the clock
+LINES_AT_ONCE: Final = 64  # between two checks of the clock
 
 
 async def collect(
     node: NodeSources, broker: BrokerSources | None = None, coordinators: CoordinatorSources | None = None
 ) -> bytes:
-    """`broker` and `coordinators`: of a broker that serves clients."""
+    """`broker` and `coordinators`: only for a broker that serves clients."""
     node.counters.scrapes += 1
     node.counters.series_left_out = 0
     parts: list[str] = []
@@ -53,5 +53,5 @@ async def _collectors(
         coordinator_metrics.groups(coordinators, committed, ends),
         coordinator_metrics.transactions(coordinators),
         coordinator_metrics.coordinators(coordinators),
-        node_metrics.process(node),  # last: it says how much was left out
+        node_metrics.process(node),  # last: it reports how many series were left out
     )

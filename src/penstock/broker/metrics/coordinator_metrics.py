@@ -1,8 +1,8 @@
-"""Numbers of the groups and transactions that this broker coordinates.
+"""Metrics of the groups and transactions that this broker coordinates.
 
-The lag of a group needs two brokers: the coordinator knows what was committed, the leader of a partition where it ends.
-So the coordinator asks: once a scrape, one ListOffsets to each broker that leads a partition the groups here read, and
-only for those. A leader that does not answer in time leaves its partitions without a lag, and the scrape goes on.
+The lag of a group needs two brokers: the coordinator knows the committed offset, the partition leader the end offset.
+So the coordinator asks: once per scrape, it sends one ListOffsets to each broker that leads partitions which the groups
+here read, for just those partitions. If a leader does not answer in time, its partitions have no lag in this scrape.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _shards(sources: CoordinatorSources) -> list[GroupShard]:
 
 
 def committed_offsets(sources: CoordinatorSources) -> Committed:
-    """Group, topic, partition, offset: of the groups that this broker coordinates, as many as may be named."""
+    """Group, topic, partition and offset for the groups that this broker coordinates, up to the limit of series."""
     limit = sources.settings.now.penstock_metrics_max_series
     found: Committed = []
     for shard in _shards(sources):
@@ -133,7 +133,7 @@ def committed_offsets(sources: CoordinatorSources) -> Committed:
 
 
 async def ends_of(sources: CoordinatorSources, partitions: set[TopicPartition]) -> Ends:
-    """Where partitions end, as consumers see it: the high watermark of their leaders."""
+    """The end offsets of partitions as consumers see them: the high watermarks of their leaders."""
     ends: Ends = {}
     elsewhere: dict[int, list[TopicPartition]] = {}
     for number, where in enumerate(partitions, 1):

@@ -1,4 +1,4 @@
-"""What a node counts as it happens, where no other object would keep the number."""
+"""Counters of a node that belong to no other object; they are incremented as events happen."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ class Counters:
         self.replication = ReplicationCounts()
         self.loop_lag = Latency("loop")
         self.scrapes = 0
-        self.series_left_out = 0  # by the last scrape
+        self.series_left_out = 0  # in the last scrape

@@ -1,8 +1,8 @@
-"""The HTTP endpoint that Prometheus asks: GET /metrics, on the node's own loop.
+"""The HTTP endpoint for Prometheus: GET /metrics, on the node's own loop.
 
-As little HTTP as that takes: one request a connection, no body, answered and closed. Nobody who connects can cost the
-node more than a little: there are few connections at a time, a head has a size and a time in which it must come, an
-answer that is not read is dropped with its connection, and those who ask at the same time share one collection.
+It implements as little HTTP as that needs: one request per connection, no body, answered and closed. A client can cost
+the node only a little: the number of connections is limited, a request head has a maximum size and a timeout, an unread
+response is dropped with its connection, and concurrent requests share one collection.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class MetricsEndpoint:
             self._server = None
 
     def collecting(self) -> asyncio.Task[bytes]:
-        """The collection that is under way, or a new one."""
+        """The collection in progress, or a new one."""
         if self._collecting is None:
             self._collecting = self._loop.create_task(self._collect())
             self._collecting.add_done_callback(self._collected)
@@ -167,7 +167,7 @@ class HttpConnection(asyncio.Protocol):
         )
         self._transport.write(head.encode() + (body if self._with_body else b""))
         self._set_deadline(RESPONSE_S)
-        self._transport.close()  # once it is written
+        self._transport.close()  # after the write completes
 
     def _set_deadline(self, seconds: float) -> None:
         if self._deadline is not None:

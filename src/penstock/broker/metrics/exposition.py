@@ -1,8 +1,8 @@
-"""Families and samples as Prometheus' text format, version 0.0.4.
+"""Formats families and samples in Prometheus' text format, version 0.0.4.
 
-A collector yields `(family, samples)`; a sample is the values of the labels, in the family's order, and a number. A
-histogram's samples come from `Latency`, whose buckets are written out with their sum and count. Where thousands of
-samples have the same labels in several families, they come with them written out (`labels_text`).
+A collector yields `(family, samples)`; a sample is the label values, in the family's order, and a number. The samples
+of a histogram come from `Latency`, whose buckets are written with their sum and count. If thousands of samples have the
+same labels in several families, the collector formats the labels once (`labels_text`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Collected = tuple[Family, Iterable[Sample]]
 
 
 def lines_of(family: Family, samples: Iterable[Sample]) -> Iterator[str]:
-    """One at a time: the caller may stop between any two of them."""
+    """Yields one line at a time: the caller may pause between any two."""
     yield f"# HELP {family.name} {_escape_help(family.help)}\n# TYPE {family.name} {family.kind}\n"
     for labels, value in samples:
         if isinstance(value, Latency):

@@ -1,9 +1,9 @@
-"""Every metric, declared once.
+"""Declares every metric, once.
 
-Where Kafka has the number, the name is the one that Prometheus' JMX exporter gives Kafka's MBean in its common
+If Kafka has the same number, the name is the one that Prometheus' JMX exporter gives Kafka's MBean in its common
 configuration (`kafka_server_brokertopicmetrics_bytesin_total`), and for groups that of kafka_exporter
-(`kafka_consumergroup_lag`), so that dashboards and alerts made for Kafka find it. What is ours alone begins with
-`penstock_`, what every process has with `process_`.
+(`kafka_consumergroup_lag`), so that dashboards and alerts for Kafka work. Metrics that only Penstock has begin with
+`penstock_`, those that every process has with `process_`.
 """
 
 from __future__ import annotations

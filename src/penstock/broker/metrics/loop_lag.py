@@ -1,7 +1,7 @@
-"""How late the event loop is for what it is to do.
+"""Measures how late the event loop runs its callbacks.
 
-A timer that only looks at the clock: whatever holds the loop up, holds this up, too. It runs while somebody may ask
-for the result, and not otherwise: an idle node should not wake up for nothing.
+A timer compares its due time with the clock: whatever delays the loop delays this timer, too. It runs only while the
+result can be queried: an idle node should not wake up for nothing.
 """
 
 from __future__ import annotations

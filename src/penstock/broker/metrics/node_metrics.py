@@ -1,4 +1,4 @@
-"""Numbers that every node has: requests, connections, its part in the quorum, its process."""
+"""Metrics that every node has: requests, connections, its part in the quorum, its process."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def process(sources: NodeSources) -> Iterator[Collected]:
 
 def _from_proc() -> Iterator[Collected]:
     with open("/proc/self/stat", "rb") as file:
-        fields = file.read().rpartition(b")")[2].split()  # from the third on, after the name
+        fields = file.read().rpartition(b")")[2].split()  # fields from the third on, after the name
     virtual, resident = int(fields[20]), int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
     started_ticks = int(fields[19])
     since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
