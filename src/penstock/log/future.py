@@ -124,7 +124,7 @@ class FutureLog:
 
     def complete(self, now_ms: int, max_bytes: int, remove: Callable[[list[str]], None]) -> bool:
         """Copy the remaining data without a pause. False if that is more than `max_bytes`, would wait for the disk, or
-        if anything other than appends has happened since `prepare`."""
+        if since `prepare` a cut was left unfinished or the log start moved and is not durable yet."""
         current, log = self.current, self.log
         begin = self.copied_bytes
         while (offset := self.next_copy(now_ms, remove)) is not None:
