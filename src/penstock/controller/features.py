@@ -70,7 +70,7 @@ class FeatureHandlers:
         name, level = update.feature, update.max_version_level
         upgrade_type = update.upgrade_type
         if update.allow_downgrade:
-            upgrade_type = UpgradeType.SAFE_DOWNGRADE  # how version 0 said it
+            upgrade_type = UpgradeType.SAFE_DOWNGRADE  # version 0's flag for a downgrade
         if upgrade_type not in (UpgradeType.UPGRADE, UpgradeType.SAFE_DOWNGRADE, UpgradeType.UNSAFE_DOWNGRADE):
             raise invalid(name, level, "The controller does not support the given upgrade type.")
         current = self._kraft_version if name == KRAFT_VERSION else self._image.features.get(name, 0)

@@ -7,23 +7,22 @@ the rest. Time comes from outside, in milliseconds of any monotonic clock.
 timeout is long, so that a busy machine is not mistaken for a dead one. Only a dead process proves a death. A lost
 connection proves nothing: networks reset and refuse connections of live brokers. It only makes the broker a suspect;
 for a controller that has just taken over, every broker that it has not heard from is a suspect. The watcher examines
-suspects (nodes of one machine see each other's processes, see `io/neighbours`), and may end a session early:
+suspects (nodes of one machine see each other's processes, see `io/neighbours`; a broker on another machine may refuse
+connections, `penstock.broker.refused.ms`), and may end a session early:
 
-        finding                                                       result
+    finding                                                       result
     ------------------------------------------------------------  ------------------------------------------------------
-        the process is gone (`process_gone`): a proof                 fenced at once, and its successor may register at
-        once
-        connections refused for `refused_ms`, and nothing else        fenced, by clean elections only; a second process
-        with
-        (`refused`): a presumption                                    its id waits for the end of the session
-        anything else                                                 nothing: the session decides
+    the process is gone (`process_gone`): a proof                 fenced at once, and its successor may register at once
+    connections refused for `refused_ms`, and nothing else        fenced, by clean elections only; a second process with
+    (`refused`): a presumption                                    its id waits for the end of the session
+    anything else                                                 nothing: the session decides
 
-    **Unclean elections** lose records for good, and a dead broker may return in a moment. So they are not held while a
-    replica is `awaited`: until the session would have ended, however early its broker was fenced, or registered again
-    before it was fenced.
+**Unclean elections** lose records for good, and a dead broker may return in a moment. So they are not held while a
+replica is `awaited`: until the session would have ended, however early its broker was fenced, or registered again
+before it was fenced.
 
-    **Controlled shutdown.** A broker may stop when the others know that it no longer leads: when every active broker
-    has replayed the metadata up to the last of the changes that moved its leaderships.
+**Controlled shutdown.** A broker may stop when the others know that it no longer leads: when every active broker has
+replayed the metadata up to the last of the changes that moved its leaderships.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def when_gone(view: ClusterView, broker_id: int, keys: Collection[PartitionKey] 
         topic = view.image.topics.ids[topic_id]
         partition = topic.partitions[partition_id]
         if not view.elr and len(partition.isr) == 1 and partition.leader != broker_id:
-            continue  # the last in-sync replica stays one, and nobody leads already
+            continue  # the last in-sync replica stays in the ISR, and there is already no leader
         isr = tuple(member for member in partition.isr if member != broker_id)
         change = view.change_and_elect(topic, partition_id, Wanted(isr=isr), usable)
         if change is not None:

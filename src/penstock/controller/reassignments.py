@@ -187,7 +187,7 @@ def _cancel(view: ClusterView, topic: Topic, partition_id: int, partition: Parti
             "unclean leader election.",
         )
     if not clean and not view.elr:
-        isr = replicas[:1]  # somebody must be
+        isr = replicas[:1]  # the ISR must not be empty
     return view.change_and_elect(
         topic,
         partition_id,

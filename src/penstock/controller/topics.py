@@ -78,7 +78,7 @@ class TopicHandlers:
         too_many = self._partitions_wanted(request) > MAX_PARTITIONS_PER_REQUEST
         for topic in request.topics:
             if counts[topic.name] == 0:
-                continue  # refused already, where the name came first
+                continue  # already refused at the first occurrence of the name
             try:
                 if counts[topic.name] > 1:
                     counts[topic.name] = 0

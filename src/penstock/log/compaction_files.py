@@ -54,7 +54,7 @@ def read_batches(
                 due = header.next_offset
                 yield view, position, header
                 end = position + header.size
-            if not end:  # a batch larger than what was read
+            if not end:  # the batch is larger than the chunk
                 chunk = read_header(view).size
                 if chunk <= len(view) or chunk > size - start:
                     raise CorruptBatch(f"{path} ends within the batch at position {start}")

@@ -6,17 +6,17 @@ time; compaction checks everything it reads. There is no scrubbing: data that is
 follower that catches up reads everything.
 
 The segment with the bad batch is then *suspect*. `find_damage` determines the range to replace. It starts at the bad
-batch, or at the one before if the offsets do not follow each other: the CRC does not cover offsets, so either batch may
-be wrong. It ends at the next good batch, which is found from the bad batch's own length, or by the index, or else at
-the end of the segment. The broker fetches the same offsets from another in-sync replica as a consumer would
-(`broker/partitions/repair.py`). Replicas of a partition have the same bytes, so the same number of bytes of any other
-replica belongs there and is written there. Only compaction makes replicas differ, because each replica compacts for
-itself; then the whole segment is rebuilt (`rebuild`).
+batch, or at the one before if the offsets do not follow each other: the CRC does not cover offsets; they are checked by
+their order, which one batch alone does not show, so either batch may be wrong. It ends at the next good batch, which is
+found from the bad batch's own length, or by the index, or else at the end of the segment. The broker fetches the same
+offsets from another in-sync replica as a consumer would (`broker/partitions/repair.py`). Replicas of a partition have
+the same bytes, so the same number of bytes of any other replica belongs there and is written there. Only compaction
+makes replicas differ, because each replica compacts for itself; then the whole segment is rebuilt (`rebuild`).
 
 Nothing is cut: the log continues after the damaged range. It would be simpler to cut the log there and copy it again,
-but an in-sync replica vouches for everything it has, and the other replicas may die meanwhile. Until the repair, and
-for good if no other replica has the batch, readers of the range get CORRUPT_MESSAGE. The metadata log has its own rules
-(`broker/metadata/recovery.py`).
+but an in-sync replica vouches for everything it has, and the other replicas may die meanwhile. For the same reason
+recovery cuts only above the recovery point (`loading`). Until the repair, and for good if no other replica has the
+batch, readers of the range get CORRUPT_MESSAGE. The metadata log has its own rules (`broker/metadata/recovery.py`).
 """
 
 from __future__ import annotations

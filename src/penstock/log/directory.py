@@ -156,7 +156,7 @@ class LogDirectory:
             handles=self._handles,
         )
         if topic_partition not in self._recovery_points and log.log_end_offset > log.log_start_offset:
-            log.flushed(log.flush())  # what comes from elsewhere may have gaps, which are none above a recovery point
+            log.flushed(log.flush())  # copied files may have gaps, which count as losses above a recovery point
         log.checkpointed_start = self._checkpointed_starts.get(topic_partition, 0)
         self._look_after(log)
         return log
@@ -333,7 +333,7 @@ class LogDirectory:
             return
         for topic_partition, log in self.logs.items():
             start = checkpoint.log_start_offsets.get(topic_partition, 0)
-            if start <= log.log_start_offset:  # else it was begun anew meanwhile
+            if start <= log.log_start_offset:  # otherwise the log was restarted meanwhile
                 log.checkpointed_start = start
 
     def _write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:

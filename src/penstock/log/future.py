@@ -73,9 +73,7 @@ class FutureLog:
                     log.truncate_to(offset)
                 case AdvanceStart(offset):
                     log.advance_log_start(offset)
-                    remove(
-                        log.delete_old_segments(now_ms, log.log_start_offset)
-                    )  # retention is the current log's business
+                    remove(log.delete_old_segments(now_ms, log.log_start_offset))  # the current log handles retention
                 case Copy(offset):
                     return offset
                 case CaughtUp():

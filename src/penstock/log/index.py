@@ -57,7 +57,7 @@ class SortedEntries:
             file = self._files.open(self.path, create=True)
             try:
                 end = in_file * self.entry.size
-                if file.size() != end:  # a write failed half-way, and what it was to write may not be wanted any more
+                if file.size() != end:  # a write failed half-way, and its entries may be obsolete
                     file.truncate(end)
                 if tail:
                     file.pwrite(bytes(tail), end)

@@ -313,10 +313,10 @@ class Log(StoredLog):
             segment.append(batch, size, last_offset, max_timestamp)
             if leader_epoch != self.epochs.latest and leader_epoch >= 0:
                 self.assign_epoch(leader_epoch, base_offset)
-            self._next_offset = last_offset + 1  # behind the epoch: `flush`, on its thread, looks at this first
+            self._next_offset = last_offset + 1  # after the epoch: `flush`, on its thread, reads this first
             if position == 0:
                 self._set_active(segment)
-        except OSError as error:  # of the write: what follows it does not touch the disk
+        except OSError as error:  # from the write: the code after it does not touch the disk
             raise self._storage_error("cannot be written", error) from error
         except BaseException:
             self._take_back(segment, position, base_offset)
@@ -337,7 +337,7 @@ class Log(StoredLog):
                 run, run_start = [], position
             run.append(header)
             end = position + header.size
-            if aborts:  # alone: what it needs on the disk depends on all that goes before
+            if aborts:  # written alone: its index entry depends on all batches before it
                 self._write_preassigned(view[run_start:end], run, now_ms, aborts=True)
                 run, run_start = [], end
         if run:
@@ -418,7 +418,7 @@ class Log(StoredLog):
     def _drop_prepared_abort(self) -> None:
         try:
             self._active.transactions.drop_prepared()
-        except OSError as error:  # another is written over it, and nothing else before it is gone
+        except OSError as error:  # another entry may overwrite it; nothing else is written before it is gone
             logger.warning("%s: an entry cannot be cut off yet: %s", self._active.transactions.path, error)
 
     # -- reading

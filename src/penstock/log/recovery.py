@@ -142,7 +142,7 @@ def _note_epoch(epochs: LeaderEpochs, epoch: int, offset: int) -> None:
     epoch there."""
     if epochs.epoch_for_offset(offset) != epoch:
         epochs.truncate_from_end(offset)
-        if epoch > epochs.latest:  # else it has rotted: no checksum covers it
+        if epoch > epochs.latest:  # otherwise it has rotted: no checksum covers it
             epochs.assign(epoch, offset)
 
 

@@ -25,7 +25,7 @@ def replicated_batches(
         if header.base_offset < next_offset or header.last_offset_delta < 0:
             raise CorruptBatch(f"{topic_partition}: offset {header.base_offset} where at least {next_offset} was due")
         if header.attributes & CONTROL:
-            aborts_transaction(view, position, header)  # to see that it can be read
+            aborts_transaction(view, position, header)  # checks that it can be read
         next_offset = header.next_offset
         batches.append((position, header))
     if not batches:

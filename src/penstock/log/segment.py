@@ -503,7 +503,7 @@ class Segment:
                 return len(data)
         view = memoryview(data)
         at, due, reached = 0, self.base_offset, offset
-        before = 0  # where the batch before begins
+        before = 0  # start of the previous batch
         good = len(data)
         try:
             while position + at < end:
@@ -512,7 +512,7 @@ class Segment:
                 if following > len(data):
                     raise self._corrupt(position + at, f"a batch of {length + LENGTH_OVERHEAD} bytes is not whole")
                 if not (due <= base_offset and reached <= base_offset + delta < max_offset):
-                    at = before  # or it is that one's offset which is wrong
+                    at = before  # the wrong offset may be that of the previous batch
                     raise self._corrupt(position + at, f"offset {base_offset} is not in {reached} to {max_offset}")
                 if crc32c(view[at + CRC_START : following]) != crc:
                     raise self._corrupt(position + at, "the CRC does not match")

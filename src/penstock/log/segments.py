@@ -242,7 +242,7 @@ class Segments:
     def _remember(self, offset: int, segment: Segment, position: int) -> None:
         boundaries = self._boundaries
         if position >= segment.size and segment is not self._list[-1]:
-            return  # the next segment's base finds itself
+            return  # the next segment is found by its base offset
         if offset not in boundaries and len(boundaries) >= _MAX_BOUNDARIES:
             del boundaries[next(iter(boundaries))]
         boundaries[offset] = (segment, position)

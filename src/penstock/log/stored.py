@@ -230,7 +230,7 @@ class StoredLog:
             old.cut_failed_writes()
             self.before_roll()
             new = disk.create_segment(base_offset, self._settings.index_interval_bytes, now_ms)
-            if not old.size:  # its base is too low for what comes, and nothing is in it
+            if not old.size:  # it is empty, and its base is too low for the next batch
                 disk.remove(old)
         except OSError as error:
             raise self._storage_error("cannot begin a new segment", error) from error
@@ -256,7 +256,7 @@ class StoredLog:
         """
         self._cut_during_flush = _NEVER
         disk = self._disk
-        end = self._next_offset  # before the active segment: one that is closed in between is among the unsynced
+        end = self._next_offset  # read before the active segment: one closed in between is among the unsynced
         active = self._active
         try:
             if end > self.recovery_point:
@@ -469,7 +469,7 @@ class StoredLog:
         """Undo an append that failed after its write: move the end of the log back."""
         logger.error("%s: an append failed behind its write; the log ends at %d as before", self.directory, offset)
         self._end_at(segment, position, offset)
-        with contextlib.suppress(KafkaError):  # it is logged, and nothing is appended before it has been done
+        with contextlib.suppress(KafkaError):  # already logged; appends wait until it has succeeded
             self._finish_cut()
 
     def _reload_producers(self, offset: int) -> None:

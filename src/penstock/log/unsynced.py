@@ -71,7 +71,7 @@ def sync_file(files: FileSystem, path: str) -> None:
     try:
         file = files.open(path)
     except FileNotFoundError:
-        return  # deleted by retention meanwhile: there is nothing left to keep
+        return  # deleted by retention meanwhile: nothing to sync
     try:
         file.sync()
     finally:

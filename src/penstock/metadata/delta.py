@@ -114,7 +114,7 @@ class MetadataDelta:
 
     def _feature_level(self, record: FeatureLevelRecord) -> None:
         if record.name == KRAFT_VERSION:
-            return  # the quorum's own records say that one
+            return  # the quorum has its own records for kraft.version
         features = dict(self._features)
         if record.feature_level:
             features[record.name] = record.feature_level

@@ -93,7 +93,7 @@ class Quorum:
         self._told_high_watermark = self.high_watermark
         self._told_leader = LeaderAndEpoch(NOBODY, 0)
 
-    # -- what is known ---------------------------------------------------------------------------------------------
+    # -- knowledge -------------------------------------------------------------------------------------------------
 
     @property
     def key(self) -> ReplicaKey:

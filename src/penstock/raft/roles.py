@@ -2,24 +2,24 @@
 
     from         to            when
     ----         --            ----
-    Unattached   Unattached    a newer epoch is heard of
-                 Prospective   the election time-out ends without a leader
-                 Follower      the leader of this epoch or a newer one is heard of
-    Prospective  Unattached    a newer epoch is heard of; or the pre-vote is lost, and no leader is known
+    Unattached   Unattached    hears of a newer epoch
+                 Prospective   the election timeout ends without a leader
+                 Follower      hears of the leader of this epoch or a newer one
+    Prospective  Unattached    hears of a newer epoch; or loses the pre-vote, and no leader is known
                  Candidate     a majority would vote for this node
-                 Follower      the leader is heard of; or the pre-vote is lost, and the old leader is still known
-    Candidate    Unattached    a newer epoch is heard of
-                 Prospective   the election time-out ends
+                 Follower      hears of the leader; or loses the pre-vote, and the old leader is still known
+    Candidate    Unattached    hears of a newer epoch
+                 Prospective   the election timeout ends
                  Leader        a majority has voted for this node
-                 Follower      the leader of this epoch or a newer one is heard of
-    Leader       Unattached    a newer epoch is heard of
-                 Follower      the leader of a newer epoch is heard of
-                 Resigned      it was asked to, is shutting down, is no voter any more, or lost touch with the majority
-    Follower     Unattached    a newer epoch is heard of
-                 Prospective   the leader was silent for the fetch time-out, or ended its epoch
-                 Follower      the leader of a newer epoch is heard of, or more endpoints of the same one
-    Resigned     Unattached    a newer epoch is heard of, or the election time-out ends (the epoch moves on by itself)
-                 Follower      the leader of a newer epoch is heard of
+                 Follower      hears of the leader of this epoch or a newer one
+    Leader       Unattached    hears of a newer epoch
+                 Follower      hears of the leader of a newer epoch
+                 Resigned      the controller resigns, the node stops, is no longer a voter, or lost the majority
+    Follower     Unattached    hears of a newer epoch
+                 Prospective   the leader was silent for the fetch timeout, or ended its epoch
+                 Follower      hears of the leader of a newer epoch, or of more endpoints of the same one
+    Resigned     Unattached    hears of a newer epoch, or the election timeout ends (the epoch advances by itself)
+                 Follower      hears of the leader of a newer epoch
 
 An observer (a node that is not a voter) is only ever Unattached or Follower: its timeouts never end, so that it neither
 stands for election nor counts. A removed node becomes an observer once it knows that the removal is committed: a leader

@@ -6,6 +6,11 @@ offset). Everything committed is on a majority, so a node that wins a majority h
 Before a node stands for election, it asks whether it would win (the pre-vote, KIP-996). The pre-vote changes nothing on
 the other nodes and needs no new epoch, so a node that was cut off cannot depose a leader that the others still hear.
 
+Only a dead process proves a death. Networks reset and refuse connections of live nodes, so neither starts an election.
+Nodes of one machine see each other's processes (`io/neighbours`), so followers of a dead leader stand for election
+within a fraction of a second (`RaftSettings.death_grace_ms`). All others wait for the fetch timeout, which can be long
+enough for a busy machine.
+
 Followers lose a leader at the same moment and would compete. So a node that receives a pre-vote request while it asks
 itself yields for a while, if the other node's log is better, or is as good and its id is lower.
 """
@@ -33,7 +38,7 @@ class Voting:
     def __init__(self, quorum: Quorum) -> None:
         self._quorum = quorum
 
-    # -- asked by others -------------------------------------------------------------------------------------------
+    # -- requests of others ----------------------------------------------------------------------------------------
 
     def vote_requested(self, request: Vote) -> VoteAnswer:
         quorum = self._quorum

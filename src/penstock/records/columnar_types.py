@@ -15,7 +15,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 BYTES = numba.uint8[::1]
-READ_BYTES = types.Array(types.uint8, 1, "C", readonly=True)  # whoever may be written to fits here, too
+READ_BYTES = types.Array(types.uint8, 1, "C", readonly=True)  # accepts writable arrays, too
 I32 = numba.int32[::1]
 I64 = numba.int64[::1]
 I64_TABLE = numba.int64[:, ::1]

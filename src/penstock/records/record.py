@@ -45,7 +45,7 @@ def records_body(buffer: Buffer, position: int, header: BatchHeader, *, max_size
     codec = header.codec
     if codec == 0:
         return bytes(body)
-    if not body and header.count == 0:  # what compaction leaves of a batch for its producer's sequence
+    if not body and header.count == 0:  # emptied by compaction, kept for its producer's sequence
         return b""
     return decompress(codec, body, max_size)
 

@@ -55,7 +55,7 @@ def iterate_stamps(batch: Buffer, header: BatchHeader, *, max_size: int) -> Iter
                 raise CorruptBatch(f"{read} of {header.count} records in {len(body)} bytes, the last ends at {at}")
         elif read < header.count and size >= max_size:
             raise RecordsTooLarge(header.codec, max_size)
-        del body  # before there is a larger one
+        del body  # freed before a larger one is allocated
         size = min(max(size * GROWTH, at + FIRST_BYTES), max_size)
 
 
@@ -63,6 +63,6 @@ def _read_start(body: Buffer, at: int) -> tuple[int, int, int]:
     """The end of the record at `at`, its timestamp delta and its offset delta."""
     length, at = read_unsigned(body, at)
     following = at + ((length >> 1) ^ -(length & 1))
-    timestamp_delta, at = read_unsigned(body, at + 1)  # behind the record's attributes
+    timestamp_delta, at = read_unsigned(body, at + 1)  # after the record's attributes
     offset_delta, _ = read_unsigned(body, at)
     return following, (timestamp_delta >> 1) ^ -(timestamp_delta & 1), (offset_delta >> 1) ^ -(offset_delta & 1)

@@ -26,7 +26,7 @@ class EpochEntry(NamedTuple):
     start_offset: int
 
 
-@owned_by_loop(anywhere=("entries",))  # a copy of them is written by `flush`
+@owned_by_loop(anywhere=("entries",))  # `flush` writes a copy of them
 class LeaderEpochs:
     __slots__ = ("_entries", "changes", "latest")
 

@@ -130,10 +130,10 @@ class LeaderState:
     def update(self, *, partition_epoch: int, replicas: Iterable[int], isr: Iterable[int], now_ms: int) -> bool:
         """Apply changed metadata while this leader stays; true if the high watermark moved."""
         if partition_epoch < self.partition_epoch:
-            return False  # the answer to a proposal was faster
+            return False  # the answer to a proposal came first
         if partition_epoch > self.partition_epoch:
             self.partition_epoch = partition_epoch
-            self.pending = None  # made true by this change, or refused because of it
+            self.pending = None  # applied by this change, or refused because of it
             self.isr = self.maximal_isr = frozenset(isr)
         self._set_replicas(replicas, now_ms)
         return self._advance(now_ms)
@@ -348,7 +348,7 @@ class LeaderState:
 
 
 def _wait(waiting: list[tuple[int, Waiter]], offset: int, waiter: Waiter) -> None:
-    if waiting and offset < waiting[-1][0]:  # a producer that asks again for what it sent before
+    if waiting and offset < waiting[-1][0]:  # a producer retries an earlier batch
         insort(waiting, (offset, waiter), key=_offset)
     else:
         waiting.append((offset, waiter))

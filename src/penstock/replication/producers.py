@@ -37,7 +37,7 @@ BATCHES_KEPT = 5
 NO_OFFSET = -1
 MAX_EPOCH = 0x7FFF
 DAY_MS = 86_400_000
-REFUSAL_KEPT_MS = 300_000  # by then clients have given up a record
+REFUSAL_KEPT_MS = 300_000  # after this time clients have given up the record
 
 
 class ProducedBatch(NamedTuple):
@@ -178,7 +178,7 @@ class ProducerStates:
         if refused is None or refused.epoch != header.producer_epoch:
             return
         behind = (header.base_sequence - refused.sequence) & MAX_SEQUENCE
-        if behind == 0:  # it has come again
+        if behind == 0:  # it was sent again
             del self._refused[header.producer_id]
         elif behind <= MAX_SEQUENCE // 2:
             raise self._refusal(refused.code, header, f"sequence {refused.sequence} comes first, and was refused")

@@ -34,7 +34,7 @@ class Follower:
         if offset >= leader_end:
             caught_up_ms = now_ms
         elif offset >= self._leader_end_at_fetch:
-            caught_up_ms = self.fetched_ms  # it has all that there was then
+            caught_up_ms = self.fetched_ms  # it has everything the leader had at that fetch
         else:
             caught_up_ms = self.caught_up_ms
         if caught_up_ms > self.caught_up_ms:
