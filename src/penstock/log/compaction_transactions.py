@@ -37,7 +37,7 @@ class CleanedTransactions:
         return False
 
     def may_discard(self, buffer: Buffer, position: int, header: BatchHeader) -> bool:
-        """Whether no batch of this control batch's transaction is left."""
+        """Whether this control batch may be discarded: no batch of its transaction is left."""
         self._begin_up_to(header.last_offset)
         record = first_record(buffer, position, header)
         if record is None:  # emptied by an earlier compaction

@@ -4,10 +4,11 @@ The event loop's thread owns the log. Only `flush`, `read(cached_only=False)`, `
 timestamp are safe on any thread.
 
 An append assigns the next offsets, patches them into the batch and writes it with one `pwrite` at the end of the active
-segment. The end offset, the indexes, the leader epochs and the producers change only after the write has returned. For
-a produce request the patched batch is the receive buffer itself: base offset and leader epoch are written into the
-frame in place, and the kernel copies it once. A failed write leaves the log as it was; the bytes that reached the file,
-if any, are cut off or overwritten. The producer gets KAFKA_STORAGE_ERROR, and the next append may succeed.
+segment. The end offset, the indexes, the leader epochs and the producers change only after the write has returned. On
+the fast path of a produce request the patched batch lies in the receive buffer: base offset and leader epoch are
+written into the frame in place, and the kernel copies it once. A failed write leaves the log as it was; the bytes that
+reached the file, if any, are cut off or overwritten. The producer gets KAFKA_STORAGE_ERROR, and the next append may
+succeed.
 
 An append is applied completely or not at all. Everything that may fail happens before the write: creating a new
 segment, and the entry in the transaction index for a marker that aborts a transaction. Without that entry readers would

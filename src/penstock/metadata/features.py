@@ -1,4 +1,4 @@
-"""Feature levels: the levels this software supports, and the record versions of each metadata.version.
+"""Feature levels: the levels this software supports, and the metadata.version levels that change records.
 
 Only features that are implemented appear here. Others are added when they work, so that a finalized level is always
 supported.
