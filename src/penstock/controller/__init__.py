@@ -1,1 +1,1 @@
-"""The controller: decides every change of the cluster's metadata, and writes it down as records before it is true."""
+"""The controller: decides every change of the cluster's metadata, and writes it as records before it takes effect."""

@@ -1,12 +1,13 @@
-"""AlterPartition: the leader of a partition says who is in sync.
+"""AlterPartition: the leader of a partition proposes its in-sync replicas.
 
-The leader sees who keeps up; the controller sees who is alive. So the leader proposes, and the controller checks that
-the proposal is about the partition as it is (leader epoch, partition epoch) and that everyone in it is one who may be
-in sync: registered, active, and in the very incarnation that the leader saw fetch (KIP-903). Without the last, a broker
-that restarted with an empty disk could slip in on the merits of the process before it.
+The leader sees which replicas keep up; the controller sees which brokers are alive. So the leader proposes, and the
+controller checks the proposal: it must match the partition's current state (leader epoch, partition epoch), and every
+broker in it must be allowed to be in sync: registered, active, and the same incarnation that the leader saw fetching
+(KIP-903). Without the last check, a broker that restarted with an empty disk could join because of its previous
+process.
 
-A proposal that brings the last replica of a reassignment in sync completes the reassignment, which may take the
-leadership from who asked: NEW_LEADER_ELECTED, with the change made all the same.
+A proposal that brings the last replica of a reassignment in sync completes the reassignment. This may move the
+leadership away from the sender: the answer is then NEW_LEADER_ELECTED, although the change was made.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from penstock.protocol.messages.alter_partition import (
 )
 from penstock.protocol.messages.metadata_records import PartitionChangeRecord
 
-# What a leader of version 2 sends for "whichever incarnation".
+# A leader of version 2 sends this for "any incarnation".
 _ANY_EPOCH = -1
 
 
@@ -77,7 +78,7 @@ def _described(index: int, partition: Partition) -> AlterPartitionResponsePartit
 def _alter(
     view: ClusterView, broker_id: int, topic: Topic, asked: AlterPartitionRequestPartitionData
 ) -> tuple[PartitionChangeRecord | None, Partition]:
-    """The change, and the partition as it will be."""
+    """The change, and the partition after it."""
     partition = topic.partitions.get(asked.partition_index)
     if partition is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -97,7 +98,7 @@ def _alter(
 
 
 def _check_epochs(broker_id: int, partition: Partition, asked: AlterPartitionRequestPartitionData) -> None:
-    """A leader that knows of later epochs than the controller talks to one that is no longer the active one."""
+    """A leader that knows later epochs than the controller: then this controller is no longer the active one."""
     if asked.leader_epoch > partition.leader_epoch or asked.partition_epoch > partition.partition_epoch:
         raise KafkaError(ErrorCode.NOT_CONTROLLER)
     if asked.leader_epoch < partition.leader_epoch:
@@ -122,7 +123,7 @@ def _check_proposal(partition: Partition, isr: tuple[int, ...], recovery_state: 
 
 
 def ineligible(image: MetadataImage, partition: Partition, member: BrokerState) -> str | None:
-    """Why a broker may not be in sync; None if it may."""
+    """The reason why a broker may not be in sync; None if it may."""
     broker = image.brokers.get(member.broker_id)
     if broker is None:
         return "not registered"

@@ -1,14 +1,16 @@
-"""Brokers: registering them, and whether they are used (unfenced) or not.
+"""Brokers: their registration, fencing and unfencing.
 
 A broker registers each time it starts, with a new incarnation id, and gets a broker epoch: about the offset of its
-registration. Whatever it says later carries that epoch, so that a process from before is told that its time is over. A
-registration begins fenced; the broker asks to be unfenced when it has caught up with the metadata that concerns it.
+registration. All its later requests carry that epoch, so that an earlier process is detected and refused. A
+registration begins fenced; the broker asks to be unfenced when it has caught up with the metadata that concerns it. A
+new registration ends all leaderships of the previous incarnation, so every restart begins a new leader epoch, also on a
+single node: a power loss may have cost an unsynced tail, and clients notice that by the epoch.
 
-A broker that stopped cleanly says with which epoch (`PreviousBrokerEpoch`). If it cannot, it crashed, and is no longer
+A broker that stopped cleanly sends its last epoch (`PreviousBrokerEpoch`). If it cannot, it crashed, and is no longer
 trusted with the end of any log: it leaves the in-sync and the eligible leader replicas (KIP-966).
 
-When a broker goes, the partitions change first, and what is said of the broker comes last, in the same batch as the
-last of them. So a controller that takes over half-way finds a broker that still has to be fenced, and begins again.
+When a broker leaves, the partition changes come first. The record about the broker comes last, in the same batch as the
+last of them. So a controller that takes over half-way finds a broker that still has to be fenced, and starts again.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ _FENCE, _UNFENCE = 1, -1
 
 
 class BrokerHandlers:
-    """Handlers over one image. `kraft_version` is the quorum's, which is not in the image."""
+    """Handlers over one image. `kraft_version` comes from the quorum and is not in the image."""
 
     def __init__(self, view: ClusterView, cluster_id: str, kraft_version: int) -> None:
         self._view = view
@@ -56,9 +58,9 @@ class BrokerHandlers:
     def register_broker(
         self, request: BrokerRegistrationRequest, *, session_alive: bool = False
     ) -> Result[BrokerRegistrationResponse]:
-        """`session_alive`: whether the registered incarnation of this broker has been heard of lately.
+        """`session_alive`: whether the registered incarnation of this broker has sent a heartbeat recently.
 
-        Raises KafkaError where the whole request is refused.
+        Raises KafkaError if the whole request is refused.
         """
         if request.cluster_id != self._cluster_id:
             raise KafkaError(
@@ -79,7 +81,7 @@ class BrokerHandlers:
         if not is_last:
             return Unfinished(changes)
         record = _registration(request)
-        # Where the batch begins: larger than any epoch before, and no larger than the offset of the registration.
+        # The offset where the batch begins: above any earlier epoch, and not above the offset of the registration.
         record.broker_epoch = self._image.offset + 1
         if existing is not None and same_incarnation:
             record.broker_epoch = existing.epoch
@@ -90,7 +92,7 @@ class BrokerHandlers:
     def _replaced(
         self, request: BrokerRegistrationRequest, existing: BrokerRegistration | None
     ) -> Iterator[PartitionChangeRecord]:
-        """Whatever the previous incarnation led, it leads no more. The same one may have lost directories meanwhile."""
+        """End all leaderships of the previous incarnation. The same incarnation may have lost directories meanwhile."""
         if existing is not None and existing.incarnation_id == request.incarnation_id:
             lost = set(existing.directories) - set(request.log_dirs)
             return when_directories_lost(self._view, request.broker_id, lost) if lost else iter(())
@@ -98,9 +100,9 @@ class BrokerHandlers:
         return when_replaced(self._view, request.broker_id, clean=clean, directories=request.log_dirs)
 
     def unfence_broker(self, broker_id: int, broker_epoch: int) -> Result[None]:
-        """The broker has caught up: it may lead, and clients may be sent to it.
+        """The broker has caught up: it may lead, and clients may use it.
 
-        This comes first and what it is to lead after it, so that nobody leads who is fenced.
+        This record comes first, followed by its leaderships, so that a fenced broker never leads.
         """
         broker = self.registered(broker_id, broker_epoch)
         changes, is_last = batch_of(when_back(self._view, broker_id))
@@ -116,7 +118,7 @@ class BrokerHandlers:
         return Result([*changes, _fencing(broker, _FENCE)], None) if is_last else Unfinished(changes)
 
     def unregister_broker(self, request: UnregisterBrokerRequest) -> Result[UnregisterBrokerResponse]:
-        """For a broker that will not come back. Its replicas stay assigned to it until they are reassigned."""
+        """Remove a broker that will not return. Its replicas stay assigned to it until they are reassigned."""
         broker = self._image.brokers.get(request.broker_id)
         if broker is None:
             raise KafkaError(
@@ -152,7 +154,7 @@ class BrokerHandlers:
                     )
 
     def _check_features(self, request: BrokerRegistrationRequest) -> None:
-        """A broker must be able to do all that the cluster does."""
+        """Check that the broker supports all finalized features of the cluster."""
         offered = {
             feature.name: Levels(feature.min_supported_version, feature.max_supported_version)
             for feature in request.features

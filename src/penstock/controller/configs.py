@@ -1,7 +1,6 @@
-"""Configurations of topics, brokers, groups and client metrics: single settings set, deleted, appended to; or all of
-one replaced.
+"""Configurations of topics, brokers, groups and client metrics: changes of single settings, or of all at once.
 
-What results is validated as a whole, not only what changed. Each resource of a request stands alone.
+The resulting configuration is validated as a whole, not only the changes. Each resource of a request is independent.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from penstock.settings.logs import CORDONED_LOG_DIRS
 from penstock.settings.node import BROKER_SETTINGS, NodeSettings, check_groups
 from penstock.settings.topic import TOPIC_SETTINGS, TopicSettings
 
-# What a record's string can be sure to hold everywhere.
+# The string length that every version of a record can hold.
 MAX_VALUE_LENGTH: Final = 32767
 
 
@@ -43,12 +42,12 @@ class ConfigOperation(IntEnum):
 
 
 Wanted = TypeVar("Wanted", incremental.AlterConfigsResource, legacy.AlterConfigsResource)
-# The value a setting is to have; None to delete it.
+# The new value of each setting; None deletes it.
 Changes = dict[str, str | None]
 
 
 class ConfigHandlers:
-    """Handlers over one image. `static` are the settings of the node's own file, which dynamic ones lie over."""
+    """Handlers over one image. `static` are the settings of the node's own file, which dynamic settings override."""
 
     def __init__(self, view: ClusterView, static: NodeSettings, topic_defaults: TopicSettings) -> None:
         self._view = view
@@ -74,7 +73,7 @@ class ConfigHandlers:
         return Result([] if request.validate_only else records, response)
 
     def alter_configs(self, request: legacy.AlterConfigsRequest) -> Result[legacy.AlterConfigsResponse]:
-        """The older request: what it does not name is deleted."""
+        """The older request: it deletes all settings that it does not name."""
         records, errors = self._each(request.resources, self._replacement_changes)
         response = legacy.AlterConfigsResponse(
             responses=[
@@ -163,14 +162,14 @@ class ConfigHandlers:
             if int(resource.name) not in self._image.brokers:
                 raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {resource.name} found.")
         elif resource.type == ResourceType.GROUP:
-            # It need not exist: who sets up a group may do so before its members come.
+            # The group need not exist: its settings may be created before its members join.
             if not resource.name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
         elif resource.type == ResourceType.CLIENT_METRICS:
             if not resource.name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
         else:
-            # Levels of loggers are none of a controller's business: each node sees to its own.
+            # Logger levels do not belong to the controller: each node handles its own.
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.type}")
 
     def _altered(self, resource: ConfigResource, changes: Changes) -> list[Message]:
@@ -195,7 +194,7 @@ class ConfigHandlers:
                 )
             else:
                 result[name] = value
-            # A broker is told again even what it was told before: the value may be a file whose content changed.
+            # A broker setting is written even if it is unchanged: the value may name a file whose contents changed.
             if current.get(name) != value or (resource.type == ResourceType.BROKER and name in result):
                 records.append(
                     ConfigRecord(resource_type=resource.type, resource_name=resource.name, name=name, value=value)
@@ -228,7 +227,7 @@ class ConfigHandlers:
                     f"Cannot update these configs at default cluster level, broker id must be specified: [{name}]",
                 )
             definition.parse(value)
-        # What no single setting can tell: whether they go together.
+        # Constraints between several settings.
         if broker:
             check_groups(self._static.with_dynamic(self._image.config(ResourceType.BROKER, ""), configs))
         else:
@@ -236,8 +235,8 @@ class ConfigHandlers:
 
 
 def _check_unused(name: str, value: str) -> None:
-    """What Kafka takes for a running broker is stored, even if nothing follows from it; likewise names nobody knows,
-    which may be some plug-in's."""
+    """Dynamic broker settings of Kafka are stored even if Penstock does not use them; unknown names, too, because they
+    may belong to a plug-in."""
     if name in UNUSED_DYNAMIC:
         UNUSED_DYNAMIC[name].parse(value)
     elif (asked := missing_protection(name, value)) is not None:
@@ -250,7 +249,7 @@ def _definitions(resource: ConfigResource) -> Mapping[str, Setting]:
     kinds: dict[int, Mapping[str, Setting]] = {
         ResourceType.TOPIC: TOPIC_SETTINGS,
         ResourceType.GROUP: GROUP_SETTINGS,
-        # None of them can be appended to, though two are lists.
+        # Appending is not supported for any of them, though two are lists.
         ResourceType.CLIENT_METRICS: {},
     }
     return kinds.get(resource.type, BROKER_SETTINGS)

@@ -1,9 +1,12 @@
-"""The controller as a whole: the rooms put together over one image.
+"""The controller: combines all handlers over one image.
 
-The image here runs ahead of what is committed: a handler's records are replayed as soon as they are appended, so that
-the next handler sees them, while the answers wait for the commit. If the commit never comes, `reset` goes back to the
-last image that was committed. Everything else here is soft: the index of partitions, which follows from the image; what
-is remembered of heartbeats; and where placement goes on. It may be lost at any time.
+The image here is ahead of the committed state: a handler's records are replayed as soon as they are appended, so that
+the next handler sees them, while the answers wait for the commit. If the commit fails, `reset` returns to the last
+committed image. All other state here is soft and may be lost at any time: the index of partitions, which follows from
+the image; the heartbeat state; and the position of the placement.
+
+Every controller is ready to take over. Inactive controllers replay into the same image and index (`follow`), so that a
+failover costs an election and no scan of the partitions, however many there are.
 """
 
 from __future__ import annotations
@@ -75,7 +78,7 @@ class Controller:
     def __init__(
         self, settings: NodeSettings, cluster_id: str, new_id: Callable[[], Uuid], image: MetadataImage = EMPTY_IMAGE
     ) -> None:
-        """`new_id` makes the ids of new topics."""
+        """`new_id` creates the ids of new topics."""
         self.image = image
         self.kraft_version = 0
         self._static = settings
@@ -83,19 +86,19 @@ class Controller:
         self._new_id = new_id
         self._effective = settings
         self._effective_for: object = None
-        # Always that of the image.
+        # Always the index of `image`.
         self.index = PartitionIndex.of(image.topics)
         self.heartbeats = Heartbeats(settings.broker_session_timeout_ms, settings.penstock_broker_refused_ms)
-        # Offsets at which brokers have replayed their registration, for those registered since the last reset.
+        # Offsets at which brokers have replayed their registration, for brokers registered since the last reset.
         self._registered_at: dict[int, int] = {}
         self._reset_at = image.offset
-        # Where the placement of new partitions goes on. It begins where the partitions that exist would end.
+        # The position for the placement of new partitions. It starts where the existing partitions would end.
         self._placement: Placement | None = None
 
     # -- state ---------------------------------------------------------------------------------------------------------
 
     def replay(self, records: Sequence[Message], offset: int, epoch: int, timestamp_ms: int) -> MetadataDelta:
-        """The records of one batch, whose last is at `offset`; of a control batch, none."""
+        """Replay the records of one batch, whose last is at `offset`; a control batch has none."""
         delta = MetadataDelta(self.image)
         delta.replay_all(records)
         self.image = delta.apply(offset, epoch, timestamp_ms)
@@ -110,8 +113,8 @@ class Controller:
         return delta
 
     def follow(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """What the active controller, another one, has made of this one's image: taking over then costs no walk over
-        all partitions there are."""
+        """Apply the changes of the active controller to this inactive one, so that a later takeover needs no scan of
+        all partitions."""
         assert delta.image is self.image
         self.image = image
         self.index.apply(delta, image.topics)
@@ -133,20 +136,20 @@ class Controller:
 
     @property
     def settings(self) -> NodeSettings:
-        """This node's settings, dynamic ones included."""
+        """This node's settings, including dynamic ones."""
         if self._effective_for is not self.image.configs:
             layers = self.layers
             self._effective = self._static.with_dynamic(layers.cluster, layers.broker)
             self._effective_for = self.image.configs
         return self._effective
 
-    # -- of itself -----------------------------------------------------------------------------------------------------
+    # -- actions without a request ---------------------------------------------------------------------------------
 
     def activate(self, bootstrap: Sequence[Message]) -> Result[None]:
-        """What a controller does first that has just become the active one.
+        """The first action of a controller that has become active.
 
-        `bootstrap`: what a new cluster begins with, where the log is still empty. Otherwise leaders are found for
-        partitions that a controller before did not get to.
+        `bootstrap`: the records of a new cluster, for an empty log. Otherwise this elects leaders for partitions that
+        an earlier controller did not complete.
         """
         if self.image.metadata_version == 0:
             levels = {
@@ -160,12 +163,13 @@ class Controller:
         return Result(records, None) if is_last else Unfinished(records)
 
     def balance_leaders(self) -> Result[bool]:
-        """Once in a while: leadership goes back to preferred replicas. True if there may be more to do."""
+        """Periodic: move leadership back to preferred replicas. True if there may be more to do."""
         records, is_last = leaders.batch_of(leaders.preferred(self._view()))
         return Result(records, not is_last)
 
     def elect_unclean_leaders(self) -> Result[bool]:
-        """Once in a while: for topics that allow it, any leader rather than none. True if there may be more to do."""
+        """Periodic: elect any replica of leaderless partitions, if the topic allows it. True if there may be more to
+        do."""
         records, is_last = leaders.batch_of(leaders.unclean(self._view()))
         return Result(records, not is_last)
 
@@ -247,7 +251,7 @@ class Controller:
     def assign_replicas_to_dirs(self, request: AssignReplicasToDirsRequest) -> Result[AssignReplicasToDirsResponse]:
         return assign_replicas_to_dirs(self._view(), request)
 
-    # -- rooms ---------------------------------------------------------------------------------------------------------
+    # -- handler objects -----------------------------------------------------------------------------------------------
 
     def _topics(self) -> TopicHandlers:
         if self._placement is None:

@@ -1,4 +1,4 @@
-"""ControllerRegistration: the controllers make themselves known to the active one, with what they can do."""
+"""ControllerRegistration: controllers register with the active one, with their endpoints and supported features."""
 
 from __future__ import annotations
 

@@ -1,11 +1,14 @@
-"""AssignReplicasToDirs: a broker says in which of its log directories each replica is (KIP-858).
+"""AssignReplicasToDirs: a broker reports the log directory of each of its replicas (KIP-858).
 
-The controller needs to know it to tell which replicas a broken disk takes away, and whether a broker that comes back
-has come back with what it had.
+From this the controller knows which replicas a broken disk takes away, and whether a broker that returns still has the
+directories that it had.
 
-A directory that a broker no longer has may come back with the next start, so its replicas keep it as long as nothing
-else is said: they cannot lead meanwhile. A report that such a replica is in another directory says that the broker has
-made it anew there, on a replaced disk, and that it is empty.
+A directory that a broker no longer has may return with the next start, so its replicas keep it until another directory
+is reported. Meanwhile they cannot lead. If the broker reports such a replica in another directory, it has recreated the
+replica there, empty, on a replaced disk: the replica is no longer trusted. Brokers report this before they ask to be
+unfenced. A replica whose directory was never reported is not trusted after a restart that misses any directory
+(`leaders.when_replaced`). Without ELR, the ISR may then be empty. Kafka does not do this: it elects the empty replica,
+and the others truncate their logs to nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ElectLeaders: back to the preferred replica, or to anyone at all."""
+"""ElectLeaders: elects the preferred replica, or uncleanly any replica."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def elect_leaders(view: ClusterView, request: ElectLeadersRequest) -> Result[Ele
                 records.append(_elect(view, name, topic, partition_id, election))
             except KafkaError as refused:
                 error = refused.code, refused.message
-            # Of all partitions, those that are as they should be are not told.
+            # A request for all partitions does not return those that need no election.
             if error[0] is not ErrorCode.ELECTION_NOT_NEEDED or not everything:
                 results.append(
                     PartitionResult(partition_id=partition_id, error_code=error[0], error_message=error[1] or None)
@@ -54,7 +54,7 @@ def _asked(view: ClusterView, request: ElectLeadersRequest) -> Iterator[tuple[st
     if request.topic_partitions is not None:
         yield from ((topic.topic, topic.partitions) for topic in request.topic_partitions)
         return
-    # Partitions that could need one: all others are as they should be.
+    # Only partitions that could need an election.
     wanted = view.index.not_preferred if request.election_type == Election.PREFERRED.value else view.index.leaderless
     topics: dict[str, list[int]] = {}
     for topic_id, partition_id in wanted:

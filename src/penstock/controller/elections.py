@@ -1,29 +1,30 @@
-"""Elections: what becomes of a partition when something about it, or about its brokers, is different.
+"""Elections: computes the new state of a partition when something about it, or about its brokers, changes.
 
-One pure function, `change_of`, decides it all together (leader, in-sync replicas, eligible leader replicas, the end of
-a reassignment), because none of these can be decided alone. It is asked with what somebody *wants* (a broker out of the
-in-sync replicas, another set of replicas) and gives the record that says what *will be*, or None if nothing changes.
+One pure function, `change_of`, decides leader, in-sync replicas, eligible leader replicas and the end of a reassignment
+together, because none of these can be decided alone. Its input is the *wanted* change (a broker out of the in-sync
+replicas, another set of replicas); its result is the record with the actual change, or None if nothing changes.
 
 **Who may lead.** In this order:
-1. the leader there is, if it is in sync and usable: leadership never moves without need, unless the preferred replica
-   is asked for;
+1. the current leader, if it is in sync and usable: leadership never moves without need, unless the preferred replica is
+   requested;
 2. the first usable in-sync replica, in the order of the replicas;
-3. if nobody is in sync, the first usable eligible leader replica (KIP-966): it left the in-sync replicas when they were
-   fewer than `min.insync.replicas`. The high watermark has not moved since, so it has all that was ever acknowledged;
-4. if there are none of these either, whoever led last, once it is back with its own directory. It was in sync to the
-   end, but it crashed, so it may have lost what a power loss takes: an unclean election, and the partition recovers.
-   If its disk was replaced, the last eligible leader replica to crash takes its place;
-5. where unclean elections are allowed, any usable replica; one that a reassignment adds only if there is no other.
+3. if no replica is in sync, the first usable eligible leader replica (KIP-966): it left the in-sync replicas when they
+   were fewer than `min.insync.replicas`. The high watermark has not moved since, so it has everything that was ever
+   acknowledged;
+4. if there is none of these either, the last leader, once it is back with its own directory. It was in sync to the end,
+   but it crashed, so a power loss may have cost it records: an unclean election, and the partition recovers. If its
+   disk was replaced, the last eligible leader replica that crashed takes its place;
+5. if unclean elections are allowed, any usable replica; a replica that a reassignment adds only if there is no other.
 
-**Eligible leader replicas** are kept while fewer than `min.insync.replicas` replicas are in sync: they are those that
-left since, except the ones that may have lost records (they crashed, or came back with another directory). With them
-the in-sync replicas may be none at all. Without the feature the last in-sync replica stays one, dead or not, unless it
-has lost all it had: in sync with nothing, it would lead cleanly, and the others would cut their logs to nothing. So it
-leaves, nobody is in sync, and only an unclean election finds a leader.
+**Eligible leader replicas** exist while fewer than `min.insync.replicas` replicas are in sync. They are the replicas
+that left since, except those that may have lost records (they crashed, or returned with another directory). With this
+feature the ISR may be empty. Without the feature the last in-sync replica stays in the ISR, dead or not, unless it has
+lost everything: in sync with an empty log, it would be elected cleanly, and the others would truncate their logs to
+nothing. So it leaves, the ISR is empty, and only an unclean election finds a leader.
 
-**Epochs.** Every change has a partition epoch. The leader epoch goes up when the record names a leader, which it does
-when the leader changes and also when a replica is taken away, so that a removed replica's old fetches are fenced. A
-smaller or larger set of in-sync replicas alone leaves the leader epoch as it is.
+**Epochs.** Every change increments the partition epoch. The leader epoch increments when the record names a leader:
+when the leader changes, and also when a replica is removed, so that old fetches of a removed replica are fenced. A
+change of the in-sync replicas alone does not change the leader epoch.
 """
 
 from __future__ import annotations
@@ -41,33 +42,33 @@ RECOVERED: Final = 0
 RECOVERING: Final = 1
 
 Replicas = tuple[int, ...]
-# Whether a broker may lead what it keeps in a directory: active, and with that directory at hand.
+# Whether a broker may lead a replica in a directory: the broker is active and has that directory online.
 Usable = Callable[[int, Uuid], bool]
 
 
 class Election(Enum):
-    """How far to go for a leader. The numbers are those of ElectLeaders."""
+    """The kind of election. The numbers are those of ElectLeaders."""
 
     PREFERRED = 0
     UNCLEAN = 1
-    # Neither: a clean leader, and only where one is needed.
+    # Neither: a clean leader, and only if one is needed.
     ONLINE = -1
 
 
 class Rules(NamedTuple):
-    """What holds for every partition of a topic."""
+    """The settings that apply to every partition of a topic."""
 
-    # No more than there are replicas.
+    # At most the number of replicas.
     min_insync_replicas: int
     # unclean.leader.election.enable
     unclean: bool
-    # Whether eligible leader replicas are kept.
+    # Whether the cluster maintains eligible leader replicas.
     elr: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be different. None leaves things as they are."""
+    """The wanted change. None leaves a field unchanged."""
 
     election: Election = Election.ONLINE
     isr: Replicas | None = None
@@ -75,11 +76,11 @@ class Wanted:
     adding: Replicas | None = None
     removing: Replicas | None = None
     leader_recovery_state: int | None = None
-    # Directories of single replicas that are different, or that replicas to come will have.
+    # Changed directories of single replicas, or the directories of future replicas.
     directories: Mapping[int, Uuid] | None = None
-    # Replicas that may have lost records at their end: they are not eligible leaders.
+    # Replicas that may have lost records at the end of their logs: they are not eligible leaders.
     crashed: Collection[int] = ()
-    # Replicas that lost all they had: they are not to be elected for having led last, either.
+    # Replicas that lost everything: they cannot be elected as the last leader, either.
     emptied: Collection[int] = ()
 
 
@@ -150,10 +151,10 @@ def change_of(  # noqa: C901
 
 
 def completed_reassignment(replicas: Replicas, isr: Replicas, adding: Replicas, removing: Replicas) -> Completed | None:
-    """What a reassignment ends with, if it can end with these in-sync replicas.
+    """The result of a reassignment, if it can complete with these in-sync replicas.
 
-    Everyone who comes must be in sync, and of those who stay at least one. Where fewer come than go, all that stay must
-    be in sync: otherwise ending would leave the partition with fewer in-sync replicas than it has now.
+    All added replicas must be in sync, and at least one of those that stay. If fewer are added than removed, all that
+    stay must be in sync: otherwise completing would leave the partition with fewer in-sync replicas than it has now.
     """
     staying = _without_all(replicas, removing)
     in_sync = _without_all(isr, removing)
@@ -221,7 +222,7 @@ def _elect(
 
 
 def _last_known(partition: Partition, leader: int, replicas: Replicas, wanted: Wanted, rules: Rules) -> Replicas:
-    """Who led when the partition lost its leader; nobody while it has one. `leader` is that of the record."""
+    """The last leader of a partition that lost its leader; empty while it has one. `leader` is that of the record."""
     if not rules.elr:
         return partition.last_known_elr
     last_known = partition.last_known_elr
@@ -233,7 +234,7 @@ def _last_known(partition: Partition, leader: int, replicas: Replicas, wanted: W
 
 
 def _crashed_last(partition: Partition, replicas: Replicas, wanted: Wanted) -> Replicas:
-    """The replica whose crash leaves nobody else: as good as one that led last."""
+    """The replica whose crash leaves no other candidate: equivalent to the last leader."""
     crashed = [replica for replica in partition.isr + partition.elr if replica in wanted.crashed]
     return tuple(replica for replica in crashed if replica in replicas and replica not in wanted.emptied)
 

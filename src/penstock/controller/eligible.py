@@ -1,9 +1,9 @@
-"""Eligible leader replicas as a feature of the cluster: what turning it on needs, and what changes around it.
+"""Eligible leader replicas (ELR) as a feature of the cluster: enabling it, disabling it, and changes that affect it.
 
-An eligible leader replica is trusted because the high watermark stood still while fewer than `min.insync.replicas`
-replicas were in sync. So everybody must mean the same number: with the feature, `min.insync.replicas` is set for the
-whole cluster and for topics, never for single brokers. And when the number changes, those that were eligible under the
-old one are no longer: the leader may go on with fewer replicas from that moment.
+An eligible leader replica is trusted because the high watermark did not move while fewer than `min.insync.replicas`
+replicas were in sync. So all nodes must use the same number: with the feature, `min.insync.replicas` is set for the
+whole cluster and for topics, never for single brokers. When the number changes, replicas that were eligible under the
+old number no longer are: from that moment the leader may continue with fewer replicas.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.protocol.messages.metadata_records import ClearElrRecord, ConfigRe
 
 
 def records_to_enable(image: MetadataImage, min_insync_replicas: int) -> list[Message]:
-    """`min_insync_replicas`: what the controller's own file says, for a cluster that has not said it yet."""
+    """`min_insync_replicas`: the value in the controller's own file, for a cluster that has not set it yet."""
     records: list[Message] = []
     if MIN_INSYNC_REPLICAS not in image.config(ResourceType.BROKER, ""):
         records.append(_min_insync_replicas("", str(min_insync_replicas)))
@@ -35,7 +35,7 @@ def _min_insync_replicas(broker: str, value: str | None) -> ConfigRecord:
 
 
 def records_to_disable(view: ClusterView) -> list[Message]:
-    """Without the feature a partition without in-sync replicas could never be led again."""
+    """Refuse while a partition has no in-sync replicas: without the feature it could never have a leader again."""
     for key in view.index.leaderless:
         topic, partition = view.find(key)
         if not partition.isr:
@@ -47,7 +47,7 @@ def records_to_disable(view: ClusterView) -> list[Message]:
 
 
 def check_change(resource: ConfigResource, value: str | None) -> None:
-    """Raises KafkaError for a change of `min.insync.replicas` that would let brokers differ."""
+    """Raises KafkaError for a change of `min.insync.replicas` that would make brokers differ."""
     if resource.type != ResourceType.BROKER:
         return
     if resource.name:
@@ -61,11 +61,11 @@ def check_change(resource: ConfigResource, value: str | None) -> None:
 
 
 def records_after_change(view: ClusterView, records: Iterable[Message]) -> list[Message]:
-    """What follows when these records change `min.insync.replicas` somewhere.
+    """The additional records if these records change `min.insync.replicas`.
 
-    A partition that nobody leads keeps its eligible leader replicas: with no leader nothing was written since they were
-    that, and they are all it has. It may even have none of them, but only the replica that led last. ClearElrRecord
-    forgets that one too, so it is not for topics with such a partition.
+    A partition without a leader keeps its eligible leader replicas: nothing was written since they became eligible, and
+    they are all it has. It may even have none of them, but only the last leader. ClearElrRecord removes that one too,
+    so it is not used for topics with such a partition.
     """
     changed = [record for record in records if isinstance(record, ConfigRecord) and record.name == MIN_INSYNC_REPLICAS]
     if not changed or not view.elr:

@@ -1,4 +1,4 @@
-"""Feature levels: what the whole cluster has agreed to use."""
+"""Feature levels: the features that the whole cluster has finalized, and changes of them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class UpgradeType(IntEnum):
 class FeatureHandlers:
     """Handlers over one image.
 
-    `kraft_version` is the quorum's, which is not in the image; `min_insync_replicas` what the controller's file says.
+    `kraft_version` comes from the quorum and is not in the image; `min_insync_replicas` from the controller's file.
     """
 
     def __init__(self, view: ClusterView, kraft_version: int, min_insync_replicas: int) -> None:
@@ -47,7 +47,7 @@ class FeatureHandlers:
         self._min_insync_replicas = min_insync_replicas
 
     def update_features(self, request: UpdateFeaturesRequest) -> Result[UpdateFeaturesResponse]:
-        """All updates or none: the first that is refused refuses the request."""
+        """Apply all updates or none: the first refused update refuses the request."""
         records: list[Message] = []
         counts = Counter(update.feature for update in request.feature_updates)
         for update in request.feature_updates:
@@ -59,7 +59,7 @@ class FeatureHandlers:
                 records += self._update(update)
             except KafkaError as error:
                 return Result([], refused(request, error))
-        # Versions 0 and 1 answer per feature; from version 2 on the code at the top is all there is.
+        # Versions 0 and 1 answer per feature; from version 2 on there is only the top-level error code.
         results = [
             UpdatableFeatureResult(feature=update.feature, error_message=None) for update in request.feature_updates
         ]
@@ -70,7 +70,7 @@ class FeatureHandlers:
         name, level = update.feature, update.max_version_level
         upgrade_type = update.upgrade_type
         if update.allow_downgrade:
-            upgrade_type = UpgradeType.SAFE_DOWNGRADE  # how version 0 said it
+            upgrade_type = UpgradeType.SAFE_DOWNGRADE  # version 0's flag for a downgrade
         if upgrade_type not in (UpgradeType.UPGRADE, UpgradeType.SAFE_DOWNGRADE, UpgradeType.UNSAFE_DOWNGRADE):
             raise invalid(name, level, "The controller does not support the given upgrade type.")
         current = self._kraft_version if name == KRAFT_VERSION else self._image.features.get(name, 0)
@@ -107,7 +107,7 @@ class FeatureHandlers:
         return [*records, FeatureLevelRecord(name=name, feature_level=level)]
 
     def _check_supported(self, name: str, level: int) -> None:
-        """Every node must be able to do it. Level 0 is "not used", which all can."""
+        """Check that every node supports the level. Level 0 is "not used", which all support."""
         ranges = [("Local controller", SUPPORTED_FEATURES.get(name, Levels(0, 0)))]
         ranges += [
             (f"Broker {broker.broker_id}", broker.features.get(name, Levels(0, 0)))

@@ -1,26 +1,28 @@
-"""What the active controller remembers of brokers from one heartbeat to the next.
+"""Broker sessions: the state that the active controller keeps between heartbeats.
 
-None of it is written down: a controller that takes over starts every broker with a whole session, and the first
-heartbeats tell it the rest. Time comes from outside, in milliseconds of any clock that only goes forward.
+None of it is durable: a controller that takes over gives every broker a full session, and the first heartbeats supply
+the rest. Time comes from outside, in milliseconds of any monotonic clock.
 
-**Sessions.** A broker that is not heard of for `broker.session.timeout.ms` is overdue, and whoever watches fences it.
-That time-out is long, so that a busy machine is not mistaken for a dead one. A lost connection proves nothing: networks
-reset connections of brokers that live. It makes the broker a suspect, as a controller that has just taken over has
-suspects in all it has not heard of, and somebody looks after suspects. What they find may end a session early:
+**Sessions.** A broker without a heartbeat for `broker.session.timeout.ms` is overdue, and the watcher fences it. That
+timeout is long, so that a busy machine is not mistaken for a dead one. Only a dead process proves a death. A lost
+connection proves nothing: networks reset and refuse connections of live brokers. It only makes the broker a suspect;
+for a controller that has just taken over, every broker that it has not heard from is a suspect. The watcher examines
+suspects (nodes of one machine see each other's processes, see `io/neighbours`; a broker on another machine may refuse
+connections, `penstock.broker.refused.ms`), and may end a session early:
 
-    found                                                         what follows
+    finding                                                       result
     ------------------------------------------------------------  ------------------------------------------------------
     the process is gone (`process_gone`): a proof                 fenced at once, and its successor may register at once
     connections refused for `refused_ms`, and nothing else        fenced, by clean elections only; a second process with
     (`refused`): a presumption                                    its id waits for the end of the session
     anything else                                                 nothing: the session decides
 
-**Unclean elections** lose records for good, and a broker that has died may be back in a moment. So they are not held
-where a replica is `awaited`: until the session would have ended, however early its broker was fenced, or registered
-anew before it was.
+**Unclean elections** lose records for good, and a dead broker may return in a moment. So they are not held while a
+replica is `awaited`: until the session would have ended, however early its broker was fenced, or registered again
+before it was fenced.
 
 **Controlled shutdown.** A broker may stop when the others know that it no longer leads: when every active broker has
-replayed the metadata up to the last of the changes that took its leaderships away.
+replayed the metadata up to the last of the changes that moved its leaderships.
 """
 
 from __future__ import annotations
@@ -41,14 +43,14 @@ class BrokerSession(NamedTuple):
 class _Contact:
     broker_epoch: int
     last_ms: int
-    # Whether the connection was lost that the broker was last heard of on, or none is known yet.
+    # Whether the connection of the broker's last heartbeat was lost, or none is known yet.
     is_suspect: bool = False
-    # Since when all attempts to connect to it were refused.
+    # The time since which all attempts to connect were refused.
     refused_since_ms: int | None = None
-    # When it was found to be dead, or was presumed to be, and which of the two.
+    # When the broker was found or presumed dead, and which of the two.
     dead_ms: int | None = None
     is_proven: bool = False
-    # Whether it was told that the session is over; from `last_ms` on, then.
+    # Whether the end of the session was reported; from `last_ms` on, then.
     is_over: bool = False
 
 
@@ -57,26 +59,26 @@ class Heartbeats:
         self._session_timeout_ms = session_timeout_ms
         self._refused_ms = refused_ms
         self._contacts: dict[int, _Contact] = {}
-        # Brokers that were fenced on a presumption, and when the sessions end that they would have had.
+        # Brokers that were fenced on a presumption, with the end of the sessions that they would have had.
         self._presumed_dead: dict[int, int] = {}
-        # Brokers whose replicas are waited for, and until when.
+        # Brokers whose replicas are awaited, and until when.
         self._awaited: dict[int, int] = {}
-        # How far each broker has replayed the metadata, as far as is known.
+        # The metadata offset that each broker has replayed, if known.
         self._replayed: dict[int, int] = {}
-        # The offset that all others must have reached before a broker in controlled shutdown may stop.
+        # The offset that all others must have replayed before a broker in controlled shutdown may stop.
         self._shutdown_offsets: dict[int, int] = {}
-        # Brokers that are unfenced and have not got all that waits for them yet.
+        # Unfenced brokers that have not received all their leaderships yet.
         self.returning: set[int] = set()
 
     def activate(self, brokers: Mapping[int, BrokerRegistration], now_ms: int) -> None:
-        """This controller has just become the active one: what another one knew is unknown here."""
+        """This controller has just become active: it does not know the state of its predecessor."""
         self._contacts = {
             broker.broker_id: _Contact(broker.epoch, now_ms, is_suspect=True)
             for broker in brokers.values()
             if not broker.fenced
         }
         self._presumed_dead = {}
-        # How long ago the others were fenced nobody knows.
+        # It is unknown when the others were fenced.
         until_ms = now_ms + self._session_timeout_ms
         self._awaited = {broker.broker_id: until_ms for broker in brokers.values() if broker.fenced}
         self._replayed = {}
@@ -86,20 +88,20 @@ class Heartbeats:
     # -- sessions ------------------------------------------------------------------------------------------------------
 
     def heartbeat(self, broker_id: int, broker_epoch: int, metadata_offset: int, now_ms: int) -> None:
-        """The registered incarnation of a broker was heard of."""
+        """The registered incarnation of a broker sent a heartbeat."""
         self._contacts[broker_id] = _Contact(broker_epoch, now_ms)
         self._presumed_dead.pop(broker_id, None)
         self._replayed[broker_id] = metadata_offset
 
     def contact_lost(self, broker_id: int, broker_epoch: int) -> None:
-        """The connection was lost that this incarnation of a broker sent its heartbeats on."""
+        """The connection that this incarnation used for its heartbeats was lost."""
         contact = self._contact(BrokerSession(broker_id, broker_epoch))
         if contact is not None:
             contact.is_suspect = True
 
     @property
     def suspects(self) -> list[BrokerSession]:
-        """Those to look after."""
+        """The sessions that the watcher must examine."""
         sessions = [BrokerSession(broker_id, contact.broker_epoch) for broker_id, contact in self._contacts.items()]
         return [session for session in sessions if self.is_suspect(session)]
 
@@ -113,7 +115,7 @@ class Heartbeats:
             contact.dead_ms, contact.is_proven = now_ms, True
 
     def refused(self, session: BrokerSession, now_ms: int) -> None:
-        """Nobody listens where the broker did."""
+        """A connection to the broker was refused."""
         contact = self._contact(session)
         if contact is None or not self.is_suspect(session):
             return
@@ -123,33 +125,33 @@ class Heartbeats:
             contact.dead_ms = now_ms
 
     def not_refused(self, session: BrokerSession) -> None:
-        """An attempt to connect to it came to something else, were it nothing at all."""
+        """An attempt to connect had any other outcome, even a timeout."""
         contact = self._contact(session)
         if contact is not None:
             contact.refused_since_ms = None
 
     def _contact(self, session: BrokerSession) -> _Contact | None:
-        """Of this very incarnation, while its session lasts."""
+        """The contact of exactly this incarnation, while its session lasts."""
         contact = self._contacts.get(session.broker_id)
         if contact is None or contact.broker_epoch != session.broker_epoch or contact.is_over:
             return None
         return contact
 
     def session_alive(self, broker_id: int, now_ms: int) -> bool:
-        """Whether a broker may be running, so that another with the same id must be a mistake."""
+        """Whether a broker may be running, so that another one with the same id must be a mistake."""
         contact = self._contacts.get(broker_id)
         if contact is not None and not contact.is_over:
             return not contact.is_proven and now_ms < self._session_end_ms(contact)
         return now_ms < self._presumed_dead.get(broker_id, now_ms)
 
     def registers(self, broker_id: int) -> None:
-        """A broker that was not fenced is about to be registered: it restarted before anybody noticed."""
+        """A broker that was not fenced is about to be registered: it restarted before its session ended."""
         contact = self._contacts.get(broker_id)
         if contact is not None and not contact.is_over:
             self._awaited[broker_id] = self._session_end_ms(contact)
 
     def forget(self, broker_id: int) -> None:
-        """Its registration is gone, or is another's from now on."""
+        """Remove a broker whose registration is gone or was replaced."""
         self._contacts.pop(broker_id, None)
         self._presumed_dead.pop(broker_id, None)
         self._replayed.pop(broker_id, None)
@@ -165,14 +167,14 @@ class Heartbeats:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When the next broker is overdue, or no longer awaited, if nothing is heard until then."""
+        """When the next broker becomes overdue, or is no longer awaited, if there are no heartbeats until then."""
         deadlines = [*map(self._deadline_ms, self._contacts.values()), *self._awaited.values()]
         return min(deadlines, default=None)
 
     def overdue(self, now_ms: int) -> list[BrokerSession]:
         """The sessions that have ended, the longest overdue first.
 
-        Each is told again after another session's time, should the broker not have been fenced by then.
+        Each is reported again after another session timeout, if the broker has not been fenced by then.
         """
         ended = []
         for broker_id, contact in self._contacts.items():
@@ -188,24 +190,24 @@ class Heartbeats:
 
     @property
     def awaited(self) -> Collection[int]:
-        """Brokers that are not to be replaced by an unclean election yet, as of the last `give_up_awaited`."""
+        """Brokers that an unclean election must not replace yet, as of the last `give_up_awaited`."""
         return self._awaited.keys()
 
     def give_up_awaited(self, now_ms: int) -> bool:
-        """Whether there are some whose time is over."""
+        """Drop awaited brokers whose time is over; returns whether there were any."""
         over = [broker_id for broker_id, until_ms in self._awaited.items() if until_ms <= now_ms]
         for broker_id in over:
             del self._awaited[broker_id]
         return bool(over)
 
     def fenced(self, broker_id: int) -> None:
-        """It is not watched any more, until it is heard of."""
+        """Stop watching a broker until its next heartbeat."""
         self._contacts.pop(broker_id, None)
 
     # -- controlled shutdown -------------------------------------------------------------------------------------------
 
     def shutting_down(self, broker_id: int, offset: int) -> None:
-        """The leaderships of a broker are taken away by records up to `offset`."""
+        """Records up to `offset` move the leaderships of a broker."""
         self._shutdown_offsets[broker_id] = offset
 
     def is_shutting_down(self, broker_id: int) -> bool:

@@ -1,7 +1,7 @@
-"""Who leads when a broker goes or comes: the partition changes that follow, found through the index.
+"""The partition changes that follow when a broker leaves or returns, found through the index.
 
-Each function gives the changes one by one, and is walked only as far as one batch goes. What it gave is no longer
-found once it is replayed, so that calling it again goes on where it stopped.
+Each function is a generator of changes, and is consumed only as far as one batch goes. Once a change is replayed, the
+function no longer finds it, so calling it again continues where it stopped.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ Changes = Iterator[PartitionChangeRecord]
 
 
 def batch_of(changes: Changes) -> tuple[list[Message], bool]:
-    """As many changes as one batch takes, and whether those were all."""
+    """Take as many changes as fit into one batch; also returns whether those were all."""
     records: list[Message] = list(islice(changes, MAX_CHANGES_PER_BATCH))
     return records, len(records) < MAX_CHANGES_PER_BATCH
 
 
 def when_gone(view: ClusterView, broker_id: int, keys: Collection[PartitionKey] | None = None) -> Changes:
-    """For a broker that is fenced or shuts down. `keys`: only these of the partitions it is in sync with."""
+    """A broker is fenced or shuts down. `keys`: only these of the partitions in whose ISR it is."""
     usable = view.usable_but(broker_id)
     for topic_id, partition_id in view.index.in_sync(broker_id) if keys is None else keys:
         topic = view.image.topics.ids[topic_id]
         partition = topic.partitions[partition_id]
         if not view.elr and len(partition.isr) == 1 and partition.leader != broker_id:
-            continue  # the last in-sync replica stays one, and nobody leads already
+            continue  # the last in-sync replica stays in the ISR, and there is already no leader
         isr = tuple(member for member in partition.isr if member != broker_id)
         change = view.change_and_elect(topic, partition_id, Wanted(isr=isr), usable)
         if change is not None:
@@ -42,18 +42,18 @@ def when_gone(view: ClusterView, broker_id: int, keys: Collection[PartitionKey] 
 
 
 def when_directories_lost(view: ClusterView, broker_id: int, lost: Collection[Uuid]) -> Changes:
-    """For a broker that lives on without some of its directories."""
+    """A broker continues without some of its directories."""
     keys = [key for key in view.index.in_sync(broker_id) if view.find(key)[1].directory_of(broker_id) in lost]
     return when_gone(view, broker_id, keys)
 
 
 def when_replaced(view: ClusterView, broker_id: int, *, clean: bool, directories: Sequence[Uuid]) -> Changes:
-    """For a broker whose last incarnation ended, cleanly or not, and whose next has these directories.
+    """The last incarnation of a broker ended, cleanly or not, and the next one has these directories.
 
-    After a crash it may have lost what it wrote last, so that others are to be preferred even where all it had is
-    there. A replica whose directory is missing cannot lead, and keeps what it is trusted with: the directory may come
-    back. Where nobody has said in which directory a replica was, and one is missing, it may have been that one. The
-    broker may then make it anew elsewhere without anybody noticing, so it is trusted with nothing.
+    After a crash the broker may have lost its last writes, so other replicas are preferred even if all its data is
+    there. A replica whose directory is missing cannot lead, but keeps its trust: the directory may return. If the
+    directory of a replica was never reported, and one is missing, the replica may have been in that one. The broker may
+    then recreate it elsewhere unnoticed, so it is not trusted at all.
     """
     usable = view.usable_but(broker_id)
     existing = view.image.brokers.get(broker_id)
@@ -77,7 +77,7 @@ def when_replaced(view: ClusterView, broker_id: int, *, clean: bool, directories
 
 
 def _led_last(view: ClusterView, broker_id: int) -> Iterator[PartitionKey]:
-    """Where a broker is trusted with nothing but that: neither in sync nor eligible."""
+    """Partitions whose last leader is this broker, and in which it is neither in sync nor eligible."""
     for key in view.index.leaderless:
         _, partition = view.find(key)
         if broker_id in partition.last_known_elr and broker_id not in (*partition.isr, *partition.elr):
@@ -85,7 +85,7 @@ def _led_last(view: ClusterView, broker_id: int) -> Iterator[PartitionKey]:
 
 
 def when_unregistered(view: ClusterView, broker_id: int) -> Changes:
-    """For a broker nobody is to wait for, except where it alone knows how things ended."""
+    """A broker was unregistered: no election waits for it, unless only it may have all committed records."""
     usable = view.usable_but(broker_id)
     keys = chain(view.index.in_sync(broker_id), view.index.eligible(broker_id), _led_last(view, broker_id))
     for topic_id, partition_id in keys:
@@ -99,7 +99,7 @@ def when_unregistered(view: ClusterView, broker_id: int) -> Changes:
 
 
 def when_back(view: ClusterView, broker_id: int) -> Changes:
-    """For a broker that is unfenced: what waits for it."""
+    """A broker is unfenced: elect it in leaderless partitions that wait for it."""
     if view.image.brokers[broker_id].in_controlled_shutdown:
         return
     usable = view.usable_and(broker_id)
@@ -112,7 +112,7 @@ def when_back(view: ClusterView, broker_id: int) -> Changes:
 
 
 def online(view: ClusterView) -> Changes:
-    """Whatever could have a leader and has none: what a controller before left undone."""
+    """Elect leaders for partitions that have none but could: an earlier controller left them undone."""
     for key in view.index.leaderless:
         topic, _ = view.find(key)
         change = view.change_and_elect(topic, key[1], Wanted())
@@ -121,7 +121,7 @@ def online(view: ClusterView) -> Changes:
 
 
 def preferred(view: ClusterView) -> Changes:
-    """Leadership goes back to the first replica wherever that one is in sync again."""
+    """Move leadership back to the first replica wherever it is in sync again."""
     wanted = Wanted(Election.PREFERRED)
     for key in view.index.not_preferred:
         topic, partition = view.find(key)
@@ -133,7 +133,7 @@ def preferred(view: ClusterView) -> Changes:
 
 
 def unclean(view: ClusterView) -> Changes:
-    """Partitions without a leader get any that can be had, where the topic allows it."""
+    """Elect any available leader for partitions without one, if the topic allows it."""
     wanted = Wanted(Election.UNCLEAN)
     for key in view.index.leaderless:
         topic, partition = view.find(key)

@@ -1,6 +1,6 @@
-"""The life of a broker, as its heartbeats drive it.
+"""The lifecycle of a broker: the state transitions that its heartbeats cause.
 
-    state now              the broker wants                          state next
+    current state          the broker wants                          next state
     ---------------------  ----------------------------------------  ---------------------
     FENCED                 to shut down                              SHUTDOWN_NOW
     FENCED                 to serve, and has caught up               UNFENCED
@@ -10,9 +10,9 @@
     UNFENCED               to shut down, leading something           CONTROLLED_SHUTDOWN
     CONTROLLED_SHUTDOWN    anything, once the others know            SHUTDOWN_NOW
 
-Whatever is not in the table leaves things as they are. To have caught up is to have replayed one's own registration.
-SHUTDOWN_NOW fences the broker and tells it to go; in CONTROLLED_SHUTDOWN it goes on answering, and following, while
-others take over, so that no client finds nobody.
+Anything that is not in the table leaves the state unchanged. A broker has caught up when it has replayed its own
+registration. SHUTDOWN_NOW fences the broker and tells it to stop. In CONTROLLED_SHUTDOWN it continues to answer, and to
+follow, while others take over, so that clients always find a leader.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def state_of(broker: BrokerRegistration) -> State:
 def next_state(
     state: State, *, want_fence: bool, want_shut_down: bool, caught_up: bool, leads: bool, others_know: bool
 ) -> State:
-    """The table above."""
+    """Look up the transition in the table above."""
     if state is State.FENCED:
         if want_shut_down:
             return State.SHUTDOWN_NOW
@@ -66,7 +66,7 @@ def next_state(
 
 
 class LifecycleHandlers:
-    """The handler of BrokerHeartbeat, over one image and what is remembered of brokers."""
+    """The handler of BrokerHeartbeat, over one image and the heartbeat state."""
 
     def __init__(self, view: ClusterView, brokers: BrokerHandlers, heartbeats: Heartbeats) -> None:
         self._view = view
@@ -76,7 +76,7 @@ class LifecycleHandlers:
     def broker_heartbeat(
         self, request: BrokerHeartbeatRequest, registered_at: int, now_ms: int
     ) -> Result[BrokerHeartbeatResponse]:
-        """`registered_at`: an offset at which the broker's registration is replayed."""
+        """`registered_at`: an offset at which the broker's registration has been replayed."""
         broker_id, offset = request.broker_id, request.current_metadata_offset
         broker = self._brokers.registered(broker_id, request.broker_epoch)
         self._heartbeats.heartbeat(broker_id, request.broker_epoch, offset, now_ms)
@@ -123,10 +123,10 @@ class LifecycleHandlers:
         return done
 
     def _hand_over(self, broker: BrokerRegistration) -> Result[None]:
-        """Take leaderships and in-sync memberships from a broker that is about to go."""
+        """Take leaderships and in-sync memberships from a broker that is about to stop."""
         records, is_last = batch_of(when_gone(self._view, broker.broker_id))
         if not broker.in_controlled_shutdown:
-            # First, so that nothing is given to it any more.
+            # First, so that nothing is assigned to it any more.
             records.insert(
                 0,
                 BrokerRegistrationChangeRecord(
@@ -140,7 +140,7 @@ class LifecycleHandlers:
         return Result(records, None) if is_last else Unfinished(records)
 
     def _directories_lost(self, broker: BrokerRegistration, lost: Collection[Uuid]) -> Unfinished:
-        """Replicas on a broken disk are gone, though the broker lives. Then the heartbeat is looked at again."""
+        """Remove replicas on a broken disk, though the broker lives. Then the heartbeat is processed again."""
         records, is_last = batch_of(when_directories_lost(self._view, broker.broker_id, lost))
         if is_last:
             remaining = [directory for directory in broker.directories if directory not in lost]
@@ -152,7 +152,7 @@ class LifecycleHandlers:
         return Unfinished(records)
 
     def _cordoned(self, broker: BrokerRegistration, directories: Collection[Uuid] | None) -> list[Message]:
-        """None until the broker knows; before 4.3 there is no way to write it down."""
+        """`directories` is None until the broker knows them; metadata before 4.3 has no record for it."""
         if directories is None or self._view.image.metadata_version < METADATA_4_3_IV0:
             return []
         if set(directories) == set(broker.cordoned_directories or ()):

@@ -1,19 +1,18 @@
-"""Where the replicas of new partitions go.
+"""Placement: chooses the brokers for the replicas of new partitions.
 
-The brokers are put in one list that alternates between racks. Partition number k (counted on from topic to topic, so
-that many small topics spread as well as a large one) is led by broker k of that list: leaders are spread as evenly as
-can be.
+The brokers are in one list that alternates between racks. Partition number k (counted across topics, so that many small
+topics spread as well as a large one) is led by broker k of that list: leaders are spread as evenly as possible.
 
-A follower goes to a rack the partition is on the least, which keeps replicas on different racks for as long as there
-are enough. Among such racks, and then among the brokers of a rack, the next behind the leader is taken, and one further
-with each turn around the list: a broker that dies leaves its leaderships to all others and not to one neighbour. That
-alone would be uneven where racks differ in size. So whoever was given more than the least, by more than a few replicas,
-is passed over.
+A follower goes to a rack with the fewest replicas of the partition, which keeps replicas on different racks as long as
+there are enough. Among such racks, and then among the brokers of a rack, the next one after the leader is chosen, and
+one further with each turn around the list: a broker that dies leaves its leaderships to all others and not to one
+neighbour. That alone would be uneven if racks differ in size. So a broker or rack that received more replicas than the
+least loaded one, by more than a few, is skipped.
 
-What was given is counted from when the brokers last changed, and not from the beginning: a broker that joins gets its
-share of what is new, not all of it until it has caught up with the others.
+Replicas are counted from the last change of the set of brokers, not from the beginning: a broker that joins gets its
+share of the new replicas, not all of them until it has caught up with the others.
 
-Everything follows from the arguments and from what was placed before: same history, same placement.
+The result depends only on the arguments and on earlier placements: same history, same placement.
 """
 
 from __future__ import annotations
@@ -32,20 +31,20 @@ class UsableBroker(NamedTuple):
     fenced: bool
 
 
-# How many replicas more than the least a broker may have been given before others are preferred. It leaves room for
-# variety, and is little beside the hundreds of replicas a broker has.
+# How many more replicas than the least loaded broker a broker may receive before others are preferred. It allows some
+# variety, and is little compared to the hundreds of replicas of a broker.
 TOLERANCE: Final = 3
 
 
 class Placement:
     def __init__(self, number: int = 0) -> None:
-        """`number`: that of the next partition."""
+        """`number`: the number of the next partition."""
         self.number = number
         self._brokers: list[UsableBroker] = []
         self._given: dict[int, int] = {}
 
     def copy(self) -> Placement:
-        """To try something that may not come to be."""
+        """A copy, for a placement that may be discarded."""
         copied = Placement(self.number)
         copied._brokers, copied._given = self._brokers, dict(self._given)
         return copied
@@ -55,7 +54,7 @@ class Placement:
     ) -> list[tuple[int, ...]]:
         """The replicas of each partition, its preferred leader first.
 
-        Fenced brokers never lead a new partition, and hold one only when there are not enough others.
+        Fenced brokers never lead a new partition, and get a replica only if there are not enough other brokers.
         """
         usable = sorted(brokers)
         active = alternate_racks(broker for broker in usable if not broker.fenced)
@@ -91,7 +90,7 @@ class Placement:
         return tuple(broker.broker_id for broker in chosen)
 
     def _choose(self, pool: Sequence[UsableBroker], chosen: list[UsableBroker], replication_factor: int) -> None:
-        """Add brokers of the pool to those chosen until there are enough, or no more."""
+        """Add brokers of the pool to `chosen` until there are enough, or the pool is exhausted."""
         given = self._given
         racks: dict[str | None, list[int]] = {}
         for broker in pool:
@@ -113,13 +112,13 @@ class Placement:
 
 
 def _first_not_above(candidates: Sequence[Candidate], given: Mapping[Candidate, float]) -> Candidate:
-    """The first that was not given more than the least and some."""
+    """The first candidate that has not received more than the least loaded one plus the tolerance."""
     limit = min(map(given.__getitem__, candidates)) + TOLERANCE
     return next(candidate for candidate in candidates if given[candidate] <= limit)
 
 
 def alternate_racks(brokers: Iterable[UsableBroker]) -> list[UsableBroker]:
-    """The brokers by id, one of each rack in turn for as long as the racks last."""
+    """The brokers by id, one of each rack in turn, as long as racks have brokers left."""
     racks: dict[str, list[UsableBroker]] = {}
     for broker in sorted(brokers, key=lambda broker: broker.broker_id):
         racks.setdefault(broker.rack or "", []).append(broker)

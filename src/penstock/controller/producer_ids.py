@@ -1,4 +1,4 @@
-"""Producer ids: handed to brokers in blocks, each block once and for ever."""
+"""Producer ids: allocates them to brokers in blocks; no block is ever allocated twice."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """Reassignments: a partition moves to other brokers.
 
-The replicas that are to come are added to those there are (`adding`), and those that are to go stay meanwhile
-(`removing`). The new ones copy the partition and come in sync; with the AlterPartition that brings the last of them in,
-the ones to go are dropped and the reassignment is over (`elections.completed_reassignment`). If nothing has to be
-copied it is over at once.
+The new replicas are added to the current ones (`adding`), and those to be removed stay meanwhile (`removing`). The new
+replicas copy the partition and get in sync. The AlterPartition that brings the last of them in sync removes the old
+ones and completes the reassignment (`elections.completed_reassignment`). If nothing has to be copied it completes at
+once.
 
-Whatever was there before a reassignment can be had back: cancelling takes the new replicas away again. A second
-reassignment of a partition that is on the move replaces the first: replicas that only the first one wanted go at once.
+A reassignment can be undone: cancelling it removes the new replicas again. A second reassignment of a moving partition
+replaces the first: replicas that only the first one wanted are removed at once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Replicas = tuple[int, ...]
 def alter_partition_reassignments(
     view: ClusterView, request: AlterPartitionReassignmentsRequest
 ) -> Result[AlterPartitionReassignmentsResponse]:
-    """Each partition stands alone."""
+    """Alter reassignments; each partition is independent."""
     allow_change = request.allow_replication_factor_change
     records: list[Message] = []
     response = AlterPartitionReassignmentsResponse(allow_replication_factor_change=allow_change, error_message=None)
@@ -111,7 +111,7 @@ def _alter(
     target = tuple(wanted.replicas)
     check_assignment(view.image, target, None)
     if not allow_change:
-        # Counted as if what is under way were done.
+        # Counted as if the current reassignment were complete.
         current = len(set(partition.replicas) - set(partition.removing_replicas))
         if current != len(target):
             raise KafkaError(
@@ -139,7 +139,7 @@ def _alter(
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """A reassignment as it begins."""
+    """The initial state of a reassignment."""
 
     replicas: Replicas
     adding: Replicas
@@ -153,7 +153,7 @@ def plan_reassignment(partition: Partition, target: Replicas) -> Reassignment:
     isr = tuple(member for member in partition.isr if member not in dropped)
     knowing = partition.isr or partition.elr or partition.last_known_elr
     if dropped.issuperset(knowing):
-        # Only replicas that are no longer wanted know how things ended: they stay until others are in sync.
+        # Only replicas that are to be removed have all committed records: they stay until others are in sync.
         isr = partition.isr
         original = (*original, *knowing)
     removing = tuple(replica for replica in original if replica not in target)
@@ -166,7 +166,7 @@ def plan_reassignment(partition: Partition, target: Replicas) -> Reassignment:
 
 
 def original_replicas(partition: Partition) -> Replicas:
-    """The replicas from before a reassignment."""
+    """The replicas before the reassignment."""
     return tuple(replica for replica in partition.replicas if replica not in partition.adding_replicas)
 
 
@@ -175,7 +175,7 @@ def _cancel(view: ClusterView, topic: Topic, partition_id: int, partition: Parti
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
     replicas = original_replicas(partition)
     isr = tuple(member for member in partition.isr if member in replicas)
-    # Somebody who knows how things ended must be left: in sync, or able to lead once it is back.
+    # A replica that may have all committed records must remain: in sync, or able to lead once it is back.
     clean = bool(isr) or (
         not partition.isr and any(member in replicas for member in partition.elr or partition.last_known_elr)
     )
@@ -187,7 +187,7 @@ def _cancel(view: ClusterView, topic: Topic, partition_id: int, partition: Parti
             "unclean leader election.",
         )
     if not clean and not view.elr:
-        isr = replicas[:1]  # somebody must be
+        isr = replicas[:1]  # the ISR must not be empty
     return view.change_and_elect(
         topic,
         partition_id,

@@ -1,6 +1,6 @@
-"""Topics: creating and deleting them, adding partitions.
+"""Topics: creation, deletion, and additional partitions.
 
-Each topic of a request stands alone: one that is refused says why in its own entry, and the others go on.
+Each topic of a request is independent: a refused topic has its error in its own entry, and the others proceed.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from penstock.settings.explain import BrokerLayers, explain_topic
 from penstock.settings.node import NodeSettings
 from penstock.settings.topic import TopicSettings
 
-# More in one request would make a batch of records that blocks everything behind it.
+# More in one request would make a batch of records that blocks everything after it.
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 
 
 class TopicHandlers:
-    """Handlers over one image, with what they need to know besides it."""
+    """Handlers over one image, with the other state they need."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class TopicHandlers:
         self._settings = settings
         self._layers = layers
         self._new_id = new_id
-        # Goes on as partitions are placed here; whoever asks decides whether that came to be.
+        # Advances as partitions are placed here; the caller decides whether to keep it.
         self.placement = placement
         self._default_configs: list[CreatableTopicConfigs] | None = None
 
@@ -70,7 +70,7 @@ class TopicHandlers:
     def create_topics(
         self, request: CreateTopicsRequest, describable: Container[str] | None = None
     ) -> Result[CreateTopicsResponse]:
-        """`describable`: the topics whose configs the client may be told; None for all."""
+        """`describable`: the topics whose configs the client may see; None for all."""
         records: list[Message] = []
         results: list[CreatableTopicResult] = []
         counts = Counter(topic.name for topic in request.topics)
@@ -78,7 +78,7 @@ class TopicHandlers:
         too_many = self._partitions_wanted(request) > MAX_PARTITIONS_PER_REQUEST
         for topic in request.topics:
             if counts[topic.name] == 0:
-                continue  # refused already, where the name came first
+                continue  # already refused at the first occurrence of the name
             try:
                 if counts[topic.name] > 1:
                     counts[topic.name] = 0
@@ -106,7 +106,7 @@ class TopicHandlers:
         )
 
     def _check_new_name(self, name: str, new_names: dict[str, str]) -> None:
-        """`new_names`: those of this request, by what they collide on."""
+        """`new_names`: the names in this request, by collision key."""
         check_new_topic_name(name)
         topics = self._image.topics
         if topics.by_name(name) is not None:
@@ -154,7 +154,7 @@ class TopicHandlers:
         return configs
 
     def _described(self, configs: Mapping[str, str]) -> list[CreatableTopicConfigs]:
-        """Explained once a request, however many topics: only what a topic sets itself is its own."""
+        """Computed once per request, however many topics: only settings of the topic itself differ."""
         if self._default_configs is None:
             self._default_configs = self._explained({}, None)
         if not configs:
@@ -253,7 +253,7 @@ class TopicHandlers:
         if additional > room:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
         first = topic.partitions[0]
-        # As it will be when a reassignment is over.
+        # The replication factor after the reassignment.
         replication_factor = len(set(first.replicas) - set(first.removing_replicas))
         if wanted.assignments is None:
             partitions = self._place(additional, replication_factor)
@@ -273,7 +273,7 @@ class TopicHandlers:
     # -- DeleteTopics --------------------------------------------------------------------------------------------------
 
     def delete_topics(self, request: DeleteTopicsRequest) -> Result[DeleteTopicsResponse]:
-        """Names from before version 6, names or ids since."""
+        """Delete topics by name before version 6, by name or id since."""
         wanted = [(name, ZERO_UUID) for name in request.topic_names]
         asked: list[tuple[str | None, Uuid]] = [*wanted, *((topic.name, topic.topic_id) for topic in request.topics)]
         counts = Counter(asked)
@@ -337,7 +337,7 @@ class TopicHandlers:
         return [partition for replicas in assignments if (partition := self._new_partition(replicas)) is not None]
 
     def _new_partition(self, replicas: tuple[int, ...]) -> Partition | None:
-        """None if nobody could lead it."""
+        """A new partition; None if no replica could lead it."""
         brokers = self._image.brokers
         isr = tuple(broker_id for broker_id in replicas if brokers[broker_id].active)
         if not isr:

@@ -1,4 +1,4 @@
-"""What handlers look at: one image, the index of its partitions, and the settings that decide elections."""
+"""The input of handlers: one image, the index of its partitions, and the settings that decide elections."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ UNCLEAN_LEADER_ELECTION_ENABLE = "unclean.leader.election.enable"
 
 
 class ClusterView:
-    """`topic_defaults` are what topics have that do not say otherwise; `awaited` the brokers that may be back in a
-    moment, which no unclean election is to replace."""
+    """`topic_defaults` are the settings of topics that do not override them; `awaited` are the brokers that may be back
+    in a moment, which no unclean election may replace."""
 
     def __init__(
         self,
@@ -55,8 +55,8 @@ class ClusterView:
         return rules
 
     def election(self, topic: Topic, partition: Partition, *, gone: Collection[int] = ()) -> Election:
-        """How far to go for a leader if nobody asked for one: unclean elections are for topics that allow them, when
-        there is nobody left to wait for who knows how things ended. `gone`: replicas that will not come back."""
+        """The kind of election if none was requested: unclean only if the topic allows it, and if no replica is awaited
+        that may have all committed records. `gone`: replicas that will not return."""
         if not self.rules(topic).unclean:
             return Election.ONLINE
         knowing = (*partition.isr, *partition.elr, *partition.last_known_elr)
@@ -64,21 +64,21 @@ class ClusterView:
         return Election.ONLINE if awaited else Election.UNCLEAN
 
     def find(self, key: PartitionKey) -> tuple[Topic, Partition]:
-        """A partition that is known to exist."""
+        """Find a partition that is known to exist."""
         topic = self.image.topics.ids[key[0]]
         return topic, topic.partitions[key[1]]
 
     def usable(self, broker_id: int, directory: Uuid) -> bool:
-        """Whether a broker may lead a partition that it keeps in this directory."""
+        """Whether a broker may lead a replica that it has in this directory."""
         broker = self.image.brokers.get(broker_id)
         return broker is not None and broker.active and broker.has_online(directory)
 
     def usable_but(self, gone: int) -> Usable:
-        """As if one broker were not there."""
+        """Like `usable`, without one broker."""
         return lambda broker_id, directory: broker_id != gone and self.usable(broker_id, directory)
 
     def usable_and(self, back: int) -> Usable:
-        """As if one broker were active that is not yet."""
+        """Like `usable`, as if one inactive broker were active."""
         broker = self.image.brokers[back]
 
         def usable(broker_id: int, directory: Uuid) -> bool:
@@ -95,8 +95,8 @@ class ClusterView:
         *,
         gone: Collection[int] = (),
     ) -> PartitionChangeRecord | None:
-        """The change, with a leader if nobody asked for one. How far to go for it depends on who still knows how things
-        ended once this is so: one that loses its place now, as its disk was replaced, is not waited for."""
+        """The change, with an election of the default kind. The kind depends on which replicas may have all committed
+        records after this change: a replica that loses that now, because its disk was replaced, is not awaited."""
         change = self.change(topic, partition_id, wanted, usable)
         partition = topic.partitions[partition_id]
         after = partition if change is None else partition.merge(change)
@@ -117,7 +117,7 @@ class ClusterView:
         )
 
     def check_broker(self, broker_id: int, broker_epoch: int) -> None:
-        """Raises KafkaError(STALE_BROKER_EPOCH) unless this is how the broker is registered."""
+        """Raises KafkaError(STALE_BROKER_EPOCH) unless the broker is registered with this epoch."""
         broker = self.image.brokers.get(broker_id)
         if broker is None:
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"No broker registration found for broker id {broker_id}")

@@ -1,10 +1,10 @@
-"""Small text files that remember offsets: Kafka's checkpoint formats.
+"""Kafka's checkpoint files: small text files that store offsets.
 
-Both kinds open with the version (`0`) and the number of lines that follow. An offset checkpoint of a log directory has
-a line `<topic> <partition> <offset>` for each partition; `leader-epoch-checkpoint` in a partition's directory has
-`<epoch> <start offset>`. Files are replaced atomically and synced, so what is read is always some complete version;
-one that is malformed all the same (a disk fault, a hand edit) raises `MalformedCheckpoint`, and its reader knows a
-safe fallback: recover more.
+Both kinds start with the version (`0`) and the number of lines that follow. An offset checkpoint of a log directory has
+a line `<topic> <partition> <offset>` for each partition. `leader-epoch-checkpoint` in a partition's directory has lines
+`<epoch> <start offset>`. Files are replaced atomically and synced, so a reader always sees a complete version. A file
+that is malformed anyway (a disk fault, a hand edit) raises `MalformedCheckpoint`; every reader has a safe fallback:
+recover more.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def write_offset_checkpoint(files: FileSystem, path: str, offsets: Mapping[Topic
 
 
 def read_offset_checkpoint(files: FileSystem, path: str) -> dict[TopicPartition, int]:
-    """Empty if there is no such file."""
+    """Read the offsets; empty if the file does not exist."""
     offsets: dict[TopicPartition, int] = {}
     for line in _read(files, path):
         try:
@@ -45,7 +45,7 @@ def read_offset_checkpoint(files: FileSystem, path: str) -> dict[TopicPartition,
 
 
 def write_epoch_checkpoint(files: FileSystem, path: str, entries: Iterable[tuple[int, int]]) -> None:
-    """Durable once the directory has been synced, which is left to the caller, who has more to sync there."""
+    """Write the file. It is durable once the caller has synced the directory: the caller has more to sync there."""
     data = _encode(f"{epoch} {start_offset}" for epoch, start_offset in entries)
     temporary = path + ".tmp"
     files.remove(temporary)

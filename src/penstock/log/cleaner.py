@@ -1,19 +1,19 @@
-"""The broker's side of compaction: which log, how far, and the swap.
+"""The cleaner schedules compaction in the broker: it picks a log and a range, and swaps in the result.
 
-A log with `cleanup.policy=compact` is clean up to the offset in `cleaner-offset-checkpoint`, dirty from there to the
-first segment that must not be touched: the active one, or one that reaches above the last stable offset, or one with
-records younger than `min.compaction.lag.ms`. The dirtiest log is cleaned first, if the dirty share of its bytes exceeds
-`min.cleanable.dirty.ratio` or a record has waited for `max.compaction.lag.ms`.
+A log with `cleanup.policy=compact` is clean up to the offset in `cleaner-offset-checkpoint`. It is dirty from there to
+the first segment that must not be cleaned: the active segment, a segment that reaches above the last stable offset, or
+one with records younger than `min.compaction.lag.ms`. The cleaner starts with the dirtiest log. A log needs cleaning if
+the dirty share of its bytes exceeds `min.cleanable.dirty.ratio` or if a record has waited for `max.compaction.lag.ms`.
 
-A cleaning, step by step, of which only the swap's renames run on the event loop without pause:
+A cleaning has these steps. Only the renames of the swap run on the event loop without a pause:
 
-1. the job is written down, and a child process (`compaction`) makes the cleaned segments;
-2. one after the other, from the front of the log, they are swapped in (`swap`), provided the segments they were made
-   from are still there: retention or a truncation may have been faster;
-3. the checkpoint moves.
+1. The cleaner writes the job to a file, and a child process (`compaction`) makes the cleaned segments.
+2. The cleaner swaps them in (`swap`) one by one, from the front of the log, provided that the segments they were made
+   from still exist: retention or a truncation may have removed them.
+3. The checkpoint advances.
 
-Whatever happens in between, the next cleaning starts from a log that is whole: tombstones and markers are removed only
-behind what they delete.
+If this is interrupted anywhere, the next cleaning still starts from a consistent log: compaction removes tombstones and
+markers only after the records they delete.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ Result = TypeVar("Result")
 
 
 class CompactedReplica(Protocol):
-    """A partition as the cleaner wants to know it."""
+    """The attributes of a partition that the cleaner needs."""
 
     @property
     def log(self) -> Log: ...
@@ -70,7 +70,7 @@ class CompactedReplica(Protocol):
 
 
 class CleanerSettings(Protocol):
-    """Those of the node's settings that the cleaner goes by."""
+    """The node settings that the cleaner uses."""
 
     @property
     def log_cleaner_backoff_ms(self) -> int: ...
@@ -87,7 +87,7 @@ class CleanerSettings(Protocol):
 class LogToClean(NamedTuple):
     replica: CompactedReplica
     segments: list[Segment]
-    """All that may be cleaned, from the front of the log."""
+    """All segments that may be cleaned, from the front of the log."""
     first_dirty_offset: int
     end_offset: int
     clean_bytes: int
@@ -101,12 +101,12 @@ class LogToClean(NamedTuple):
 
 
 def measure(replica: CompactedReplica, checkpoint: int | None, now_ms: int) -> LogToClean:
-    """How dirty a log is, given the offset up to which it was cleaned."""
+    """Measure how dirty a log is, given the offset up to which it was cleaned."""
     log = replica.log
     settings = log.settings
     first_dirty = log.log_start_offset if checkpoint is None else checkpoint
     if not log.log_start_offset <= first_dirty <= log.log_end_offset:
-        # Retention was faster, or the end of the log was lost: begin anew.
+        # Retention passed the checkpoint, or the end of the log was lost: start over.
         first_dirty = log.log_start_offset
     segments = log.segments
     bounds = [segment.base_offset for segment in segments]
@@ -164,21 +164,22 @@ class Cleaner:
         self._checkpoints: dict[str, dict[TopicPartition, int]] = {}
         self._in_progress: set[TopicPartition] = set()
         self._postponed: set[TopicPartition] = set()
-        # Logs that move to other directories, and how many moves want it so.
+        # Logs that move to other directories, with the number of moves that paused each of them.
         self._paused: Counter[TopicPartition] = Counter()
         self._something_ended = asyncio.Event()
-        # Logs with a corrupt batch, and how often they had been repaired when it was found.
+        # Logs with a corrupt batch, with their number of repairs at the time it was found.
         self._uncleanable: dict[TopicPartition, int] = {}
         self._writing = asyncio.Lock()
 
     async def run(self) -> None:
-        """Until cancelled, which kills a child that is at work."""
+        """Clean until cancelled. Cancelling kills a running child process."""
         while True:
             await self.clean_round()
             await asyncio.sleep(self._settings().log_cleaner_backoff_ms / 1000)
 
     async def clean_round(self) -> int:
-        """Clean every log that needs it; how often that succeeded. One that fails is left for the next round."""
+        """Clean every log that needs it and return the number of successes. A log that fails waits for the next
+        round."""
         self._postponed.clear()
         count = 0
         while (cleaned := await self.clean_dirtiest()) is not None:
@@ -186,7 +187,7 @@ class Cleaner:
         return count
 
     async def clean_dirtiest(self) -> bool | None:
-        """Whether the log that needs it most could be cleaned; None if no log needs it."""
+        """Clean the log that needs it most; returns whether that succeeded, or None if no log needs it."""
         found = self._find()
         if found is None:
             return None
@@ -208,19 +209,19 @@ class Cleaner:
         self._something_ended.set()
 
     async def forget(self, log: Log) -> None:
-        """The partition was deleted; one of the same name must not be taken for clean."""
+        """Drop the checkpoint of a deleted partition: a new partition with the same name must not count as clean."""
         self._uncleanable.pop(log.topic_partition, None)
         offsets = self._checkpoint_of(log)
         if offsets.pop(log.topic_partition, None) is not None:
             await self._write_checkpoint(log)
 
     def pause(self, partition: TopicPartition) -> None:
-        """Leave a log that moves to another directory alone until `resume`. What is being done to it has no effect."""
+        """Leave a log that moves to another directory alone until `resume`. A cleaning in progress has no effect."""
         self._paused[partition] += 1
 
     async def has_paused(self, partition: TopicPartition, target: str) -> None:
-        """Returns when nothing is being done to a paused log any more. What is known of the partition in the log
-        directory `target`, of namesakes or from before it left, is forgotten."""
+        """Wait until no work is in progress on a paused log. Then forget what the log directory `target` has recorded
+        about this partition: from an earlier partition of the same name, or from before the partition left."""
         while partition in self._in_progress:
             self._something_ended.clear()
             await self._something_ended.wait()
@@ -233,22 +234,22 @@ class Cleaner:
             del self._paused[partition]
 
     async def moved(self, log: Log, former_parent: str) -> None:
-        """The log is in another directory: what was clean there is clean here."""
+        """The log is now in another directory: the part that was clean there is clean here."""
         cleaned = self._checkpoint_in(former_parent).pop(log.topic_partition, None)
         if cleaned is not None:
             self._checkpoint_of(log)[log.topic_partition] = cleaned
             await self._write_checkpoint(log)
 
     async def truncated(self, log: Log, offset: int) -> None:
-        """The log was cut: what takes the place of what was clean is not."""
+        """The log was cut at `offset`: records appended there later are dirty."""
         offsets = self._checkpoint_of(log)
         if offsets.get(log.topic_partition, 0) > offset:
             offsets[log.topic_partition] = offset
             await self._write_checkpoint(log)
 
     async def replace(self, log: Log, segment: Segment, make: Callable[[], None]) -> bool:
-        """Put what `make`, on a worker thread, leaves as a cleaned segment in the place of a closed one. False if that
-        cannot be now: the log is being cleaned, or is not what it was."""
+        """Replace a closed segment with the cleaned segment that `make` writes on a worker thread. False if this is not
+        possible now: the log is being cleaned, or has changed."""
         partition = log.topic_partition
         if partition in self._in_progress or partition in self._paused:
             return False
@@ -347,7 +348,7 @@ class Cleaner:
         )
 
     async def _compact(self, job: CompactionJob) -> CompactionResult | CompactionFailure:
-        # Named like a segment's files, so that whoever tidies up takes them along.
+        # Named like a segment's files, so that cleanup code removes them as well.
         prefix = os.path.join(job.directory, file_name(job.segments[0].base_offset, ""))
         job_path = f"{prefix}.job{CLEANED_SUFFIX}"
         result_path = f"{prefix}.result{CLEANED_SUFFIX}"
@@ -373,7 +374,8 @@ class Cleaner:
         return outcome_from_json(await self._in_thread(read_result))
 
     async def _swap(self, log: Log, sources: Sequence[Segment], group: CleanedGroup) -> bool:
-        """False, and nothing changed, if the log is no longer the one that was compacted."""
+        """Swap in a cleaned segment. False, with nothing changed, if the log is no longer the one that was
+        compacted."""
         files, directory, base_offset = self._files, log.directory, group.base_offset
         old = [segment for segment in sources if segment.base_offset in group.replaced]
         if not self._is_current(log, old):
@@ -381,7 +383,7 @@ class Cleaner:
         try:
             await self._in_thread(lambda: prepare_swap(files, directory, base_offset, group.replaced))
         except OSError:
-            # A start would adopt what was prepared, and by then the log may be another.
+            # A restart would adopt the prepared swap, and the log may have changed by then.
             await self._in_thread(lambda: abandon_swap(files, directory, base_offset))
             raise
         if not self._is_current(log, old):
@@ -392,8 +394,8 @@ class Cleaner:
         return True
 
     def _is_current(self, log: Log, segments: Sequence[Segment]) -> bool:
-        """Neither has the partition been deleted (another one may stand in its directory) nor have these segments; nor
-        is it about to be copied."""
+        """Whether the partition and these segments still exist, and the log is not about to be copied. After a
+        deletion, the directory may belong to a new partition."""
         if log.topic_partition in self._paused or not any(replica.log is log for replica in self._replicas()):
             return False
         closed = {id(segment) for segment in log.segments[:-1]}
@@ -402,7 +404,7 @@ class Cleaner:
     # -- the checkpoint
 
     def _checkpoint_of(self, log: Log) -> dict[TopicPartition, int]:
-        """Of all partitions in the log's parent directory."""
+        """The checkpoint for all partitions in the log's parent directory."""
         return self._checkpoint_in(os.path.dirname(log.directory))
 
     def _checkpoint_in(self, parent: str) -> dict[TopicPartition, int]:
@@ -413,7 +415,7 @@ class Cleaner:
             except MalformedCheckpoint as error:
                 logger.warning("%s; all compacted logs there are taken for dirty", error)
                 offsets = {}
-            # Partitions that were deleted when nobody could be told.
+            # Drops partitions that were deleted without a call of `forget`.
             present = {replica.log.topic_partition for replica in self._replicas()}
             offsets = {partition: offset for partition, offset in offsets.items() if partition in present}
             self._checkpoints[parent] = offsets
@@ -433,7 +435,7 @@ class Cleaner:
 
 
 async def _uninterrupted(work: Coroutine[None, None, Result]) -> Result:
-    """A swap that has been decided is carried out, even if we are cancelled meanwhile."""
+    """Complete a decided swap, even if this task is cancelled meanwhile."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)

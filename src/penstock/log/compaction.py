@@ -1,13 +1,13 @@
-"""Compaction: a stateless program that makes cleaned copies of a log's segments.
+"""Compaction is a stateless program that writes cleaned copies of a log's segments.
 
-The broker runs it as a child process (`main`, through `penstock.io.processes`), with the path of a `CompactionJob` and
-the path for its `CompactionResult`. Closed segments never change, so it needs no locks and no conversation. All it
-leaves behind are files ending in `.cleaned`, synced; it renames and removes nothing that the broker uses, and can be
-killed at any point.
+The broker runs it as a child process (`main`, through `penstock.io.processes`) with two arguments: the path of a
+`CompactionJob` and the path for its `CompactionResult`. Closed segments never change, so the process needs no locks and
+no further communication. It only creates files that end in `.cleaned`, and syncs them. It renames and removes nothing
+that the broker uses, so it can be killed at any point.
 
-Two passes. The first reads the dirty part of the log and notes the latest offset of each key, as far as its memory
-goes. The second reads all of the log up to there and writes, for every group of neighbouring segments, one segment with
-what `compaction_filter` retains. A group in which nothing changed is left alone.
+Compaction makes two passes. The first pass reads the dirty part of the log and records the latest offset of each key,
+until its memory is full. The second pass reads the whole log up to that point. For every group of adjacent segments it
+writes one segment with the records that `compaction_filter` retains. It skips groups in which nothing changed.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from penstock.log.compaction_transactions import CleanedTransactions
 from penstock.model.errors import KafkaError
 from penstock.records.record import iterate_spans, records_body
 
-# A key in the map, measured: dictionary slot, key object and offset object.
+# Measured memory per key in the map: dictionary slot, key object and offset object.
 _BYTES_PER_KEY = 200
 
 
 def compact(files: FileSystem, job: CompactionJob, throttle: Throttle = lambda size: None) -> CompactionResult:
-    """Write the cleaned segments of `job`. KafkaError if a batch cannot be decoded: then nothing may be swapped."""
+    """Write the cleaned segments of `job`. KafkaError if a batch cannot be decoded: then nothing may be swapped in."""
     aborted = aborted_transactions(files, job.directory)
-    # A transaction whose marker lies before the part that is read would never be seen to end.
+    # Skip transactions whose marker is before the part that is read: they would never appear to end.
     dirty = [transaction for transaction in aborted if transaction.last_offset >= job.first_dirty_offset]
     offset_map = build_offset_map(files, job, CleanedTransactions(dirty), throttle)
     end_offset = offset_map.latest_offset + 1
@@ -84,7 +84,7 @@ def build_offset_map(
                     if key is not None and base_offset + offset_delta >= first_dirty_offset:
                         offsets[map_key(key)] = base_offset + offset_delta
             offset_map.latest_offset = header.last_offset
-            # Whole batches only, so that there is always progress.
+            # Stop only between batches, so that every compaction makes progress.
             if len(offsets) >= max_keys:
                 return offset_map
         offset_map.latest_offset = segment.end_offset - 1
@@ -122,7 +122,7 @@ def _clean_group(
 
 
 class RateLimit:
-    """Sleeps so that the bytes it was told of stay below a rate on average."""
+    """A throttle: sleeps so that the reported bytes stay below a rate on average."""
 
     def __init__(self, bytes_per_second: float) -> None:
         self._bytes_per_second = bytes_per_second

@@ -1,4 +1,4 @@
-"""A compaction's reading and writing: segments in, one `.cleaned` segment with its indexes out."""
+"""Reads the source segments of a compaction and writes one `.cleaned` segment with its indexes."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _WRITE_CHUNK = 1024 * 1024
 _TRANSACTION_ENTRY = struct.Struct(">hqqqq")
 
 Throttle = Callable[[int], None]
-"""Told of bytes read or written, it may wait."""
+"""Called with the number of bytes read or written; it may wait."""
 
 
 class SegmentTooLarge(ValueError):
-    """Batches that grew (by their delete horizons, or compressed anew) no longer fit into a segment."""
+    """Batches grew (because of delete horizons, or recompression) and no longer fit into a segment."""
 
 
 def read_batches(
     files: FileSystem, directory: str, segment: SourceSegment, throttle: Throttle
 ) -> Iterator[tuple[memoryview, int, BatchHeader]]:
-    """Every batch of a segment: a buffer, the batch's position in it, its header. The CRC and the offsets have been
-    checked."""
+    """Yield every batch of a segment: a buffer, the batch's position in it and its header, after checks of the CRC and
+    the offsets."""
     due, size = segment.base_offset, segment.size
     path = os.path.join(directory, file_name(due, LOG_SUFFIX))
     file = files.open(path, read_only=True)
@@ -54,7 +54,7 @@ def read_batches(
                 due = header.next_offset
                 yield view, position, header
                 end = position + header.size
-            if not end:  # a batch larger than what was read
+            if not end:  # the batch is larger than the chunk
                 chunk = read_header(view).size
                 if chunk <= len(view) or chunk > size - start:
                     raise CorruptBatch(f"{path} ends within the batch at position {start}")
@@ -66,7 +66,7 @@ def read_batches(
 
 
 def aborted_transactions(files: FileSystem, directory: str) -> list[AbortedTransaction]:
-    """Of all segments, the active one too: the marker of a transaction may lie far behind its data."""
+    """The aborted transactions of all segments, including the active one: a marker may be far behind its data."""
     found: list[AbortedTransaction] = []
     for name in files.list(directory):
         if name.endswith(TRANSACTION_INDEX_SUFFIX):
@@ -75,7 +75,7 @@ def aborted_transactions(files: FileSystem, directory: str) -> list[AbortedTrans
 
 
 class CleanedSegment:
-    """A segment in the making. Its files count for nothing before `finish` has returned."""
+    """A segment that is being written. Its files have no effect before `finish` has returned."""
 
     def __init__(
         self, files: FileSystem, directory: str, base_offset: int, index_interval: int, throttle: Throttle
@@ -115,7 +115,7 @@ class CleanedSegment:
             self._write_pending()
 
     def finish(self, aborted: Sequence[AbortedTransaction]) -> None:
-        """Complete the files and sync them; their names are the caller's to sync."""
+        """Complete and sync the files. The caller syncs the directory."""
         self._write_pending()
         self._file.sync()
         self._file.close()

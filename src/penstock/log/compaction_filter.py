@@ -1,13 +1,13 @@
-"""What remains of a batch.
+"""Decides which records of a batch survive compaction.
 
-A record stays if it is the latest of its key, or lies behind what the map of keys has seen. A tombstone stays until its
-batch's delete horizon has passed, which the first compaction that meets it sets. A record without a key has no place in
-a compacted log.
+A record stays if it is the latest of its key, or if it is beyond the offsets that the map of keys covers. A tombstone
+stays until the delete horizon of its batch has passed; the first compaction that reads the tombstone sets the horizon.
+Records without a key are removed.
 
-A batch keeps its offsets, its sequence and its producer whatever it loses. One that loses nothing is copied as it is;
-one that loses some records keeps the bytes of the others; one that loses all of them goes, unless its producer's last
-sequence, or the end of a segment or of the committed log, would go with it: then its header stays, with no records.
-So a cleaned segment still reaches up to the next one, and a hole between segments remains what it is: a loss.
+A batch always keeps its offsets, sequence and producer. A batch that loses no records is copied unchanged. A batch that
+loses some records keeps the bytes of the others. A batch that loses all records is removed, unless that would lose the
+last sequence of its producer, or the end of a segment or of the committed log: then its header stays, with no records.
+So a cleaned segment still reaches up to the next one, and a gap between segments still means data loss.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ _NO_PRODUCER = ActiveProducer(-1, -1)
 
 
 def map_key(key: bytes) -> bytes:
-    """The key itself, or one byte more than a short key has of its digest: no short key can be taken for a long one."""
+    """The key, or for a long key its digest, which is one byte longer than any short key, so that the two never
+    clash."""
     return key if len(key) <= _SHORT_KEY else hashlib.blake2b(key, digest_size=_SHORT_KEY + 1).digest()
 
 
@@ -48,12 +49,12 @@ class OffsetMap:
     def __init__(self, first_dirty_offset: int) -> None:
         self.offsets: dict[bytes, int] = {}
         self.latest_offset = first_dirty_offset - 1
-        """Nothing is known of records behind this one."""
+        """The map says nothing about records behind this offset."""
 
 
 class RetainedBatch(NamedTuple):
     batch: Buffer | None
-    """None: the batch as it is."""
+    """None: keep the batch unchanged."""
     header: BatchHeader
 
 
@@ -68,14 +69,14 @@ class BatchFilter:
         self._new_horizon = job.now_ms + job.delete_retention_ms
         self._max_size = job.max_decompressed_bytes
         self.group_end_offset = -1
-        """Where the segments end that are being made into one."""
+        """The end of the group of segments that is being merged into one."""
         self.records_read = 0
         self.records_kept = 0
         self.changed = 0
-        """Batches that did not stay as they were."""
+        """The number of batches that were changed or removed."""
 
     def retain(self, view: memoryview, position: int, header: BatchHeader) -> RetainedBatch | None:
-        """What to write in place of this batch; None if nothing."""
+        """Return what to write in place of this batch, or None to drop it."""
         self.records_read += header.count
         if header.is_control:
             kept = self._retain_control(view, position, header)
@@ -152,7 +153,7 @@ class BatchFilter:
         if new_horizon is None:
             contents = b"".join([body[span[0] : span[1]] for span in spans])
         else:
-            # The horizon takes the place of the base timestamp, so that every delta is another one.
+            # The horizon replaces the base timestamp, so every timestamp delta changes.
             contents = b"".join([_with_delta(body, span, base_timestamp + span[3] - new_horizon) for span in spans])
             base_timestamp = new_horizon
             attributes |= DELETE_HORIZON
@@ -174,7 +175,7 @@ class BatchFilter:
         return RetainedBatch(assemble(empty, b""), empty)
 
     def _must_stay(self, header: BatchHeader) -> bool:
-        """Whether the batch's header says something that nothing else in the log does."""
+        """Whether the batch's header holds information that exists nowhere else in the log."""
         next_offset = header.base_offset + header.last_offset_delta + 1
         if next_offset == self.group_end_offset or next_offset == self._high_watermark:
             return True

@@ -1,4 +1,4 @@
-"""What a compaction is told, and what it reports: JSON, in files that the broker and its child share."""
+"""The job and the result of a compaction: JSON files that the broker and its child process exchange."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class SourceSegment(NamedTuple):
     index_size: int
     time_index_size: int
     end_offset: int
-    """The base offset of the segment behind it."""
+    """The base offset of the next segment."""
 
 
 class ActiveProducer(NamedTuple):
-    """What the partition remembers of a producer, and must still find in the log after compaction."""
+    """State of a producer that the partition holds and that must still be in the log after compaction."""
 
     last_data_offset: int
-    """Of the batch with its last sequence; -1 if only a marker is known."""
+    """The offset of the batch with the producer's last sequence; -1 if only a marker is known."""
     epoch: int
 
 
@@ -30,9 +30,9 @@ class ActiveProducer(NamedTuple):
 class CompactionJob:
     directory: str
     segments: list[SourceSegment]
-    """From the front of the log up to the first that may not be cleaned."""
+    """The segments from the front of the log up to the first that must not be cleaned."""
     first_dirty_offset: int
-    """Below it, the latest record of every key is the only one."""
+    """Below this offset, each key has only its latest record."""
     high_watermark: int
     now_ms: int
     delete_retention_ms: int
@@ -41,10 +41,10 @@ class CompactionJob:
     index_interval_bytes: int
     producers: dict[int, ActiveProducer]
     map_bytes: int
-    """Memory for the map of keys to offsets; when it is full, compaction ends at the batch it has reached."""
+    """Memory for the map of keys to offsets. When the map is full, compaction ends at the current batch."""
     max_decompressed_bytes: int
     bytes_per_second: float
-    """Of reading and writing together."""
+    """The limit for reads and writes together."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -60,7 +60,7 @@ class CompactionJob:
 
 
 class CleanedGroup(NamedTuple):
-    """A cleaned segment, ready as `.cleaned` files, and the base offsets of those it was made from."""
+    """A cleaned segment, complete as `.cleaned` files, and the base offsets of its source segments."""
 
     base_offset: int
     replaced: list[int]
@@ -70,9 +70,9 @@ class CleanedGroup(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionResult:
     end_offset: int
-    """Cleaned up to here: the next compaction's first dirty offset."""
+    """The log is clean up to here: the first dirty offset of the next compaction."""
     groups: list[CleanedGroup]
-    """From the front of the log; the swaps must keep this order."""
+    """From the front of the log; they must be swapped in in this order."""
     bytes_read: int
     bytes_written: int
     records_read: int
@@ -85,7 +85,8 @@ class CompactionResult:
 class CompactionFailure(NamedTuple):
     message: str
     permanent: bool
-    """It would fail again: a batch is corrupt. Otherwise it is the disk that had no room, say."""
+    """Whether a retry would fail again because a batch is corrupt. Other failures (a full disk, for example) may
+    pass."""
 
     def to_json(self) -> str:
         return json.dumps(self._asdict())
@@ -102,7 +103,7 @@ def outcome_from_json(text: str) -> CompactionResult | CompactionFailure:
 def group_segments(
     segments: list[SourceSegment], *, segment_bytes: int, segment_index_bytes: int
 ) -> list[list[SourceSegment]]:
-    """Neighbours that fit into one segment together, so that the log does not crumble as its records become fewer."""
+    """Group adjacent segments that fit into one, so that the log does not split into many small ones as it shrinks."""
     groups: list[list[SourceSegment]] = []
     for segment in segments:
         if groups:

@@ -1,8 +1,8 @@
-"""Transactions, as compaction meets them on its way through the log.
+"""Tracks transactions while compaction reads through the log.
 
-The data of an aborted transaction goes at once. Its marker stays as long as any of its batches was met (it may still
-stand in the log, empty, for its producer's sequence), and so does its entry in the transaction index; a marker none of
-whose batches are left may go, after its delete horizon.
+Compaction removes the data of an aborted transaction at once. The marker and its entry in the transaction index stay if
+compaction met any batch of the transaction: the batch may remain in the log, empty, to keep its producer's sequence. A
+marker with no remaining batches may be removed after its delete horizon.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from penstock.records.control import ControlType, control_type, first_record
 
 class CleanedTransactions:
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        # Descending, so that the next one to begin is at the end.
+        # In descending order, so that the next transaction to begin is at the end.
         self._aborted = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
         self._ongoing_aborted: dict[int, AbortedTransaction] = {}
         self._with_data: set[int] = set()
         self._ongoing_committed: set[int] = set()
         self.retained: list[AbortedTransaction] = []
-        """Index entries whose markers stay; whoever writes the index takes them."""
+        """Index entries whose markers stay. The code that writes the index takes them from here."""
 
     def is_aborted(self, header: BatchHeader) -> bool:
         """Whether this batch of data belongs to an aborted transaction."""
@@ -37,7 +37,7 @@ class CleanedTransactions:
         return False
 
     def may_discard(self, buffer: Buffer, position: int, header: BatchHeader) -> bool:
-        """Whether this control batch has outlived what it speaks of."""
+        """Whether this control batch may be discarded: no batch of its transaction is left."""
         self._begin_up_to(header.last_offset)
         record = first_record(buffer, position, header)
         if record is None:  # emptied by an earlier compaction

@@ -1,13 +1,22 @@
-"""Bytes on the disk that are no longer what was written there, and how they are made good.
+"""Finds batches whose bytes on disk have changed since they were written (bit rot), and repairs them in place.
 
-A flipped bit is found by whoever reads the batch: what came from the disk has its CRC checked. The segment is then
-*suspect*, and `find_damage` looks for the stretch to be replaced: from the bad batch (or the one before, if offsets do
-not follow: they are not covered by the CRC, and either may be wrong) to the next good one, found by the bad one's own
-length, or by the index, or else the end of the segment. Replicas of a partition have the same bytes, so what belongs
-there is the same number of bytes of any other replica, and is written there. Only compaction, which each replica does
-for itself, makes them differ; then the whole segment is made again.
+Readers detect a damaged batch, because they check its CRC: followers check everything they receive; leaders check data
+that was on disk at the start, data that does not come from the page cache, and data that a follower requests a second
+time; compaction checks everything it reads. There is no scrubbing: data that is not read needs no repair yet, and a
+follower that catches up reads everything.
 
-Nothing is cut: behind the stretch the log goes on, and while it is not repaired readers of it are told so.
+The segment with the bad batch is then *suspect*. `find_damage` determines the range to replace. It starts at the bad
+batch, or at the one before if the offsets do not follow each other: the CRC does not cover offsets; they are checked by
+their order, which one batch alone does not show, so either batch may be wrong. It ends at the next good batch, which is
+found from the bad batch's own length, or by the index, or else at the end of the segment. The broker fetches the same
+offsets from another in-sync replica as a consumer would (`broker/partitions/repair.py`). Replicas of a partition have
+the same bytes, so the same number of bytes of any other replica belongs there and is written there. Only compaction
+makes replicas differ, because each replica compacts for itself; then the whole segment is rebuilt (`rebuild`).
+
+Nothing is cut: the log continues after the damaged range. It would be simpler to cut the log there and copy it again,
+but an in-sync replica vouches for everything it has, and the other replicas may die meanwhile. For the same reason
+recovery cuts only above the recovery point (`loading`). Until the repair, and for good if no other replica has the
+batch, readers of the range get CORRUPT_MESSAGE. The metadata log has its own rules (`broker/metadata/recovery.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +37,7 @@ SEARCHED_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Damage(NamedTuple):
-    """A stretch of a segment that is not what was written, with offsets from `first_offset` up to `next_offset`."""
+    """A damaged range of a segment, with offsets from `first_offset` up to `next_offset`."""
 
     position: int
     end: int
@@ -36,7 +45,7 @@ class Damage(NamedTuple):
     next_offset: int
     why: str
     cuts: int = 0
-    """How often the segment had been cut when it was looked at."""
+    """The segment's number of cuts at the time of the check."""
 
     @property
     def size(self) -> int:
@@ -46,12 +55,12 @@ class Damage(NamedTuple):
 class _Fault(NamedTuple):
     why: str
     is_in_order: bool = True
-    """Whether its offset, at least, may be right."""
+    """Whether at least its offset may be right."""
 
 
 def find_damage(files: FileSystem, segment: Segment, size: int, next_offset: int) -> Damage | None:
-    """The first damage in the first `size` bytes of a segment; `next_offset` is the offset at their end. Reads all of
-    them: for a worker thread."""
+    """Find the first damage in the first `size` bytes of a segment; `next_offset` is the offset at their end. Call this
+    on a worker thread: it reads all of these bytes."""
     with OwnAccess(files) as access:
         position, due = 0, segment.base_offset
         before = (position, due)
@@ -70,14 +79,14 @@ def find_damage(files: FileSystem, segment: Segment, size: int, next_offset: int
 def next_good_batch(
     files: FileSystem, segment: Segment, position: int, size: int, due: int, end_offset: int = LONG_MAX
 ) -> tuple[int, int] | None:
-    """Position and offset of the first good batch that can be found behind the bad one at `position`; its offsets are
-    at least `due` and below `end_offset`."""
+    """Position and offset of the first good batch after the bad one at `position`; its offsets are at least `due` and
+    below `end_offset`."""
     with OwnAccess(files) as access:
         for candidate in _candidates(access, segment, position, size):
             if candidate < size and not isinstance(_look(access, segment, candidate, size, due, end_offset), _Fault):
                 return candidate, read_header(access.read(segment.path, HEADER_SIZE, candidate)).base_offset
-        # There is no telling where the next one begins: look everywhere. A record may hold what looks like a batch, but
-        # then it is not followed by batches up to the end.
+        # The start of the next batch is unknown, so try every position. A record may contain bytes that look like a
+        # batch, but then batches do not follow it up to the end.
         data = bytes(access.read(segment.path, min(size - position, SEARCHED_BYTES_MAX), position))
         at = data.find(MAGIC_BYTE, MAGIC_AT + 1)
         while at >= 0:
@@ -110,7 +119,7 @@ def _reaches_end(access: Access, segment: Segment, position: int, size: int, due
 def _look(
     access: Access, segment: Segment, position: int, size: int, due: int, end_offset: int
 ) -> tuple[int, int] | _Fault:
-    """Size and next offset of the batch at `position`, or what is wrong with it."""
+    """Return size and next offset of the batch at `position`, or its fault."""
     if size - position < HEADER_SIZE:
         return _Fault("the file ends in a batch header")
     header = read_header(access.read(segment.path, HEADER_SIZE, position))
@@ -128,7 +137,7 @@ def _look(
 
 
 def replacement(damage: Damage, fetched: bytes) -> bytes:
-    """Of batches that another replica has, those that belong where the damage is."""
+    """Select, from the batches of another replica, those that replace the damage."""
     view = memoryview(fetched)
     chosen = []
     for position, header in iterate_headers(view):
@@ -139,8 +148,8 @@ def replacement(damage: Damage, fetched: bytes) -> bytes:
 
 
 def rebuild(files: FileSystem, segment: Segment, damage: Damage, data: bytes) -> None:
-    """Make a cleaned segment, to be swapped in, that has `data` in the place of the damage: for replicas that were
-    compacted differently. On a worker thread."""
+    """Write a cleaned segment, to be swapped in, with `data` in place of the damage: for replicas that were compacted
+    differently. Runs on a worker thread."""
     made = CleanedSegment(
         files, segment.directory, segment.base_offset, segment.index_interval, throttle=lambda size: None
     )

@@ -1,14 +1,16 @@
-"""A log directory: the partitions below it, and what is remembered about all of them together.
+"""A log directory: its partitions, and the checkpoints that cover all of them.
 
-Three checkpoints say, for each partition, up to which offset it is synced (recovery point), where it starts (only where
-that is not the base of its first segment) and what was committed (high watermark). They are written from time to time
-and on a clean stop; values that are out of date cost time, never records. `.kafka_cleanshutdown` is there exactly from
-a clean stop to the next start: it is removed, durably, before the first log is opened.
+Three checkpoints store, for each partition, the offset up to which it is synced (recovery point), its start offset
+(only if that is not the base of its first segment) and the committed offset (high watermark). They are written
+periodically and on a clean stop. Outdated values cost time, never records. The broker flushes logs in a thread and
+writes the checkpoints every `log.flush.offset.checkpoint.interval.ms`, so that after a crash recovery reads a minute of
+data and not a segment of 1 GiB. Kafka moves recovery points only when a segment rolls. `.kafka_cleanshutdown` exists
+only between a clean stop and the next start, which removes it durably before it opens the first log.
 
-A partition that is deleted is renamed first (`-delete`), which is quick, atomic and survives a crash; removing the
-files is left to a worker thread. One that the cluster knows nothing about is set aside as `-stray`, and never removed.
-Either way its start offset leaves the checkpoint before its name is free again: the offset of a deleted topic must not
-be taken for that of a new one of the same name, which would seem to have lost everything.
+Deleting a partition first renames its directory (`-delete`), which is fast, atomic and crash-safe; a worker thread then
+removes the files. A partition that the cluster does not know is renamed to `-stray` and never removed. In both cases
+its start offset leaves the checkpoint before the name can be used again. Otherwise a new topic with the same name would
+get the start offset of the deleted one, and would seem to have lost everything.
 """
 
 from __future__ import annotations
@@ -51,10 +53,10 @@ _MAX_NAME = 255
 
 
 class Checkpoint(NamedTuple):
-    """Offsets as of one moment, to be written on a worker thread."""
+    """Offsets as of one moment, which a worker thread writes."""
 
     number: int
-    """Threads may come to write them in another order than they were taken in."""
+    """The order in which checkpoints were taken: threads may write them in another order."""
     recovery_points: dict[TopicPartition, int]
     log_start_offsets: dict[TopicPartition, int]
     high_watermarks: dict[TopicPartition, int]
@@ -69,7 +71,7 @@ class LogDirectory:
         producer_expiration_ms: int = DAY_MS,
         open_files: int | None = None,
     ) -> None:
-        """Makes the directory if need be, reads what it remembers, and takes the clean-shutdown marker away."""
+        """Create the directory if necessary, read its checkpoints, and remove the clean-shutdown marker."""
         self.path = path
         self.logs: dict[TopicPartition, Log] = {}
         self.futures: dict[TopicPartition, Log] = {}
@@ -91,7 +93,7 @@ class LogDirectory:
     # -- start
 
     def _take_clean_shutdown_marker(self) -> tuple[bool, int]:
-        """Whether the last stop was clean, and the broker epoch then (-1 if it is not known)."""
+        """Whether the last stop was clean, and the broker epoch at that time (-1 if unknown)."""
         path = os.path.join(self.path, CLEAN_SHUTDOWN)
         if not self._files.exists(path):
             return False, -1
@@ -113,12 +115,12 @@ class LogDirectory:
             return {}
 
     def partitions(self) -> list[TopicPartition]:
-        """Those with a directory here, but for the metadata log's."""
+        """The partitions with a directory here, except the metadata log."""
         found = [parse_partition_directory(name) for name in self._files.list(self.path)]
         return [partition for partition in found if partition is not None and partition.topic != METADATA_TOPIC]
 
     def leftovers(self) -> list[str]:
-        """Directories of deleted partitions that are still there, to be removed on a worker thread."""
+        """Remaining directories of deleted partitions, to be removed on a worker thread."""
         return [os.path.join(self.path, name) for name in self._files.list(self.path) if name.endswith(DELETE_SUFFIX)]
 
     # -- partitions
@@ -131,7 +133,7 @@ class LogDirectory:
         now_ms: int,
         topic_id: Uuid | None = None,
     ) -> Log:
-        """The log of a partition, made if it is not there yet."""
+        """Open the log of a partition; create it if it does not exist."""
         log = self._open(topic_partition, self.directory_of(topic_partition), settings, now_ms, topic_id)
         self.logs[topic_partition] = log
         return log
@@ -154,7 +156,7 @@ class LogDirectory:
             handles=self._handles,
         )
         if topic_partition not in self._recovery_points and log.log_end_offset > log.log_start_offset:
-            log.flushed(log.flush())  # what comes from elsewhere may have gaps, which are none above a recovery point
+            log.flushed(log.flush())  # copied files may have gaps, which count as losses above a recovery point
         log.checkpointed_start = self._checkpointed_starts.get(topic_partition, 0)
         self._look_after(log)
         return log
@@ -164,8 +166,8 @@ class LogDirectory:
         log.before_roll = lambda: self._note_recovery_point(log)
 
     def _lower_recovery_point(self, topic_partition: TopicPartition, offset: int) -> None:
-        """Before a log is cut: were the checkpoint to say that more was synced, what is appended next would be believed
-        after a power loss without a look."""
+        """Lower the checkpoint before a log is cut: otherwise, after a power loss, recovery would trust the records
+        appended after the cut without a check."""
         with self._checkpointing:
             if self._checkpointed_points.get(topic_partition, 0) > offset:
                 points = {**self._checkpointed_points, topic_partition: offset}
@@ -173,7 +175,7 @@ class LogDirectory:
                 self._checkpointed_points = points
 
     def _note_recovery_point(self, log: Log) -> None:
-        """Before a log gets its second segment: a gap between segments is a loss, unless they come from elsewhere."""
+        """Record it before a log gets its second segment: a gap between segments is a loss, unless they were copied."""
         if log.topic_partition not in self._checkpointed_points:
             with self._checkpointing:
                 points = {log.topic_partition: log.recovery_point, **self._checkpointed_points}
@@ -181,7 +183,7 @@ class LogDirectory:
                 self._checkpointed_points = points
 
     def _forget_namesake(self, topic_partition: TopicPartition) -> None:
-        """What the checkpoints still say of a partition that was deleted is not true of one that takes its name."""
+        """Drop checkpoint entries of a deleted partition: they do not apply to a new one with the same name."""
         try:
             if topic_partition not in self._log_start_offsets:
                 with self._checkpointing:
@@ -197,7 +199,7 @@ class LogDirectory:
         return os.path.join(self.path, str(topic_partition))
 
     def delete(self, topic_partition: TopicPartition, unique: str) -> str:
-        """Forget a partition; the path of what is to be removed on a worker thread. `unique` makes its name unique."""
+        """Forget a partition; returns the path to remove on a worker thread. `unique` makes the new name unique."""
         return self._set_aside(topic_partition, unique, DELETE_SUFFIX)
 
     def set_aside_stray(self, topic_partition: TopicPartition, unique: str) -> str:
@@ -218,7 +220,7 @@ class LogDirectory:
             try:
                 self._forget_checkpointed_start(topic_partition)
             except OSError as error:
-                # On a full disk a topic must go all the same. `open` sees to it before the name is used again.
+                # Deletion must also work on a full disk. `open` removes the offset before the name is used again.
                 logger.error("%s: the start offset of %s stays for now: %s", self.path, topic_partition, error)
 
     def _rename_aside(self, source: str, topic_partition: TopicPartition, unique: str, suffix: str) -> str:
@@ -236,14 +238,14 @@ class LogDirectory:
     # -- future logs
 
     def future_directories(self) -> list[tuple[TopicPartition, str]]:
-        """The future logs that are here, with the names of their directories."""
+        """The future logs in this directory, with their directory names."""
         found = [(_FUTURE.fullmatch(name), name) for name in self._files.list(self.path)]
         return [(TopicPartition(match[1], int(match[2])), name) for match, name in found if match is not None]
 
     def open_future(
         self, topic_partition: TopicPartition, name: str, settings: TopicSettings, *, now_ms: int, topic_id: Uuid
     ) -> Log:
-        """The future log in the directory `name`, made if it is not there yet."""
+        """Open the future log in the directory `name`; create it if it does not exist."""
         path = os.path.join(self.path, name)
         if not self._files.exists(path):
             self._forget_offsets(topic_partition)
@@ -252,31 +254,32 @@ class LogDirectory:
         return log
 
     def delete_future(self, topic_partition: TopicPartition, unique: str) -> str:
-        """Forget a future log; the path of what is to be removed on a worker thread."""
+        """Forget a future log; returns the path to remove on a worker thread."""
         log = self.futures.pop(topic_partition)
         log.close(clean=False)
         self._forget_offsets(topic_partition)
         return self._rename_aside(log.directory, topic_partition, unique, DELETE_SUFFIX)
 
     def set_aside_stray_future(self, topic_partition: TopicPartition, name: str, unique: str) -> str:
-        """Keep the files of a future log that was not opened, for a human."""
+        """Keep the files of a future log that was not opened, for manual inspection."""
         self._forget_offsets(topic_partition)
         return self._rename_aside(os.path.join(self.path, name), topic_partition, unique, STRAY_SUFFIX)
 
     def take_over(self, log: Log) -> None:
-        """The log that has adopted the future log of its partition belongs here now."""
+        """Register a log that has adopted the future log of its partition in this directory."""
         self.futures.pop(log.topic_partition)
         self.logs[log.topic_partition] = log
         log.checkpointed_start = self._checkpointed_starts.get(log.topic_partition, 0)
         self._look_after(log)
 
     def release(self, topic_partition: TopicPartition, unique: str) -> str:
-        """The log goes on in another directory. What is left of it here can be removed: the path is returned."""
+        """Release a log that continues in another directory. Returns the path of its old files, which can be
+        removed."""
         del self.logs[topic_partition]
         return self._set_aside(topic_partition, unique, DELETE_SUFFIX)
 
     def has_start(self, log: Log) -> bool:
-        """Whether it survives a crash that the log, current or future, begins no earlier than it does now."""
+        """Whether the start offset of the log, current or future, would survive a crash."""
         known = max(log.first_base_offset, self._checkpointed_starts.get(log.topic_partition, 0))
         return known >= log.log_start_offset
 
@@ -286,7 +289,8 @@ class LogDirectory:
         return [*self.logs.items(), *self.futures.items()]
 
     def checkpoint(self, high_watermarks: Mapping[TopicPartition, int]) -> Checkpoint:
-        """What `write_checkpoint` should write; partitions that are not open keep what was read at the start."""
+        """Collect the offsets for `write_checkpoint`. Partitions that are not open keep the values read at the
+        start."""
         recovery_points = dict(self._recovery_points)
         log_start_offsets = dict(self._log_start_offsets)
         for topic_partition, log in self._all_logs():
@@ -301,8 +305,8 @@ class LogDirectory:
         )
 
     def write_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """On any thread. Partitions that were set aside meanwhile are left out. Nothing is to be done where a later
-        checkpoint was faster: a log would seem to begin where it did before."""
+        """Write a checkpoint; runs on any thread. Skips partitions that were set aside meanwhile. Does nothing if a
+        later checkpoint was written first: otherwise the start of a log would move back."""
         with self._checkpointing:
             if checkpoint.number < self._checkpoint_on_disk:
                 return
@@ -314,7 +318,7 @@ class LogDirectory:
                 for offsets in checkpoint[1:]
             )
             for partition, log in self._all_logs():
-                # It may have been cut meanwhile, or opened.
+                # The log may have been cut or opened meanwhile.
                 points[partition] = min(log.recovery_point, points.get(partition, log.recovery_point))
             self._write(RECOVERY_POINT_CHECKPOINT, points)
             self._checkpointed_points = points
@@ -324,12 +328,12 @@ class LogDirectory:
             self._write(REPLICATION_CHECKPOINT, high_watermarks)
 
     def checkpoint_written(self, checkpoint: Checkpoint) -> None:
-        """`write_checkpoint` returned: logs know where they begin now, whatever happens."""
+        """`write_checkpoint` returned: the start offsets of the logs are now durable."""
         if checkpoint.number < self._checkpoint_on_disk:
             return
         for topic_partition, log in self.logs.items():
             start = checkpoint.log_start_offsets.get(topic_partition, 0)
-            if start <= log.log_start_offset:  # else it was begun anew meanwhile
+            if start <= log.log_start_offset:  # otherwise the log was restarted meanwhile
                 log.checkpointed_start = start
 
     def _write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -340,7 +344,7 @@ class LogDirectory:
     def close(
         self, high_watermarks: Mapping[TopicPartition, int] | None = None, *, clean: bool = True, broker_epoch: int = -1
     ) -> None:
-        """With `clean` every log is synced and marked so that the next start checks nothing."""
+        """Close all logs. With `clean`, sync each log and write the marker that spares the next start all checks."""
         for _, log in self._all_logs():
             log.close(clean=clean)
         self._handles.close()
@@ -351,7 +355,7 @@ class LogDirectory:
 
 
 def make_durable_directory(files: FileSystem, path: str) -> None:
-    """With all its parents, whose new names a power loss would otherwise take."""
+    """Create a directory and all its parents, and sync their names, which a power loss would otherwise remove."""
     missing = []
     while path and not files.exists(path):
         missing.append(path)
@@ -363,7 +367,7 @@ def make_durable_directory(files: FileSystem, path: str) -> None:
 
 
 def future_directory(topic_partition: TopicPartition, unique: str) -> str:
-    """The name of a future log's directory; ValueError if the topic's name leaves no room for it."""
+    """The name of a future log's directory; ValueError if the topic name is too long for it."""
     name = f"{topic_partition}.{unique}{FUTURE_SUFFIX}"
     if len(name) > _MAX_NAME:
         raise ValueError(f"{name} is longer than {_MAX_NAME} characters")
@@ -371,7 +375,7 @@ def future_directory(topic_partition: TopicPartition, unique: str) -> str:
 
 
 def parse_partition_directory(name: str) -> TopicPartition | None:
-    """None for what is no partition's directory, or one that is transient."""
+    """Parse a directory name; None if it is not a partition's, or is transient."""
     if name.endswith(_TRANSIENT):
         return None
     match = _PARTITION.fullmatch(name)

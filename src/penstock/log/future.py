@@ -1,16 +1,18 @@
-"""The future log of a replica that moves to another log directory: how it follows the current one and replaces it.
+"""The future log of a replica that moves to another log directory: follows the current log and then replaces it.
 
-Everything here but `read` and `prepare` belongs to the event loop's thread. The copy is made piece by piece: a worker
-thread reads from the current log, the event loop appends to the future one, so that between two pieces anything may
-happen to the current log. What happens to its end is followed at once (`cut` goes before the cut itself: the future log
-never holds what the current one does not, not even on the disk); the rest is found by comparing the two
-(`replication.moving.next_step`).
+Everything here except `read` and `prepare` belongs to the event loop's thread. The copy is made in pieces: a worker
+thread reads from the current log, then the event loop appends to the future log as a follower does. Between two pieces
+anything may happen to the current log. Cuts at its end are applied to the future log immediately, and before the cut
+itself (`cut`), so the future log never holds records that the current one lacks, not even on disk. All other changes
+are found by comparing the two logs (`replication.moving.next_step`).
 
-Compaction must leave the current log alone meanwhile. Otherwise the copy could have a record from before a compaction
-and lack the tombstone, which a later one removed, and the record would be back.
+Compaction, and repairs that rewrite segments, must not touch the current log meanwhile. Otherwise the copy could
+contain a record from before a compaction but lack its tombstone, which a later compaction removed: the record would
+reappear.
 
-The last piece is copied without a pause together with the swap (`complete`, then `swap`): see `promotion` for what a
-crash in between leaves.
+The last piece is copied together with the swap, without a pause (`complete`, then `swap`). At the swap the replica
+keeps its log object, which adopts the files of the future log (`stored.StoredLog.adopt`). `promotion` describes the
+state after a crash in between.
 """
 
 from __future__ import annotations
@@ -32,14 +34,14 @@ PIECE_BYTES = 256 * 1024
 
 
 class Piece(NamedTuple):
-    """What the current log has from an offset on."""
+    """The data of the current log from an offset on."""
 
     data: Buffer
-    """Whole batches; empty if there is none up to `end`."""
+    """Whole batches; empty if there are none up to `end`."""
     end: int
-    """Where the log ended when this was asked for."""
+    """The end of the log when the read was requested."""
     cuts: int
-    """How often the log had been cut when this was asked for."""
+    """The log's number of cuts when the read was requested."""
 
 
 class FutureLog:
@@ -54,14 +56,14 @@ class FutureLog:
 
     @property
     def lag(self) -> int:
-        """How many offsets the copy is behind."""
+        """The number of offsets by which the copy is behind."""
         return max(0, self.current.log_end_offset - self.log.log_end_offset)
 
     # -- copying
 
     def next_copy(self, now_ms: int, remove: Callable[[list[str]], None]) -> int | None:
-        """Bring the future log in line with what the current one has lost. Then where to go on copying; None if it has
-        caught up. `remove` is given the paths of files that are not needed any more."""
+        """Apply to the future log what the current one has lost. Returns the next offset to copy; None if the copy has
+        caught up. `remove` receives the paths of files that are no longer needed."""
         log = self.log
         while True:
             match next_step(self.current.extent, log.extent):
@@ -71,16 +73,14 @@ class FutureLog:
                     log.truncate_to(offset)
                 case AdvanceStart(offset):
                     log.advance_log_start(offset)
-                    remove(
-                        log.delete_old_segments(now_ms, log.log_start_offset)
-                    )  # retention is the current log's business
+                    remove(log.delete_old_segments(now_ms, log.log_start_offset))  # the current log handles retention
                 case Copy(offset):
                     return offset
                 case CaughtUp():
                     return None
 
     def read(self, offset: int) -> Callable[[], Piece]:
-        """To be run on a worker thread."""
+        """Return the read of the next piece, to be run on a worker thread."""
         cuts, current = self._cuts, self.current
         end = current.log_end_offset
 
@@ -90,7 +90,7 @@ class FutureLog:
         return read
 
     def append(self, piece: Piece, now_ms: int) -> None:
-        """A piece that was read before the current log was cut is dropped."""
+        """Append a piece; drop it if the current log was cut after the read."""
         if piece.cuts != self._cuts:
             return
         log = self.log
@@ -99,7 +99,7 @@ class FutureLog:
             return
         view = memoryview(piece.data)
         if log.log_end_offset == log.log_start_offset:
-            # The first batch may begin below the start of the log, which lies within it.
+            # The first batch may begin below the log start, which is then inside the batch.
             first = read_header(view)
             if first.base_offset < log.log_end_offset:
                 log.truncate_fully_and_start_at(first.base_offset)
@@ -107,7 +107,7 @@ class FutureLog:
         self.copied_bytes += len(view)
 
     def cut(self, offset: int) -> None:
-        """The current log is about to be cut at `offset`."""
+        """Cut the copy: the current log is about to be cut at `offset`."""
         self._cuts += 1
         if offset < self.log.log_end_offset:
             self.log.truncate_to(offset)
@@ -115,14 +115,14 @@ class FutureLog:
     # -- the swap
 
     def prepare(self, files: FileSystem, checkpoint: Checkpoint) -> None:
-        """On a worker thread, once the copy has caught up and is flushed: what must survive a crash after the swap.
-        `checkpoint` is the target directory's."""
+        """Write what must survive a crash after the swap. Runs on a worker thread, once the copy has caught up and is
+        flushed. `checkpoint` is the target directory's."""
         self.target.write_checkpoint(checkpoint)
         prepare_promotion(files, self.log.directory, self.current.directory)
 
     def complete(self, now_ms: int, max_bytes: int, remove: Callable[[list[str]], None]) -> bool:
-        """Copy what is missing at once. False if that is more than `max_bytes`, would wait for the disk, or if more
-        than that has happened since `prepare`."""
+        """Copy the remaining data without a pause. False if that is more than `max_bytes`, would wait for the disk, or
+        if since `prepare` a cut was left unfinished or the log start moved and is not durable yet."""
         current, log = self.current, self.log
         begin = self.copied_bytes
         while (offset := self.next_copy(now_ms, remove)) is not None:
@@ -137,15 +137,15 @@ class FutureLog:
             return False
         log.take_epochs(current)
         if log.recovery_point < current.recovery_point:
-            # Readers may have seen it because it was synced. It is little: the rest was flushed a moment ago.
+            # Readers may have seen it because it was synced. The amount is small: the rest was flushed a moment ago.
             log.flushed(log.flush())
         return True
 
     def swap(self, files: FileSystem, unique: str) -> str | None:
-        """The current log goes on with the files of the future one. The path of the old files, which can be removed
-        after `promotion.finish_promotion`; None if they could not be set aside: the next start does.
+        """Let the current log continue with the files of the future one. Returns the path of the old files, which can
+        be removed after `promotion.finish_promotion`; None if they could not be set aside: the next start does that.
 
-        OSError if nothing has changed; `promotion.Undecided` if nobody can say.
+        OSError: nothing has changed. `promotion.Undecided`: the outcome is unknown.
         """
         current, partition = self.current, self.current.topic_partition
         current.adopt(self.log, promote(files, self.target, self.log))

@@ -1,9 +1,9 @@
-"""How the log reads its files: whose file handles, and whether it may wait for the disk.
+"""File access for the log: which file handles a read uses, and whether it may wait for the disk.
 
-The event loop reads through `LoopAccess`: handles that stay open in a capped, least-recently-used set, and reads that
-give up (`NotCached`) instead of waiting for the disk. A worker thread that repeats such a read uses `OwnAccess`: it
-opens files of its own, waits as long as it takes and closes them at the end. No handle is ever shared between threads,
-so no thread can meet a descriptor that another one has just closed and the kernel has given to a different file.
+The event loop reads through `LoopAccess`: its handles stay open in a capped, least-recently-used set, and its reads
+raise `NotCached` instead of waiting for the disk. A worker thread that repeats such a read uses `OwnAccess`: it opens
+its own files, waits as long as necessary and closes them at the end. Threads never share a handle, so a thread cannot
+use a descriptor that another thread has closed and the kernel has reassigned to another file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DEFAULT_CAPACITY = 512
 
 
 class NotCached(Exception):
-    """The bytes are not in the page cache, and the reader did not want to wait for them."""
+    """The bytes are not in the page cache, and the caller does not wait for the disk."""
 
 
 class Access(Protocol):
@@ -46,7 +46,7 @@ class Handles:
         return file
 
     def forget(self, path: str) -> None:
-        """The file was renamed, removed or replaced."""
+        """Close the file, because it was renamed, removed or replaced."""
         file = self._open.pop(path, None)
         if file is not None:
             file.close()
@@ -58,7 +58,7 @@ class Handles:
 
 @owned_by_loop()
 class LoopAccess:
-    """For the event loop only."""
+    """File access for the event loop only."""
 
     __slots__ = ("_handles",)
 
@@ -73,7 +73,7 @@ class LoopAccess:
 
 
 class OwnAccess:
-    """For one operation, on any thread; may wait for the disk."""
+    """File access for one operation on any thread; may wait for the disk."""
 
     __slots__ = ("_files", "_open")
 

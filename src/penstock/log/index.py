@@ -1,15 +1,15 @@
 """The `.index` and `.timeindex` files: sparse, sorted maps from offsets to positions and from timestamps to offsets.
 
-Entries are fixed in size and ascend, so a look-up is a binary search, done where the entries are: in the file, by small
-reads that the page cache answers, or in the tail, the entries not written yet. The tail goes to the file when
-it has a few hundred entries, when the segment is closed and on a clean stop. Nothing is loaded, so an index costs no
-memory but its tail, however large the segment. What a crash takes from the tail, recovery makes again from the log.
+Entries have a fixed size and ascend, so a lookup is a binary search. It searches the file in place, with small reads
+that the page cache serves, or the tail: the entries not written yet. The tail is written to the file when it has a few
+hundred entries, when the segment is closed and on a clean stop. Nothing is loaded, so an index needs memory only for
+its tail, however large the segment is. Recovery rebuilds entries that a crash took from the tail.
 
-The state (entries in the file, tail) is one tuple that is replaced, never changed in place except by appending to the
-tail: a worker thread that reads while the event loop appends sees some consistent moment.
+The state (number of entries in the file, tail) is one tuple that is replaced and never modified, except by appending to
+the tail: a worker thread that reads while the event loop appends sees a consistent state.
 
-A failing disk must not stop the log for the sake of an index: a tail that cannot be written stays in memory, and is
-tried again with the next one.
+A disk failure on an index must not stop the log: a tail that cannot be written stays in memory and is written with the
+next one.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from penstock.log.handles import Access
 logger = logging.getLogger("penstock.log")
 
 TAIL_ENTRIES = 256
-# A search in the file narrows down to this many entries, which are then read at once.
+# A search in the file narrows down to this many entries, then reads them at once.
 _WINDOW_ENTRIES = 256
 
 
 class SortedEntries:
-    """What both indexes share: packed entries of two ascending fields, in a file and a tail."""
+    """The base of both indexes: packed entries with two ascending fields, in a file and a tail."""
 
     __slots__ = ("_files", "_state", "base_offset", "path")
 
     entry = struct.Struct("")
 
     def __init__(self, files: FileSystem, path: str, base_offset: int, file_size: int) -> None:
-        """`file_size` as found on disk; 0 if there is no file."""
+        """`file_size` is the size on disk; 0 if there is no file."""
         self._files = files
         self.path = path
         self.base_offset = base_offset
@@ -51,13 +51,13 @@ class SortedEntries:
         return len(self._state[1]) >= TAIL_ENTRIES * self.entry.size
 
     def write(self) -> bool:
-        """Move the tail to the file (which then exists, even if it is empty); false if the disk refused."""
+        """Move the tail to the file (and create the file, even if it is empty); false if the write failed."""
         in_file, tail = self._state
         try:
             file = self._files.open(self.path, create=True)
             try:
                 end = in_file * self.entry.size
-                if file.size() != end:  # a write failed half-way, and what it was to write may not be wanted any more
+                if file.size() != end:  # a write failed half-way, and its entries may be obsolete
                     file.truncate(end)
                 if tail:
                     file.pwrite(bytes(tail), end)
@@ -70,7 +70,7 @@ class SortedEntries:
         return True
 
     def reset(self) -> None:
-        """Begin anew, with an empty file."""
+        """Start over with an empty file."""
         self._truncate_file(0)
 
     def _truncate_file(self, count: int) -> None:
@@ -89,7 +89,7 @@ class SortedEntries:
             self._truncate_file(count)
 
     def read_all(self) -> bytes:
-        """Every entry, packed; fewer than announced if the file is short."""
+        """Every entry, packed; fewer than the recorded number if the file is short."""
         in_file, tail = self._state
         if not in_file:
             return bytes(tail)
@@ -150,7 +150,7 @@ class SortedEntries:
 
 
 class CorruptIndex(ValueError):
-    """An index contradicts itself or its segment; it can be made again from the segment."""
+    """An index contradicts itself or its segment; it can be rebuilt from the segment."""
 
 
 class OffsetIndex(SortedEntries):
@@ -164,7 +164,7 @@ class OffsetIndex(SortedEntries):
         self._state[1].extend(self.entry.pack(last_offset - self.base_offset, position))
 
     def floor(self, offset: int, access: Access) -> int:
-        """A position from which a batch that holds `offset` can be found by reading on."""
+        """A position from which a forward scan finds the batch with `offset`."""
         found = self._floor(0, offset - self.base_offset, access)
         return 0 if found is None else found[1][1]
 
@@ -177,7 +177,7 @@ class OffsetIndex(SortedEntries):
         return self._get(len(self) - 1, access)[1] if len(self) else 0
 
     def truncate_to(self, offset: int, access: Access) -> None:
-        """Forget entries of batches that end at or after `offset`."""
+        """Remove entries of batches that end at or after `offset`."""
         found = self._floor(0, offset - self.base_offset - 1, access)
         self.truncate_entries(0 if found is None else found[0] + 1)
 
@@ -200,9 +200,9 @@ class TimeIndex(SortedEntries):
         self._last_timestamp: int | None = None if file_size else -1
 
     def append(self, timestamp: int, offset: int) -> None:
-        """Entries ascend: the timestamp of the last one, or an older one, adds nothing.
+        """Add an entry. Entries ascend: a timestamp that is not above the last one adds nothing.
 
-        `last` must have been asked once before appending to an index that was found on disk.
+        Before the first append to an index that was found on disk, `last` must have been called once.
         """
         if self._last_timestamp is None:
             raise RuntimeError(f"{self.path}: its last entry is not known")
@@ -211,20 +211,20 @@ class TimeIndex(SortedEntries):
             self._last_timestamp = timestamp
 
     def last(self, access: Access) -> tuple[int, int]:
-        """(-1, base offset) if there is none."""
+        """The last entry; (-1, base offset) if there is none."""
         timestamp, offset = self.peek(access)
         self._last_timestamp = timestamp
         return timestamp, offset
 
     def peek(self, access: Access) -> tuple[int, int]:
-        """What `last` gives, on any thread."""
+        """Same as `last`, for any thread."""
         if not len(self):
             return -1, self.base_offset
         timestamp, relative = self._get(len(self) - 1, access)
         return timestamp, self.base_offset + relative
 
     def floor(self, timestamp: int, access: Access) -> int:
-        """An offset before which every record is older than `timestamp`."""
+        """An offset below which every record is older than `timestamp`."""
         found = self._floor(0, timestamp - 1, access)
         return self.base_offset if found is None else self.base_offset + found[1][1]
 

@@ -1,15 +1,15 @@
-"""From a partition's directory to the state of its log.
+"""Loads the state of a log from its partition's directory.
 
-After a clean stop nothing is scanned: the segments are listed, the end is read off the last index entry and the few
-batches behind it, and the producers come from the snapshot written at the end. After any other stop, or where the files
-contradict that it was clean, the batches from the recovery point on are checked (see `recovery`), and the first bad one
-ends the log: it was never whole on the disk.
+After a clean stop nothing is scanned: the segments are listed, the end offset comes from the last index entry and the
+few batches after it, and the producers come from the snapshot written at the stop. After any other stop, or if the
+files contradict a clean one, the batches from the recovery point on are checked (see `recovery`). The log ends at the
+first bad batch, because it was never completely on disk.
 
-Below the recovery point it was. A batch that is bad there has rotted, and others may still have it: it stays where it
-is, the log goes on behind it, and its segment is suspect (see `damage`).
+A bad batch below the recovery point was complete once: its bytes have changed since, and other replicas may still have
+it. So it stays in place, the log continues after it, and its segment is suspect (see `damage`).
 
-The end offset never goes back below the log start offset, whatever was lost: offsets that were once given away are not
-given to other records.
+The end offset never moves below the log start offset, whatever was lost: offsets that were assigned once are not
+assigned to other records.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Loaded(NamedTuple):
     epochs: LeaderEpochs
     snapshots: ProducerSnapshots
     recovered_bytes: int
-    """How much was read and checked; 0 after a clean stop."""
+    """The number of bytes read and checked; 0 after a clean stop."""
 
 
 def load(
@@ -80,11 +80,11 @@ def load(
     rewrites: bool,
     now_ms: int,
 ) -> Loaded:
-    """Everything but `producers`, which is brought to the end of the log, is returned.
+    """Load a log. Brings `producers` to the end of the log and returns everything else.
 
-    `gaps_are_normal` if offsets may be missing between segments. `rewrites` if a sync must be believed: after
-    one that failed the system takes what it has in memory for written, and no later sync writes it. So what is
-    recovered is written once more where it stands.
+    `gaps_are_normal` if offsets may be missing between segments. `rewrites` if syncs must be reliable (logs that are
+    synced before every acknowledgement, and the metadata log): after a failed sync the system regards its memory as
+    written, and no later sync writes it. So the recovered data is written once more in place.
     """
     return _Loading(files, directory, producers, index_interval, gaps_are_normal, rewrites, now_ms).load(
         clean_shutdown, recovery_point, log_start_offset
@@ -124,9 +124,9 @@ class _Loading:
             if clean_shutdown:
                 recovery_point = min(recovery_point, self.segments[-1].base_offset)
             self._rebuild_missing_indexes(names, recovery_point)
-            # Above the recovery point a snapshot may tell of batches that are lost, or of others in their place, and at
-            # it, too, it may have been written after the sync. The one at the front of the log was synced when the
-            # segments before it were deleted.
+            # Above the recovery point a snapshot may describe batches that are lost, or that others have replaced. The
+            # snapshot at the recovery point may also have been written after the sync. The snapshot at the front of the
+            # log was synced when the segments before it were deleted.
             self.snapshots.remove_above(max(recovery_point - 1, self.segments[0].base_offset if self.segments else 0))
             log_end_offset = self._recover(max(recovery_point, 0), log_start_offset)
             recovery_point = min(max(recovery_point, 0), log_end_offset)
@@ -172,7 +172,7 @@ class _Loading:
     # -- what is there
 
     def _tidy(self) -> set[str]:
-        """Finish or undo what was under way; the names that are left."""
+        """Finish or undo interrupted operations; returns the remaining file names."""
         names = self.files.list(self.directory)
         if recover_swaps(self.files, self.directory, names):
             names = self.files.list(self.directory)
@@ -220,7 +220,8 @@ class _Loading:
         return True
 
     def _rebuild_missing_indexes(self, names: set[str], below: int) -> None:
-        """For closed segments that end at or below offset `below`; the others are recovered, indexes and all."""
+        """Only for closed segments that end at or below offset `below`; the others are recovered, including their
+        indexes."""
         for segment, following in zip(self.segments, self.segments[1:], strict=False):
             if following.base_offset > below or not segment.size:
                 continue
@@ -234,8 +235,7 @@ class _Loading:
     # -- the end of the log
 
     def _end_after_clean_stop(self, recovery_point: int) -> int | None:
-        """Where the log ended at a clean stop: at the recovery point, which is only doubted if it contradicts what can
-        be read."""
+        """The end of the log at a clean stop: the recovery point, unless it contradicts the files; None if it does."""
         if not self.segments:
             return 0
         last = self.segments[-1]
@@ -250,7 +250,7 @@ class _Loading:
                 logger.error("%s: the stop was said to be clean, but %s; recovering", self.directory, error)
                 return None
             return recovery_point
-        # Where offsets are missing before the end, the snapshot that was taken there at the stop knows it.
+        # If offsets are missing before the end, the snapshot taken there at the stop has the end offset.
         snapshot = self.snapshots.newest_until(last.base_offset + MAX_RELATIVE_OFFSET)
         if snapshot is not None and snapshot[0] > end:
             end = snapshot[0]
@@ -262,7 +262,7 @@ class _Loading:
         return end
 
     def _goes_on_at(self, segment: Segment, recovery_point: int, end: int) -> bool:
-        """Is the recovery point only old? Its checkpoint may be all that there was no room for at the stop."""
+        """Whether the recovery point is only outdated: a full disk may have prevented its checkpoint at the stop."""
         if end < recovery_point:
             return False
         try:
@@ -275,7 +275,7 @@ class _Loading:
     def _recover(self, recovery_point: int, log_start_offset: int) -> int:
         if not self.segments:
             return 0
-        # The segment that ends at the recovery point is looked at, too: its batches were synced, but perhaps before it
+        # The segment that ends at the recovery point is checked as well: its batches were synced, but perhaps before it
         # was closed, and then its indexes were not.
         first = max(bisect_right(self.segments, recovery_point - 1, key=_base_offset) - 1, 0)
         if first == len(self.segments) - 1:
@@ -303,7 +303,7 @@ class _Loading:
                 scanned, position = self._scan(number, file, position, next_offset, recovery_point)
                 self._report(segment, scanned, number)
                 if scanned.end < segment.size:
-                    # Synced at once: what was cut must not come back behind what is appended next.
+                    # Synced immediately: the removed bytes must not reappear after the batches that are appended next.
                     file.truncate(scanned.end)
                     file.sync()
                     segment.size = scanned.end
@@ -327,7 +327,7 @@ class _Loading:
     def _scan(
         self, number: int, file: File, position: int, next_offset: int, recovery_point: int
     ) -> tuple[Scanned, int]:
-        """Check a segment from `position` on, past what has rotted; also gives the position behind that."""
+        """Check a segment from `position` on, past rotted batches; also returns the position after those."""
         segment = self.segments[number]
         while True:
             scanned = scan_segment(segment, file, position, next_offset, self.epochs, self.producers, self.now_ms)
@@ -351,8 +351,8 @@ class _Loading:
             position, next_offset = found
 
     def _end_of_synced(self, number: int, position: int, recovery_point: int) -> tuple[int, int] | None:
-        """Where a segment that has nothing good behind a bad batch goes on: at its end, if all of it was synced, or
-        behind that batch if it is the last that was."""
+        """Where a segment continues that has no good batch after a bad one: at its end, if all of it was synced, or
+        after the bad batch if that was the last synced one."""
         segment = self.segments[number]
         if number < len(self.segments) - 1 and self.segments[number + 1].base_offset <= recovery_point:
             return segment.size, self.segments[number + 1].base_offset
@@ -364,7 +364,7 @@ class _Loading:
         return (position + header.size, recovery_point) if is_last and header.length > 0 else None
 
     def _report(self, segment: Segment, scanned: Scanned, number: int) -> None:
-        """A torn tail is what crashes leave; good data behind a bad batch is a loss, and is said as one."""
+        """Log the result. Crashes leave torn tails; good data after a bad batch is a loss and is reported as such."""
         if not scanned.fault:
             return
         behind = sum(later.size for later in self.segments[number + 1 :])
@@ -398,16 +398,18 @@ class _Loading:
             del self.segments[first:]
 
     def _hole_after(self, number: int, next_offset: int) -> bool:
-        """Does the end of this segment lack batches above the recovery point, though none of those left is bad?
+        """Whether batches above the recovery point are missing at the end of this segment, although none of the rest is
+        bad.
 
-        Then its file lost its end while the next segment, begun later, did not. Compaction here leaves no gap between
-        segments (see `compaction_filter`), but Kafka's does.
+        Then its file lost its end, while the next segment, which was started later, did not. Our compaction leaves no
+        gap between segments (see `compaction_filter`), but Kafka's does.
         """
         following = self.segments[number + 1 :]
         return bool(following) and not self.gaps_are_normal and following[0].base_offset > next_offset
 
     def _set_later_segments_aside(self, first: int) -> None:
-        """As with a bad batch the log ends at the hole; but as these are good, their files are kept for a human."""
+        """End the log at the hole, as with a bad batch. The files after it are good, so keep them for manual
+        inspection."""
         for segment in self.segments[first:]:
             logger.error(
                 "%s is set aside (%s): the log before it ends too early, its end was lost", segment.path, STRAY_SUFFIX
@@ -440,13 +442,13 @@ def load_producers(
     start: int,
     now_ms: int,
 ) -> None:
-    """Set `producers` to what they were at `offset`: the newest usable snapshot, and the batches from there on.
+    """Set `producers` to their state at `offset`, from the newest usable snapshot and the batches after it.
 
-    Without a snapshot the batches from `start` on say everything.
+    Without a snapshot the state comes from the batches from `start` on.
     """
     producers.clear()
     snapshot = snapshots.newest_until(offset)
-    # One from before the front of the log cannot be brought up to date: better to know nothing of a producer.
+    # A snapshot from before the front of the log cannot be brought up to date: unknown producers are safer.
     if snapshot is not None and segments and snapshot[0] >= segments[0].base_offset:
         start, entries = snapshot
         producers.load(entries, now_ms)

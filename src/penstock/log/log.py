@@ -1,20 +1,25 @@
-"""The log of one partition: segments end to end, the last one open for appending.
+"""The log of one partition: a sequence of segments, the last of which is open for appending.
 
-Everything but `flush` and `read(cached_only=False)` belongs to the event loop's thread.
+The event loop's thread owns the log. Only `flush`, `read(cached_only=False)`, `read_committed` and the searches by
+timestamp are safe on any thread.
 
-Appending assigns the next offsets, patches them into the batch and writes it with one `pwrite` at the end of the active
-segment. Only when that has returned do the end offset, the indexes, the leader epochs and the producers change. A write
-that fails leaves the log as it was, and its bytes, if any got to the file, are cut or overwritten.
+An append assigns the next offsets, patches them into the batch and writes it with one `pwrite` at the end of the active
+segment. The end offset, the indexes, the leader epochs and the producers change only after the write has returned. On
+the fast path of a produce request the patched batch lies in the receive buffer: base offset and leader epoch are
+written into the frame in place, and the kernel copies it once. A failed write leaves the log as it was; the bytes that
+reached the file, if any, are cut off or overwritten. The producer gets KAFKA_STORAGE_ERROR, and the next append may
+succeed.
 
-An append is applied whole or not at all. All that may fail goes before the write: a new segment, and the entry in the
-transaction index for a marker that aborts a transaction, without which readers would see its records. What is behind
-the write happens in memory; should it fail, the append is taken back (`stored`).
+An append is applied completely or not at all. Everything that may fail happens before the write: creating a new
+segment, and the entry in the transaction index for a marker that aborts a transaction. Without that entry readers would
+see aborted records: a disk without free blocks may accept the marker and then refuse the entry. The entry counts only
+once the marker is in the log. After the write only memory changes; if that fails, the append is undone (`stored`).
 
-Reading finds the batch that holds an offset (segment by bisection, position by index, then a few headers) and returns
-whole batches below a maximal offset. On the event loop it never waits for the disk: what is not in the page cache is
-read again on a worker thread, while the loop goes on appending, rolling and deleting.
+A read finds the batch that holds an offset (segment by bisection, position by index, then a few headers) and returns
+whole batches below a maximum offset. On the event loop it never waits for the disk: data that is not in the page cache
+is read again on a worker thread, while the loop continues to append, roll and delete.
 
-What else becomes of its files is in `stored`, and where they lie in `log_files`.
+`stored` has all other operations on the files, and `log_files` their location.
 """
 
 from __future__ import annotations
@@ -58,7 +63,7 @@ logger = logging.getLogger("penstock.log")
 
 Found = TypeVar("Found")
 
-# What one batch may decompress to when its records are searched; socket.request.max.bytes where that is known.
+# The maximum decompressed size of a batch in a search; callers that know socket.request.max.bytes pass that.
 DECOMPRESSED_BYTES_MAX: Final = 100 * 1024 * 1024
 
 __all__ = ["Appended", "Log", "NoRoom", "Slice", "TimestampedOffset"]
@@ -68,10 +73,10 @@ class Appended(NamedTuple):
     base_offset: int
     last_offset: int
     log_append_time_ms: int
-    """-1 if the records keep their producer's timestamps."""
+    """-1 if the records keep the timestamps of their producer."""
     log_start_offset: int
     duplicate: bool
-    """The batch had been appended before; these are its offsets."""
+    """Whether the batch had been appended before; these are its offsets."""
 
 
 @owned_by_loop(
@@ -86,8 +91,8 @@ class Appended(NamedTuple):
     shared=("_cut_during_flush", "_epochs_written"),  # by `flush`
 )
 class Log(StoredLog):
-    """Appending and reading. The rest is inherited and not held: both change the end of the log, its active segment and
-    epoch with every batch, and what lies between would cost each of them."""
+    """Appending and reading. The rest is inherited, not a member object: both halves change the end of the log, its
+    active segment and epoch with every batch, and an indirection would slow down each of them."""
 
     @classmethod
     def open(
@@ -105,9 +110,9 @@ class Log(StoredLog):
         producer_expiration_ms: int = DAY_MS,
         handles: Handles | None = None,
     ) -> Log:
-        """The log in `directory`, which is made if it is missing; recovered unless the last stop was clean.
+        """Open the log in `directory`, which is created if it is missing; recover it unless the last stop was clean.
 
-        `recovery_point` is None if none was ever noted: the files are new, or come from elsewhere.
+        `recovery_point` is None if none was ever recorded: the files are new, or were copied from elsewhere.
         """
         producers = ProducerStates(topic_partition, producer_expiration_ms)
         log = cls(files, directory, topic_partition, settings, handles or Handles(files), producers, topic_id)
@@ -152,7 +157,7 @@ class Log(StoredLog):
         self._set_active(active)
         disk.snapshot_position = active.size
         if not clean_shutdown or active.file is not None or loaded.recovery_point < loaded.log_end_offset:
-            # What was made again, or for the first time, or by a process that was killed, may not be on the disk.
+            # Data that was rebuilt, created now, or written by a killed process may not be on disk.
             if loaded.epochs.entries:
                 self._epochs_written = NEVER_WRITTEN
             unsynced.add_directory(disk.directory)
@@ -173,10 +178,11 @@ class Log(StoredLog):
         transaction_version: int = 0,
         verification: Verification | None = None,
     ) -> Appended:
-        """Append one batch that has been validated, patching its offsets and epoch in place.
+        """Append one validated batch, patching its offsets and epoch in place.
 
-        `transaction_version` is that of the coordinator that writes a transaction marker. `verification` shows that a
-        batch of a transaction that is not open here may open it.
+        `transaction_version` is that of the coordinator that writes a transaction marker. `verification` proves that
+        the batch may open a transaction in this partition. The log refuses a verification that a marker has voided
+        since.
         """
         producer_id = header.producer_id
         try:
@@ -214,10 +220,10 @@ class Log(StoredLog):
     def append_run(
         self, batches: Sequence[tuple[memoryview, BatchHeader]], leader_epoch: int, now_ms: int
     ) -> int | None:
-        """Append validated batches that have no producer ids with one write; the first one's offset.
+        """Append validated batches without producer ids with one write; returns the first offset.
 
-        None where they must be appended one by one, because something may change between them: the segment, the epoch.
-        Their offsets may have been patched then.
+        None if they must be appended one by one, because the segment or the epoch may change between them. Their
+        offsets may already be patched then.
         """
         segment = self._active
         rule = self._rule
@@ -308,18 +314,18 @@ class Log(StoredLog):
             segment.append(batch, size, last_offset, max_timestamp)
             if leader_epoch != self.epochs.latest and leader_epoch >= 0:
                 self.assign_epoch(leader_epoch, base_offset)
-            self._next_offset = last_offset + 1  # behind the epoch: `flush`, on its thread, looks at this first
+            self._next_offset = last_offset + 1  # after the epoch: `flush`, on its thread, reads this first
             if position == 0:
                 self._set_active(segment)
-        except OSError as error:  # of the write: what follows it does not touch the disk
+        except OSError as error:  # from the write: the code after it does not touch the disk
             raise self._storage_error("cannot be written", error) from error
         except BaseException:
             self._take_back(segment, position, base_offset)
             raise
 
     def append_preassigned(self, data: Buffer, now_ms: int = -1, *, max_leader_epoch: int | None = None) -> None:
-        """Append batches that have offsets and epochs already: replicated, or built by the metadata quorum. With
-        `max_leader_epoch`, those of a later epoch are left out, and what follows them."""
+        """Append batches that already have offsets and epochs: replicated, or built by the metadata quorum. With
+        `max_leader_epoch`, the first batch of a later epoch and everything after it is left out."""
         view = memoryview(data)
         run: list[BatchHeader] = []
         run_start = end = 0
@@ -332,14 +338,14 @@ class Log(StoredLog):
                 run, run_start = [], position
             run.append(header)
             end = position + header.size
-            if aborts:  # alone: what it needs on the disk depends on all that goes before
+            if aborts:  # written alone: its index entry depends on all batches before it
                 self._write_preassigned(view[run_start:end], run, now_ms, aborts=True)
                 run, run_start = [], end
         if run:
             self._write_preassigned(view[run_start:end], run, now_ms)
 
     def _fits(self, first: BatchHeader, written_before: int, header: BatchHeader, now_ms: int) -> bool:
-        """Whether a batch may be written together with those before it: nothing changes between them."""
+        """Whether a batch can be written together with those before it, because nothing changes between them."""
         rule = self._rule
         return (
             header.leader_epoch == first.leader_epoch
@@ -352,13 +358,13 @@ class Log(StoredLog):
     def _write_preassigned(
         self, data: memoryview, headers: list[BatchHeader], now_ms: int, *, aborts: bool = False
     ) -> None:
-        """One batch, or several that fit. One that `aborts` a transaction is alone."""
+        """Write one batch, or several that fit. A batch that `aborts` a transaction is written alone."""
         if self._before_append is not None:
             self._before_append()
         first, last = headers[0], headers[-1]
         if self._rule.demands(first.size, first.last_offset, first.max_timestamp, now_ms):
-            # Where the log ends, even if this batch begins later: between segments recovery takes a gap for a loss.
-            # Only an offset too far away for a segment that begins there needs one of its own.
+            # The segment starts at the end of the log, even if this batch begins later: recovery takes a gap between
+            # segments for a loss. The batch gets its own segment only if its offset is too far from that base.
             near = first.last_offset - self._next_offset <= MAX_RELATIVE_OFFSET
             self._roll(self._next_offset if near else first.base_offset, now_ms)
         if aborts:
@@ -391,12 +397,13 @@ class Log(StoredLog):
             raise
 
     def _replay(self, batch: Buffer, position: int, header: BatchHeader, now_ms: int) -> None:
-        """In memory only."""
+        """Update the producers, in memory only."""
         replay_batch(None, self.producers, batch, position, header, now_ms)
         self._active.transactions.keep_prepared()
 
     def _prepare_abort(self, producer_id: int, offset: int) -> None:
-        """Before a marker at `offset` is written. Noted here, too: a flush that covers the marker syncs its entry."""
+        """Write the index entry before a marker at `offset`. Marked as unsynced here: a flush of the marker syncs it
+        too."""
         completed = self.producers.completed_by_marker(producer_id, offset, aborted=True)
         if completed is None:
             return
@@ -412,7 +419,7 @@ class Log(StoredLog):
     def _drop_prepared_abort(self) -> None:
         try:
             self._active.transactions.drop_prepared()
-        except OSError as error:  # another is written over it, and nothing else before it is gone
+        except OSError as error:  # another entry may overwrite it; nothing else is written before it is gone
             logger.warning("%s: an entry cannot be cut off yet: %s", self._active.transactions.path, error)
 
     # -- reading
@@ -451,11 +458,11 @@ class Log(StoredLog):
         cached_only: bool = False,
         doubted: bool = False,
     ) -> Slice | None:
-        """Whole batches from `offset` on, up to `max_bytes` and below `max_offset`; the first one whatever its size if
-        `at_least_one`.
+        """Read whole batches from `offset` on, up to `max_bytes` and below `max_offset`. With `at_least_one` the first
+        batch is returned whatever its size.
 
-        With `cached_only` (on the event loop only) None is returned where this would wait for the disk; the caller
-        repeats the read on a worker thread without it. What does come from the disk is checked, and so is what the
+        With `cached_only` (on the event loop only) the result is None if the read would wait for the disk; the caller
+        then repeats it on a worker thread without `cached_only`. Data from the disk is checked, and so is data that the
         reader has `doubted`.
         """
         end = self._next_offset
@@ -487,20 +494,21 @@ class Log(StoredLog):
     def read_committed(
         self, offset: int, max_bytes: int, max_offset: int, *, at_least_one: bool = True
     ) -> tuple[Slice, list[AbortedTransaction]]:
-        """On a worker thread: what `read` gives, and the aborted transactions that overlap it. Both are of one moment,
-        whatever retention and compaction do meanwhile."""
+        """On a worker thread: the result of `read`, and the aborted transactions that overlap it. Both are from the
+        same moment, whatever retention and compaction do meanwhile."""
         return self._read_waiting(offset, max_bytes, max_offset, at_least_one, with_aborted=True)
 
     def _read_waiting(
         self, offset: int, max_bytes: int, max_offset: int, at_least_one: bool, *, with_aborted: bool = False
     ) -> tuple[Slice, list[AbortedTransaction]]:
-        """The event loop may append, roll or delete meanwhile. So the end of the log, an offset and a position that
-        belong together only on the event loop, is not used: where to stop is found by searching for `max_offset`."""
+        """Read while the event loop may append, roll or delete. The end of the log is an offset and a position that are
+        consistent only on the event loop, so it is not used here: a search for `max_offset` finds where to stop."""
 
         def read() -> tuple[Slice, list[AbortedTransaction]]:
             disk = self._disk
             try:
-                # These first: were they gone when the records are read, those would be, too, and the read fails.
+                # Transactions first: if their entries are gone when the records are read, so are the records, and the
+                # read fails.
                 aborted = disk.segments.aborted_transactions(offset, max_offset) if with_aborted else []
                 with OwnAccess(disk.system) as access:
                     found = disk.segments.read(offset, max_bytes, max_offset, None, at_least_one, access, True)
@@ -525,7 +533,7 @@ class Log(StoredLog):
         )
 
     def offset_of_max_timestamp(self, *, max_size: int = DECOMPRESSED_BYTES_MAX) -> TimestampedOffset | None:
-        """The first record with the largest timestamp. For a worker thread, too."""
+        """The first record with the largest timestamp. For a worker thread as well."""
         return self._undisturbed(lambda: self._disk.segments.offset_of_max_timestamp(max_size), "cannot be searched")
 
     def _undisturbed(self, read: Callable[[], Found], otherwise: str) -> Found:
@@ -544,5 +552,5 @@ class Log(StoredLog):
         return max(self.producers.last_stable_offset(high_watermark), self.log_start_offset)
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
-        """For a reader of committed data that was given the batches in [start, end)."""
+        """The aborted transactions for a read_committed reader of the batches in [start, end)."""
         return self._disk.segments.aborted_transactions(start, end)

@@ -1,7 +1,6 @@
-"""Where a log lies: its directory, the segments and producer snapshots there, and what of them has yet to be synced.
+"""The files of a log: its directory, its segments and producer snapshots, and the changes that are not synced yet.
 
-Errors of the disk are left to the log, which knows what they mean. A log that goes on in another directory gets another
-one of these.
+Disk errors propagate to the log, which handles them. A log that moves to another directory gets a new `LogFiles`.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class LogFiles:
         self.segments = Segments(system, [])
         self.snapshots = ProducerSnapshots(system, directory, ())
         self.snapshot_position = 0
-        """Where in the active segment the last snapshot of the producers was taken."""
+        """The position in the active segment of the last producer snapshot."""
         self.unsynced = Unsynced(system)
         self._handles = handles
 
@@ -37,7 +36,7 @@ class LogFiles:
         return Segment.create(self.system, self.directory, base_offset, index_interval=index_interval, now_ms=now_ms)
 
     def snapshot_producers(self, offset: int, producers: Iterable[ProducerEntry]) -> None:
-        """Leave the producers on disk as of `offset`, the end of the log."""
+        """Write the producers to disk as of `offset`, the end of the log."""
         if self.snapshots.write(offset, producers):
             self.snapshot_position = self.segments[-1].size
             self.unsynced.add(self.snapshots.path(offset))
@@ -51,9 +50,9 @@ class LogFiles:
             self.system.remove(path)
 
     def set_aside(self, segments: Iterable[Segment]) -> list[str]:
-        """Durably from the oldest on: were a newer one gone and an older one back after a power loss, the log would
-        have a hole, and recovery could not tell which side of it to believe. And durably the log file before the
-        others: it must not come back without its aborted transactions."""
+        """Rename the segments, durably from the oldest on: if a newer one were gone and an older one back after a power
+        loss, the log would have a hole, and recovery could not tell which side is right. Each log file goes durably
+        before its indexes: it must not come back without its aborted transactions."""
         paths: list[str] = []
         for segment in segments:
             segment.close()
@@ -67,7 +66,7 @@ class LogFiles:
         return paths
 
     def let_go(self, segments: Iterable[Segment]) -> None:
-        """Others will have the names of these files, or nothing will."""
+        """Close these files: their names will be reused or removed."""
         for segment in segments:
             segment.is_replaced = True
             segment.close()
@@ -82,7 +81,7 @@ class LogFiles:
                 self._handles.forget(path)
 
     def relocate(self, directory: str) -> None:
-        """The directory was renamed."""
+        """Update the paths: the directory was renamed."""
         self.close()
         for segment in self.segments:
             segment.relocate(directory)

@@ -1,6 +1,6 @@
-"""`meta.properties`: whose a log directory is.
+"""`meta.properties`: the node and the cluster that a log directory belongs to.
 
-Written once, when the directory is formatted. A node refuses a directory of another node or another cluster.
+It is written once, when the directory is formatted. A node refuses a directory of another node or another cluster.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def write_meta_properties(files: FileSystem, directory: str, meta: MetaPropertie
 
 
 def read_meta_properties(files: FileSystem, directory: str) -> MetaProperties | None:
-    """None if the directory was never formatted."""
+    """Read the file; None if the directory was never formatted."""
     path = os.path.join(directory, META_PROPERTIES)
     try:
         text = read_file(files, path).decode()

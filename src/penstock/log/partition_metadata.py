@@ -1,6 +1,6 @@
-"""`partition.metadata`: the topic id a partition's directory belongs to.
+"""`partition.metadata`: the topic id that a partition's directory belongs to.
 
-A topic that is deleted and created again under the same name has another id; data must not pass from one to the other.
+A topic that is deleted and created again with the same name has another id; data must not pass from one to the other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def encode_partition_metadata(topic_id: Uuid) -> bytes:
 
 
 def read_partition_metadata(files: FileSystem, directory: str) -> Uuid | None:
-    """None if the file is missing or not whole: it is written again by whoever knows the id."""
+    """Read the id; None if the file is missing or incomplete: code that knows the id writes it again."""
     try:
         text = read_file(files, os.path.join(directory, PARTITION_METADATA)).decode()
         fields = dict(line.split(": ", 1) for line in text.splitlines() if line)
@@ -29,9 +29,9 @@ def read_partition_metadata(files: FileSystem, directory: str) -> Uuid | None:
 
 
 def settle_topic_id(files: FileSystem, directory: str, topic_id: Uuid | None) -> tuple[Uuid | None, bool]:
-    """The topic id of the directory, which is written down (true, and not synced) if it was not there yet.
+    """Return the topic id of the directory, and whether it was written just now (and is not synced).
 
-    INCONSISTENT_TOPIC_ID if it belongs to another topic than `topic_id`.
+    INCONSISTENT_TOPIC_ID if the directory belongs to another topic than `topic_id`.
     """
     found = read_partition_metadata(files, directory)
     if topic_id is None or found == topic_id:

@@ -1,12 +1,12 @@
-"""The `.snapshot` file: the producers of a partition as they were at the offset in its name.
+"""The `.snapshot` file: the producers of a partition as of the offset in the file name.
 
-A version (i16 = 1), a CRC-32C of what follows it, the number of entries and the entries. Only the last batch of each
-producer is kept, as in Kafka.
+It holds a version (i16 = 1), a CRC-32C of everything after the CRC, the number of entries and the entries. Only the
+last batch of each producer is kept, as in Kafka.
 
-A snapshot is taken when a segment is rolled, now and then within a large one, and on a clean stop. It is an aid: one
-that is missing or damaged costs a longer scan at recovery, never data. So it is written without a sync, and synced with
-the segment it belongs to. Recovery begins at the recovery point, so of the snapshots at or below it the newest counts;
-the one before that is kept for the case that it is damaged.
+A snapshot is taken when a segment rolls, now and then within a large segment, and on a clean stop. It is only an aid: a
+missing or damaged snapshot costs a longer scan at recovery, never data. So it is written without a sync, and synced
+together with its segment. Recovery begins at the recovery point, so it uses the newest snapshot at or below that point;
+the one before is kept in case the newest is damaged.
 """
 
 from __future__ import annotations
@@ -103,19 +103,19 @@ class ProducerSnapshots:
         return self._offsets.copy()
 
     def relocate(self, directory: str) -> None:
-        """The directory of the log was renamed."""
+        """Update the path: the directory of the log was renamed."""
         self._directory = directory
 
     @property
     def latest(self) -> int:
-        """-1 if there is none."""
+        """The offset of the newest snapshot; -1 if there is none."""
         return self._offsets[-1] if self._offsets else -1
 
     def path(self, offset: int) -> str:
         return os.path.join(self._directory, file_name(offset, SNAPSHOT_SUFFIX))
 
     def write(self, offset: int, entries: Iterable[ProducerEntry]) -> bool:
-        """Not synced; false if the disk refused."""
+        """Write a snapshot without a sync; false if the disk refused."""
         path = self.path(offset)
         try:
             file = self._files.open(path, create=True)
@@ -132,7 +132,7 @@ class ProducerSnapshots:
         return True
 
     def newest_until(self, offset: int) -> tuple[int, list[ProducerEntry]] | None:
-        """The newest one that is of use, at or below `offset`; damaged ones are removed."""
+        """The newest usable snapshot at or below `offset`. Removes damaged ones."""
         for candidate in reversed(self._offsets[: bisect_right(self._offsets, offset)]):
             path = self.path(candidate)
             try:

@@ -1,19 +1,19 @@
-"""A future log takes the place of the current one, in another directory, so that a crash at any moment is harmless.
+"""Promotes a future log to the current log of its partition, in another directory, in crash-safe steps.
 
 Two directories, often on two disks, cannot be changed in one step: for a moment there are two logs of one partition
-that both look current, or none. Kafka renames the future log first and the old one after it, and a broker that is
-killed in between does not start again. Here the future log says which others it replaces, in a file of its own
+that both look current, or none. Kafka renames the future log first and then the old one; a broker that is killed in
+between does not start again. Here the future log records which logs it replaces in a file of its own
 (`former-directories`: paths of log directories). The steps, each durable before the next begins:
 
-    prepare     the future log is synced, as far as it goes; the file is written            any thread
+    prepare     the future log is synced as far as it goes; the file is written             any thread
     promote     the directory of the future log is renamed: this is the decision            the event loop
     set aside   the directory of the old log is renamed (`-delete`)                         the event loop
-    finish      the removal of the old name is synced; then the file goes                   any thread
-    settle      at a start: an old log that another one says it replaces is set aside
+    finish      the removal of the old name is synced; then the file is removed             any thread
+    settle      at a start: an old log that another log replaces is set aside
 
-Before the decision the file means nothing, and the move goes on. After it the old log lost, even if its name comes back
-after a power loss, and even if its disk was away and comes back years later: then the file is still there. Nothing is
-appended to the future log before the decision is durable, and nothing to the old log after it.
+Before the decision the file has no meaning, and the move continues. After it the old log is obsolete, even if its name
+reappears after a power loss, and even if its disk was offline and returns years later: in that case the file still
+exists. Nothing is appended to the future log before the decision is durable, and nothing to the old log after it.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _VERSION = "0"
 
 
 class Undecided(Exception):
-    """A future log was promoted, but perhaps not durably. Neither log may be appended to before a restart has found out
-    which of them it is."""
+    """A future log was promoted, but perhaps not durably. No append to either log is allowed before a restart has
+    determined which of them is current."""
 
 
 def prepare_promotion(files: FileSystem, future: str, current: str) -> None:
-    """`future` and `current` are the directories of the two logs. What the current one replaces in turn, because it
-    could not be set aside yet, is replaced by the future one, too."""
+    """Write the file of the future log. `future` and `current` are the directories of the two logs. If the current log
+    itself still replaces older logs that could not be set aside, the future log replaces those, too."""
     former = [_parent(current), *read_former_directories(files, current)]
     _write(files, future, list(dict.fromkeys(former)))
 
 
 def promote(files: FileSystem, target: LogDirectory, future: Log) -> str:
-    """Rename the directory of the future log; the path it has now. OSError: nothing has changed."""
+    """Rename the directory of the future log and return its new path. OSError: nothing has changed."""
     path = target.directory_of(future.topic_partition)
     files.rename(future.directory, path)
     try:
@@ -57,8 +57,8 @@ def promote(files: FileSystem, target: LogDirectory, future: Log) -> str:
 
 
 def promote_abandoned(files: FileSystem, future: str, path: str, offline: Iterable[str]) -> None:
-    """A future log whose current one is not in any directory that is online. Should that come back with one of the
-    others, it is of no use any more."""
+    """Promote a future log whose current log is in no online directory. If the current log returns with one of the
+    offline directories, it is obsolete."""
     former = [*map(os.path.abspath, offline), *read_former_directories(files, future)]
     _write(files, future, list(dict.fromkeys(former)))
     files.rename(future, path)
@@ -66,16 +66,16 @@ def promote_abandoned(files: FileSystem, future: str, path: str, offline: Iterab
 
 
 def finish_promotion(files: FileSystem, directory: str, former: str) -> None:
-    """The old log's directory, `former`, has been renamed: make that durable, and stop to replace it. No future log
-    may be made in that directory before: two logs that each replace the other would both be lost."""
+    """Sync the rename of the old log's directory, `former`, and stop replacing it. No future log may be created in that
+    directory before: two logs that replace each other would both be lost."""
     files.sync_directory(_parent(former))
     left = [path for path in read_former_directories(files, directory) if path != _parent(former)]
     _write(files, directory, left)
 
 
 def settle_promotions(files: FileSystem, directories: Sequence[LogDirectory], unique: Callable[[], str]) -> None:
-    """At a start, before any log is opened: carry on with promotions that were decided. Old logs that are set aside are
-    among the leftovers of their directories."""
+    """At a start, before any log is opened: complete promotions that were decided. Old logs that are set aside become
+    leftovers of their directories."""
     if len(directories) < 2:
         return
     online = {os.path.abspath(directory.path): directory for directory in directories}

@@ -1,14 +1,14 @@
-"""Making a log whole after a stop that was not clean, and its indexes whole at any time.
+"""Repairs a log after an unclean stop, and rebuilds its indexes at any time.
 
-Bytes below the recovery point were synced; bytes above it may be missing, torn, or zeros where the file grew before its
-contents arrived. So from the recovery point on every batch is read and its CRC checked, and the log is cut at the first
-one that is not what was written. What the batches say is taken down again on the way: offset and time index entries,
-aborted transactions, leader epochs, producer sequences. Below the recovery point nothing is read, except the header of
-the batch that an index entry names, to make sure that the entry can be believed; and, for the producers, the headers
-since the latest snapshot.
+Bytes below the recovery point were synced. Bytes above it may be missing, torn, or zeros where the file grew before its
+contents arrived. So from the recovery point on, recovery reads every batch and checks its CRC, and cuts the log at the
+first batch that is not what was written. On the way it rebuilds everything that derives from the batches: offset and
+time index entries, aborted transactions, leader epochs, producer sequences. Below the recovery point it reads only the
+header of the batch that an index entry names, to check the entry, and, for the producers, the headers since the latest
+snapshot.
 
-One loop does the reading. It runs for hundreds of thousands of batches at every restart after a crash, so it keeps what
-it needs in local variables and builds no object for a batch that has no producer id.
+One loop does the reading. It runs for hundreds of thousands of batches at every restart after a crash, so it uses local
+variables and creates no object for a batch without a producer id.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ _CHUNK = 1024 * 1024
 
 class Scanned(NamedTuple):
     end: int
-    """Position after the last good batch."""
+    """The position after the last good batch."""
     next_offset: int
     fault: str
-    """What was wrong with the bytes at `end`; empty if the file ended there."""
+    """The fault of the bytes at `end`; empty if the file ended there."""
 
 
 def scan_segment(  # noqa: C901
@@ -65,9 +65,9 @@ def scan_segment(  # noqa: C901
     producers: ProducerStates | None,
     now_ms: int,
 ) -> Scanned:
-    """Check every batch from `position` to the end of the segment and note it in indexes, epochs and producers.
+    """Check every batch from `position` to the end of the segment and add it to indexes, epochs and producers.
 
-    `next_offset` is the least offset the first batch may have.
+    `next_offset` is the lowest offset the first batch may have.
     """
     size = segment.size
     base = segment.base_offset
@@ -137,17 +137,18 @@ def scan_segment(  # noqa: C901
 
 
 def _note_epoch(epochs: LeaderEpochs, epoch: int, offset: int) -> None:
-    """The batch is right where the checkpoint says otherwise: that was written before the batch was, or before what had
-    been in its place was cut. Then a leader that was elected uncleanly may have put an older epoch there."""
+    """Trust the batch if the checkpoint contradicts it: the checkpoint was written before the batch, or before the
+    batch's predecessor at this offset was cut. In the latter case an uncleanly elected leader may have written an older
+    epoch there."""
     if epochs.epoch_for_offset(offset) != epoch:
         epochs.truncate_from_end(offset)
-        if epoch > epochs.latest:  # else it has rotted: no checksum covers it
+        if epoch > epochs.latest:  # otherwise it has rotted: no checksum covers it
             epochs.assign(epoch, offset)
 
 
 def _is_contradicted(file: File, following: int, last_offset: int) -> bool:
-    """No checksum covers a batch's offset. If one leaves some out, as compaction does, and the next does not come after
-    it, then it is the first that has rotted."""
+    """Whether the next batch shows that this batch's offset has rotted: no checksum covers offsets. This batch skips
+    some offsets, as compaction does; if the next one does not come after it, this one is wrong."""
     offset = file.pread(8, following)
     return len(offset) == 8 and int.from_bytes(offset, "big") <= last_offset
 
@@ -160,9 +161,10 @@ def replay_batch(
     header: BatchHeader,
     now_ms: int,
 ) -> None:
-    """Tell the producers of a batch with a producer id that is in the log; no questions asked.
+    """Apply a batch with a producer id that is in the log to the producers, without checks.
 
-    The transaction index of `segment` gets an entry if a transaction was aborted; None if it has that already.
+    The transaction index of `segment` gets an entry if a transaction was aborted; `segment` is None if the entry
+    exists.
     """
     if not header.is_control:
         producers.append(header, header.base_offset, now_ms)
@@ -185,8 +187,8 @@ def replay_batch(
 def replay_producers(
     files: FileSystem, segments: Sequence[Segment], producers: ProducerStates, start: int, end: int, now_ms: int
 ) -> None:
-    """Bring `producers`, which are as of offset `start`, to offset `end`. Batches there were good once; what a header
-    that has rotted said is not to be had."""
+    """Bring `producers` from offset `start` to offset `end`. The batches there were good once; the contents of a header
+    that has rotted are lost."""
     first = max(bisect_right(segments, start, key=_base_offset) - 1, 0)
     with OwnAccess(files) as access:
         for segment in segments[first:]:
@@ -214,7 +216,7 @@ def replay_producers(
 
 
 def rebuild_indexes(files: FileSystem, segment: Segment, now_ms: int) -> None:
-    """Make the offset and time index of a closed segment again. A corrupt batch ends them; it is not cut here."""
+    """Rebuild the offset and time index of a closed segment, up to the first corrupt batch. Does not cut the log."""
     segment.forget_indexes()
     file = files.open(segment.path, read_only=True)
     try:
@@ -235,7 +237,7 @@ def rebuild_indexes(files: FileSystem, segment: Segment, now_ms: int) -> None:
 
 
 def has_fault(files: FileSystem, segment: Segment) -> bool:
-    """Is a closed segment's log corrupt? Only looks."""
+    """Whether a closed segment's log is corrupt. Read-only."""
     probe = Segment(
         files,
         segment.directory,
@@ -257,8 +259,8 @@ def has_fault(files: FileSystem, segment: Segment) -> bool:
 def start_of_recovery(files: FileSystem, segment: Segment, recovery_point: int) -> tuple[int, int]:
     """(position, offset) of the last batch at or before the recovery point that the index knows.
 
-    The index is left with the entries up to that batch. They may not have been synced: an index that is not plausible,
-    or does not name a good batch there, is forgotten, and recovery begins at the front of the segment.
+    Keeps the index entries up to that batch. They may not have been synced: an index that is not plausible, or does not
+    point at a good batch there, is discarded, and recovery begins at the front of the segment.
     """
     entries = list(segment.index.entries())
     times = list(segment.time_index.entries())
@@ -281,7 +283,7 @@ def start_of_recovery(files: FileSystem, segment: Segment, recovery_point: int) 
 
 
 def _good_batch(files: FileSystem, segment: Segment, position: int, last_offset: int) -> int | None:
-    """The base offset of the batch at `position`, if one is there, whole, and ends at `last_offset`."""
+    """The base offset of the batch at `position`, if it is complete, good and ends at `last_offset`."""
     if not 0 <= position <= segment.size - HEADER_SIZE:
         return None
     with OwnAccess(files) as access:

@@ -1,8 +1,8 @@
-"""Reads on worker threads, while the event loop puts other files in the place of those that are read.
+"""Repeats reads on worker threads if the event loop replaced files during the read.
 
-Compaction swaps segments for compacted ones of the same names, and a log that was moved goes on in another directory. A
-reader may then have seen the old description of a segment and the bytes of the new one: its read is repeated. So is one
-that did not find a file: the event loop rolls, cuts and deletes meanwhile, too.
+Compaction swaps segments for compacted ones with the same names, and a moved log continues in another directory. A
+reader may then combine the old description of a segment with the bytes of the new one, so its read is repeated. A read
+that does not find a file is repeated as well: the event loop also rolls, cuts and deletes meanwhile.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from penstock.model.ids import TopicPartition
 
 Found = TypeVar("Found")
 
-# Each time something must have changed under the reader; more often than that it is not chance.
+# Every attempt fails only if something changed during the read; more failures than this are no coincidence.
 _ATTEMPTS = 9
 
 
 class Replacements:
     def __init__(self, topic_partition: TopicPartition) -> None:
         self._topic_partition = topic_partition
-        # Held while files are replaced, and for a moment by worker threads that begin to read.
+        # Held while files are replaced, and briefly by worker threads that begin to read.
         self._lock = threading.Lock()
         self._count = 0
 
@@ -36,7 +36,7 @@ class Replacements:
             yield
 
     def undisturbed(self, read: Callable[[], Found]) -> Found:
-        """The result of a read during which nothing was replaced."""
+        """Repeat a read until nothing was replaced during it, and return its result."""
         for _ in range(_ATTEMPTS):
             with self._lock:
                 count = self._count

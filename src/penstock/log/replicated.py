@@ -1,10 +1,10 @@
-"""What a follower checks before it appends what its leader sent.
+"""Checks that a follower makes before it appends batches from its leader.
 
-The leader has validated the batches and given them offsets and epochs; on the way they may still have been damaged, and
-a confused leader may send what does not follow. All of a response is checked before any of it is written.
+The leader has validated the batches and assigned offsets and epochs. But they may have been damaged on the way, and a
+faulty leader may send batches that do not follow. The follower checks the whole response before it writes any of it.
 
-A response may end in the middle of a batch: Apache Kafka's leaders cut where `max_bytes` ends, and only make sure that
-the first batch is whole. What is cut off is fetched next, and then comes first.
+A response may end in the middle of a batch: Apache Kafka's leaders cut it at `max_bytes` and only ensure that the first
+batch is complete. The next fetch starts with the batch that was cut off.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from penstock.records.control import read_transaction_marker
 def replicated_batches(
     view: memoryview, next_offset: int, topic_partition: TopicPartition
 ) -> list[tuple[int, BatchHeader]]:
-    """The whole batches in `view` and where they are; there must be one. They must be good and in order, from
-    `next_offset` on; gaps are allowed."""
+    """The complete batches in `view` with their positions; at least one is required. They must be good and in order,
+    from `next_offset` on; gaps are allowed."""
     batches: list[tuple[int, BatchHeader]] = []
     for position, header in iterate_headers(view):
         check_crc(view, position, header)
         if header.base_offset < next_offset or header.last_offset_delta < 0:
             raise CorruptBatch(f"{topic_partition}: offset {header.base_offset} where at least {next_offset} was due")
         if header.attributes & CONTROL:
-            aborts_transaction(view, position, header)  # to see that it can be read
+            aborts_transaction(view, position, header)  # checks that it can be read
         next_offset = header.next_offset
         batches.append((position, header))
     if not batches:
@@ -34,7 +34,7 @@ def replicated_batches(
 
 
 def aborts_transaction(view: memoryview, position: int, header: BatchHeader) -> bool:
-    """Of a control batch. Not one that compaction has emptied, or that is no producer's."""
+    """Whether a control batch aborts a transaction. False if compaction has emptied it, or it has no producer."""
     if header.producer_id < 0:
         return False
     marker = read_transaction_marker(view, position, header)

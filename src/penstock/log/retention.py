@@ -1,9 +1,9 @@
-"""Which of a log's oldest segments may go. Decides only; the log deletes.
+"""Decides which of a log's oldest segments to delete. The log deletes them.
 
-Segments go from the oldest on, and only whole: those entirely below the log start offset always; with cleanup policy
-`delete`, those whose newest record is older than `retention.ms`, and as many as bring the log down to, but not below,
-`retention.bytes`. Nothing at or above the high watermark goes. The active segment may be among them, if it has records;
-the log rolls it first, so that its end offset lives on as the base offset of the next one.
+Whole segments are deleted, from the oldest on. Segments entirely below the log start offset always go. With cleanup
+policy `delete`, so do segments whose newest record is older than `retention.ms`, and as many as bring the log down to,
+but not below, `retention.bytes`. Nothing at or above the high watermark is deleted. The active segment can be deleted
+if it has records; the log rolls it first, so that its end offset survives as the base offset of the next segment.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def deletable(
     high_watermark: int,
     now_ms: int,
 ) -> tuple[int, str]:
-    """How many of `segments`, from the first, can be deleted, and why."""
+    """How many of `segments`, from the first, can be deleted, and the reason."""
     ends = [segment.base_offset for segment in segments[1:]] + [log_end_offset]
     candidates = 0
     while (

@@ -1,11 +1,11 @@
-"""When the active segment is to be closed and a new one begun.
+"""Decides when to close the active segment and start a new one.
 
-It is full by bytes (`segment.bytes`), by index entries (`segment.index.bytes`) or by offsets (they are stored relative
-to its base, in 31 bits). It is old (`segment.ms`) when a batch comes that is so much younger than its first batch, or,
-if that has no timestamp, when the clock says so; a jitter, fixed for each segment, keeps partitions from rolling
-together.
+A segment is full by bytes (`segment.bytes`), by index entries (`segment.index.bytes`) or by offsets (stored relative to
+its base, in 31 bits). It is old (`segment.ms`) when a batch arrives that is that much younger than its first batch or,
+if the first batch has no timestamp, by the clock. A jitter, fixed per segment, keeps partitions from rolling at the
+same time.
 
-The limits are worked out once for each segment, so that an append compares three numbers.
+The limits are computed once per segment, so that an append compares three numbers.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class RollRule:
     def __init__(self, segment: Segment, settings: TopicSettings, seed: str) -> None:
         self._segment = segment
         self._max_entries = settings.segment_index_bytes // segment.index.entry.size
-        # One is reserved for the entry written when the segment is closed.
+        # One entry is reserved for the one written when the segment is closed.
         self._max_time_entries = settings.segment_index_bytes // segment.time_index.entry.size - 1
         self.max_bytes = min(settings.segment_bytes, MAX_SEGMENT_BYTES)
         self.max_offset = segment.base_offset + MAX_RELATIVE_OFFSET
         self.by_timestamp = False
         self.after_ms = _NEVER
-        # Up to this size there is no need to ask `demands`, unless offset or time is at its limit. If the index may be
-        # full before the log is, every append has to ask.
+        # Up to this size `demands` need not be called, unless offset or time is at its limit. If the index may fill up
+        # before the log does, every append must call it.
         index_may_fill = self._max_time_entries * settings.index_interval_bytes < self.max_bytes
         self.unquestioned_bytes = -1 if index_may_fill else self.max_bytes
         if segment.size:
@@ -56,7 +56,7 @@ class RollRule:
         return zlib.crc32(f"{seed} {self._segment.base_offset}".encode()) % limit
 
     def demands(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
-        """Must the segment be closed before a batch of `size` bytes, up to `last_offset`, can be appended?"""
+        """Whether the segment must be closed before a batch of `size` bytes, up to `last_offset`, can be appended."""
         segment = self._segment
         if last_offset > self.max_offset:
             return True

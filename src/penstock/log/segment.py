@@ -1,15 +1,15 @@
-"""One stretch of a partition's log: a `.log` file of record batches, and the indexes beside it.
+"""A segment of a partition's log: a `.log` file of record batches with its indexes.
 
-A segment knows three things about its bytes:
+A segment tracks three things about its bytes:
 
-- `size`: where the log ends in the file. Bytes behind it, if a write failed half-way, do not exist: they are cut off,
-  or overwritten by the next append.
-- which of them are *trusted*. What this process appended (or recovered) it has checked; what it found on disk at a
-  clean start it has not. Untrusted batches have their CRC checked the first time they are read, once: from
-  `trusted_from` on everything is trusted, and `_verified` holds the stretches before it that reads have proved.
-- where batches begin, sparsely, from its offset index.
+- `size`: the end of the log in the file. Bytes after it, left by a failed write, do not count: they are cut off, or
+  overwritten by the next append.
+- which bytes are *trusted*. Data that this process appended or recovered has been checked; data that was on disk at a
+  clean start has not. The CRC of an untrusted batch is checked once, at its first read: everything from `trusted_from`
+  on is trusted, and `_verified` holds the ranges before it that reads have checked.
+- where batches begin: sparsely, in the offset index.
 
-Handles: the loop's own, for writing, opened with the first append; everything else reads through an `Access`.
+The event loop opens its own handle for writing with the first append. All reads go through an `Access`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ MAX_SEGMENT_BYTES = 0x7FFFFFFF
 # base offset, length, leader epoch, magic, crc, attributes, last offset delta, base timestamp, max timestamp
 _scan = struct.Struct(">qiibIhiqq").unpack_from
 _SCAN_CHUNK = 8 * 1024
-# Stretches of old data that reads have proved; enough for many readers at different places.
+# The number of remembered ranges of old data that reads have checked; enough for many readers at different positions.
 _MAX_VERIFIED = 64
 
 
@@ -62,7 +62,7 @@ def file_name(base_offset: int, suffix: str) -> str:
     return f"{base_offset:020d}{suffix}"
 
 
-# Of a batch: its size, last offset and largest timestamp.
+# A batch's size, last offset and largest timestamp.
 Written: TypeAlias = tuple[int, int, int]
 
 
@@ -105,7 +105,7 @@ class Segment:
         index_interval: int,
         created_ms: int,
     ) -> None:
-        """A segment as it lies on disk, sizes as found there. `trusted_from` is set to its end: nothing is proved."""
+        """A segment on disk, with the sizes found there. `trusted_from` starts at its end: nothing has been checked."""
         self._files = files
         self.directory = directory
         self.base_offset = base_offset
@@ -118,17 +118,17 @@ class Segment:
         self.index_interval = index_interval
         self.created_ms = created_ms
         self.file: File | None = None
-        # Compaction has put another segment in its place, whose files have its names.
+        # Compaction has replaced this segment; the new segment's files have the same names.
         self.is_replaced = False
-        # A reader has found a batch that is not what was written.
+        # A reader has found a damaged batch.
         self.is_suspect = False
-        # How often it was cut: other batches may be where some were found before.
+        # The number of cuts: after a cut, other batches may be at the same positions.
         self.cuts = 0
         self.since_index_entry = 0
         self.trusted_from = size
         self._verified: list[tuple[int, int]] = []
         self._torn = False
-        # Timestamps of what is on disk already are read when someone asks.
+        # The timestamps of existing data are read on first use.
         self._loaded_timestamps = size == 0
         self._max_timestamp = -1
         self._max_timestamp_offset = base_offset
@@ -166,7 +166,7 @@ class Segment:
         index_interval: int,
         now_ms: int,
     ) -> Segment:
-        """One that lies in the directory; `names` are the files there."""
+        """A segment that exists in the directory; `names` are the files there."""
 
         def size(suffix: str) -> int:
             name = file_name(base_offset, suffix)
@@ -192,7 +192,7 @@ class Segment:
         return [self.path, self.index.path, self.time_index.path, self.transactions.path]
 
     def relocate(self, directory: str) -> None:
-        """The directory of the log was renamed."""
+        """Update the paths: the directory of the log was renamed."""
         self.close()
         self.directory = directory
         prefix = os.path.join(directory, f"{self.base_offset:020d}")
@@ -204,7 +204,7 @@ class Segment:
     # -- writing
 
     def append(self, data: Buffer, size: int, last_offset: int, max_timestamp: int) -> None:
-        """Write one batch at the end. OSError leaves the segment as it was."""
+        """Write one batch at the end. OSError leaves the segment unchanged."""
         file = self.file
         if file is None or self._torn or not self._loaded_timestamps:
             file = self._prepare_to_write()
@@ -226,7 +226,8 @@ class Segment:
         self.since_index_entry += size
 
     def append_run(self, data: Buffer | list[Buffer], batches: Iterable[Written]) -> None:
-        """Write several batches at the end, at once: as `append` does each of them, which alone is spared the loop."""
+        """Write several batches at the end with one write. Same as `append` for each; `append` avoids the loop for
+        one."""
         file = self.file
         if file is None or self._torn or not self._loaded_timestamps:
             file = self._prepare_to_write()
@@ -255,7 +256,7 @@ class Segment:
         self.size = position
 
     def add_index_entry(self, position: int, last_offset: int, max_timestamp: int, max_timestamp_offset: int) -> None:
-        """For the batch at `position`; timestamps are the largest so far."""
+        """Add entries for the batch at `position`; the timestamps are the largest so far."""
         self.index.append(last_offset, position)
         self.time_index.append(max_timestamp, max_timestamp_offset)
         if self.index.tail_is_full:
@@ -263,8 +264,8 @@ class Segment:
             self.time_index.write()
 
     def noted(self) -> tuple[int, int, int]:
-        """For recovery, which keeps these numbers itself while it reads batches: bytes since the last index entry, the
-        largest timestamp and its offset."""
+        """State for recovery, which tracks these numbers itself while it reads batches: bytes since the last index
+        entry, the largest timestamp and its offset."""
         return self.since_index_entry, self._max_timestamp, self._max_timestamp_offset
 
     def note(self, since_index_entry: int, max_timestamp: int, offset: int, first_timestamp: int | None) -> None:
@@ -292,18 +293,18 @@ class Segment:
             logger.warning("%s: a failed write cannot be cut off at %d yet: %s", self.path, self.size, error)
 
     def cut_failed_writes(self) -> None:
-        """Take away what failed appends have left behind the end. OSError leaves it to the next call.
+        """Remove the bytes of failed appends after the end. After an OSError the next call tries again.
 
-        What follows must not begin before: at the next start the size of a file says what counts.
+        The next segment must not begin before this succeeds: at the next start the file size determines what counts.
         """
         if self._torn:
             self._prepare_to_write()
         self.transactions.drop_prepared()
 
     def seal(self) -> bool:
-        """No more appends: complete the indexes on disk (with the final time entry) and let the file go.
+        """Close the segment for appends: complete the indexes on disk (with the final time entry) and release the file.
 
-        False if the disk refused part of that; the index will be made again at the next start.
+        False if the disk refused part of that; the next start then rebuilds the index.
         """
         complete = self.write_indexes()
         self.close()
@@ -338,14 +339,14 @@ class Segment:
         self._loaded_timestamps = position == 0
 
     def forget_indexes(self) -> None:
-        """Before they are made again from the front of the log file."""
+        """Discard the indexes before they are rebuilt from the front of the log file."""
         self.index.reset()
         self.time_index.reset()
         self._note_nothing()
         self._loaded_timestamps = True
 
     def keep_indexes(self, entries: int, time_entries: int) -> None:
-        """Before what follows these entries is made again from the log file."""
+        """Keep these entries; the rest will be rebuilt from the log file."""
         self.index.truncate_entries(entries)
         self.time_index.truncate_entries(time_entries)
         self._note_nothing()
@@ -361,7 +362,7 @@ class Segment:
     # -- timestamps
 
     def load_timestamps(self) -> None:
-        """For the event loop: the largest timestamp and its offset."""
+        """Load the largest timestamp and its offset. For the event loop."""
         if self._loaded_timestamps:
             return
         with OwnAccess(self._files) as access:
@@ -370,14 +371,14 @@ class Segment:
         self._loaded_timestamps = True
 
     def newest(self, access: Access) -> tuple[int, int]:
-        """The same, on any thread, and nothing is remembered of it. While the event loop appends, the offset may be
-        that of the timestamp before."""
+        """Same as `load_timestamps`, for any thread and without storing the result. While the event loop appends, the
+        offset may belong to the previous timestamp."""
         if self._loaded_timestamps:
             return self._max_timestamp, self._max_timestamp_offset
         return self._read_on(*self.time_index.peek(access), access)
 
     def _read_on(self, timestamp: int, offset: int, access: Access) -> tuple[int, int]:
-        """From the last time index entry to the end, as far as batches can be read."""
+        """Continue from the last time index entry to the end, as far as batches can be read."""
         with contextlib.suppress(CorruptBatch):
             position = self.index.floor(offset, access) if timestamp >= 0 else 0
             while position < self.size:
@@ -390,7 +391,7 @@ class Segment:
 
     @property
     def max_timestamp(self) -> int:
-        """-1 if no record has one."""
+        """The largest timestamp; -1 if no record has one."""
         self.load_timestamps()
         return self._max_timestamp
 
@@ -400,14 +401,14 @@ class Segment:
         return self._max_timestamp_offset
 
     def largest_timestamp(self) -> int:
-        """What retention by time goes by: the newest record, or the file's age if records have no timestamps."""
+        """The timestamp for retention by time: the newest record's, or the file's age if records have no timestamps."""
         timestamp = self.max_timestamp
         return timestamp if timestamp >= 0 else self._files.modified_ms(self.path)
 
     @property
     def first_timestamp(self) -> int | None:
-        """The first batch's timestamp, on which rolling by time is based; None while the segment is empty, or where it
-        cannot be read."""
+        """The first batch's timestamp, which rolling by time uses; None if the segment is empty or it cannot be
+        read."""
         if self._first_timestamp is None and self.size:
             with OwnAccess(self._files) as access, contextlib.suppress(CorruptBatch):
                 self._first_timestamp = self._checked_scan(access.read(self.path, HEADER_SIZE, 0), 0, 0)[8]
@@ -438,8 +439,8 @@ class Segment:
         return size, -1
 
     def next_offset(self, access: Access) -> int:
-        """The offset after the last batch, by reading on from the last index entry; CorruptBatch if batches do not end
-        where the file does."""
+        """The offset after the last batch, found by a scan from the last index entry; CorruptBatch if the batches do
+        not end where the file does."""
         position = self.index.last_position(access)
         next_offset = self.base_offset
         if not 0 <= position < max(self.size, 1):
@@ -454,8 +455,8 @@ class Segment:
         return next_offset
 
     def offset_at(self, end: int, access: Access) -> int:
-        """The offset after the last batch before position `end`, which is between batches; by reading on from the index
-        entry before it."""
+        """The offset after the last batch before position `end`, a batch boundary; found by a scan from the index entry
+        before it."""
         position = self.index.floor_of_position(end - 1, access)
         next_offset = self.base_offset
         while position < end:
@@ -470,7 +471,7 @@ class Segment:
     def whole_batches(self, data: Buffer, position: int, access: Access) -> tuple[int, int]:
         """How many bytes of `data`, read from `position`, are whole batches, and the offset after them (-1: unknown).
 
-        The index knows a batch near the end, so that only the last few headers are looked at.
+        The index knows a batch near the end, so only the last few headers are read.
         """
         end = len(data)
         at = max(self.index.floor_of_position(position + end - 1, access) - position, 0)
@@ -491,9 +492,10 @@ class Segment:
     def verify(
         self, data: Buffer, position: int, offset: int = 0, max_offset: int = 1 << 63, *, doubted: bool = False
     ) -> int:
-        """Check the batches in `data`, read from `position`, unless that was done before (or `doubted`: even if it
-        was): their CRCs, and what those do not cover, the offsets: they ascend, `offset` is not behind the first batch,
-        and all are below `max_offset`. Gives how many bytes are good; CorruptBatch if the first batch is not."""
+        """Check the batches in `data`, read from `position`, unless they were checked before (with `doubted`, check
+        them anyway). Checks the CRCs and the offsets, which the CRCs do not cover: they ascend, `offset` is not below
+        the first batch, and all are below `max_offset`. Returns the number of good bytes; CorruptBatch if the first
+        batch is bad."""
         end = position + len(data)
         if not doubted:
             end = min(end, self.trusted_from)
@@ -501,7 +503,7 @@ class Segment:
                 return len(data)
         view = memoryview(data)
         at, due, reached = 0, self.base_offset, offset
-        before = 0  # where the batch before begins
+        before = 0  # start of the previous batch
         good = len(data)
         try:
             while position + at < end:
@@ -510,7 +512,7 @@ class Segment:
                 if following > len(data):
                     raise self._corrupt(position + at, f"a batch of {length + LENGTH_OVERHEAD} bytes is not whole")
                 if not (due <= base_offset and reached <= base_offset + delta < max_offset):
-                    at = before  # or it is that one's offset which is wrong
+                    at = before  # the wrong offset may be that of the previous batch
                     raise self._corrupt(position + at, f"offset {base_offset} is not in {reached} to {max_offset}")
                 if crc32c(view[at + CRC_START : following]) != crc:
                     raise self._corrupt(position + at, "the CRC does not match")

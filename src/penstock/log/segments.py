@@ -1,7 +1,7 @@
-"""The segments of a log in order: finding offsets, timestamps and aborted transactions in them, and reading.
+"""The segments of a log in order: reads them, and finds offsets, timestamps and aborted transactions.
 
-Where one read ends is where the next read of the same reader begins. The ends of recent reads are remembered (offset to
-segment and position), so that readers who follow the log, at its tail or through its history, do not search again.
+A reader's next read begins where its last read ended. The ends of recent reads are cached (offset to segment and
+position), so readers that follow the log, at its tail or through its history, need no new search.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from penstock.records.timestamps import Stamp, iterate_stamps
 
 logger = logging.getLogger("penstock.log")
 
-# Ends of recent reads whose positions are remembered.
+# The number of read ends whose positions are cached.
 _MAX_BOUNDARIES = 64
-# Reads this close to the end of the log are in the page cache: they were written a moment ago.
+# Reads this close to the end of the log hit the page cache: the data was written a moment ago.
 _TAIL_BYTES = 4 * 1024 * 1024
-# To find the newest record while others are appended.
+# Attempts to find the newest record while the event loop appends.
 _ATTEMPTS = 3
 
 
@@ -36,9 +36,9 @@ class Slice(NamedTuple):
     data: Buffer
     """Whole batches; empty at the end of the log."""
     first_offset: int
-    """Base offset of the first batch, which may be below the offset asked for."""
+    """Base offset of the first batch, which may be below the requested offset."""
     next_offset: int = -1
-    """Where the next read would go on; -1 where that is not known without looking at the batches."""
+    """The offset at which the next read continues; -1 if it is unknown without parsing the batches."""
 
 
 class TimestampedOffset(NamedTuple):
@@ -72,7 +72,7 @@ class LogEnd(NamedTuple):
     )
 )
 class Segments:
-    """The list, and the ends of recent reads, which only the event loop's thread remembers."""
+    """The list of segments, and the ends of recent reads, which only the event loop's thread caches."""
 
     __slots__ = ("_bases", "_boundaries", "_files", "_inspected", "_list")
 
@@ -102,7 +102,7 @@ class Segments:
     # -- changing the list; the lists are replaced, so that a reader on another thread keeps a consistent pair
 
     def append(self, segment: Segment) -> None:
-        # What was the end of the log is not to be read from the old segment any more.
+        # The former end of the log must no longer be read from the old segment.
         self._boundaries = {
             offset: (inside, position)
             for offset, (inside, position) in self._boundaries.items()
@@ -127,7 +127,7 @@ class Segments:
         self._list = segments
 
     def number_of(self, offset: int) -> int:
-        """The segment that `offset` falls into, or the first if it is older than that."""
+        """The index of the segment that contains `offset`; the first one if `offset` is older than that."""
         return max(bisect_right(self._bases, offset) - 1, 0)
 
     # -- reading
@@ -142,9 +142,9 @@ class Segments:
         access: Access,
         doubted: bool = False,
     ) -> Slice:
-        """Whole batches from the one that holds `offset` (or the next there is), none of them at or above `max_offset`,
-        which is above `offset` and not above the end of the log. `end` saves a search where the log ends there. With
-        `doubted` they are checked, whatever is known about them."""
+        """Whole batches from the one that holds `offset` (or the next one), all below `max_offset`, which is above
+        `offset` and not above the end of the log. `end` saves a search if `max_offset` is the end of the log. With
+        `doubted` the batches are checked even if they were checked before."""
         boundary = self._boundaries.get(offset)
         if boundary is None:
             segment, position = self._locate(offset, access)
@@ -196,7 +196,7 @@ class Segments:
         return data
 
     def _locate(self, offset: int, access: Access) -> tuple[Segment, int]:
-        """Where the first batch that ends at or after `offset` begins."""
+        """The segment and position of the first batch that ends at or after `offset`."""
         segments = self._list
         for segment in segments[self.number_of(offset) :]:
             try:
@@ -208,8 +208,9 @@ class Segments:
         return segments[-1], segments[-1].size
 
     def _locate_again(self, segment: Segment, offset: int, access: Access, error: Exception) -> int:
-        """An index led nowhere. Off the event loop, once for a closed segment, it is seen which of the two is at fault:
-        the index, which is made again, or the log, which is not to be had again (and its index is good for the rest).
+        """Handle an index that led to a wrong position. Off the event loop, once per closed segment, determine what is
+        at fault: the index, which is then rebuilt, or the log, which cannot be rebuilt (its index is still good for the
+        rest).
         """
         if segment is self._list[-1] or segment.base_offset in self._inspected:
             raise error
@@ -225,7 +226,7 @@ class Segments:
         return segment.find(offset, access)[0]
 
     def _limit(self, segment: Segment, position: int, max_offset: int, access: Access) -> tuple[int, int]:
-        """How far a read in `segment` may go, and the offset there."""
+        """The position up to which a read in `segment` may go, and the offset there."""
         bases = self._bases
         following = bisect_right(bases, segment.base_offset)
         if following < len(bases) and max_offset >= bases[following]:
@@ -241,13 +242,13 @@ class Segments:
     def _remember(self, offset: int, segment: Segment, position: int) -> None:
         boundaries = self._boundaries
         if position >= segment.size and segment is not self._list[-1]:
-            return  # the next segment's base finds itself
+            return  # the next segment is found by its base offset
         if offset not in boundaries and len(boundaries) >= _MAX_BOUNDARIES:
             del boundaries[next(iter(boundaries))]
         boundaries[offset] = (segment, position)
 
     def headers(self, offset: int, access: Access) -> Iterator[tuple[Segment, int, BatchHeader]]:
-        """Every batch from the one that holds `offset`, by its header."""
+        """The headers of all batches from the one that holds `offset`."""
         first, position = self._locate(offset, access)
         for segment in self._list[self.number_of(first.base_offset) :]:
             at = position if segment is first else 0
@@ -288,7 +289,8 @@ class Segments:
                 for offset, found in self._stamps(newest, position, header, access, max_size):
                     if found == timestamp:
                         return TimestampedOffset(offset, found, header.leader_epoch)
-                # The event loop was appending, and the offset belonged to another timestamp; or the header is wrong.
+                # The event loop appended meanwhile, and the offset belonged to another timestamp; or the header is
+                # wrong.
         return None
 
     def _stamps(
@@ -301,7 +303,7 @@ class Segments:
     # -- transactions
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
-        """Those that overlap [start, end)."""
+        """The aborted transactions that overlap [start, end)."""
         found: list[AbortedTransaction] = []
         for segment in self._list[self.number_of(start) :]:
             try:

@@ -1,20 +1,32 @@
-"""A log as files: what is done with them besides appending and reading.
+"""The files of a log: all operations on them except appending and reading.
 
-**Durability.** Nothing is synced on the event loop. Files and directories that changed are noted; `flush`, on a worker
-thread, syncs them with handles of its own and returns the offset up to which everything is safe; `flushed` then moves
-the recovery point. The leader epochs are checkpointed by `flush`, too: what is not in the checkpoint yet is stamped on
-batches above the recovery point, where recovery finds it.
+**Durability.** The event loop never syncs appended data. It records the files and directories that changed; `flush`, on
+a worker thread, syncs them with its own handles and returns the offset up to which everything is durable; `flushed`
+then advances the recovery point. `flush` also checkpoints the leader epochs: an epoch that is not in the checkpoint yet
+is on batches above the recovery point, where recovery finds it.
+
+**A failed sync** is final: the kernel may have dropped the dirty pages, so the contents of the disk are unknown. The
+log directory goes offline, and with the last directory the node stops. Only the next start determines the state. The
+page cache may then hold, as clean, data that the disk lacks, so recovery rewrites the tail of logs that depend on syncs
+(`loading.load`). A failed *write* leaves the log as it was, and the next append may succeed; but a broker with other
+directories takes the directory offline then as well, unless the disk is full.
 
 **Rolling** closes the active segment when it is full (bytes, index, offsets relative to its base) or old (by its first
-batch's timestamp), and leaves a snapshot of the producers at the boundary.
+batch's timestamp), and writes a snapshot of the producers at the boundary.
 
-**Cutting**, at the front by retention and at the end where a follower found its tail to differ, is durable before
-anything else is done: what was cut must not come back among what takes its place. The end of the log moves first, then
-the files are cut; where the disk refuses, that is done before anything is appended.
+**Cutting** happens at the front by retention, and at the end if a follower's tail differs from its leader's. A cut is
+durable before anything else happens: removed records must not reappear among the records that replace them. The end of
+the log moves first, then the files are cut. If the disk refuses that, appends are refused until it has succeeded. If
+the cut cannot be synced, appends are refused until the broker restarts.
 
-**Failed appends.** What can fail is done before the bytes are written. Whatever fails behind the write all the same
-(a mistake of ours, no memory) is taken back by a cut: indexes, epochs and producers are made again from the log that is
-left.
+**Failed appends.** Everything that can fail happens before the bytes are written (see `log`). If something fails after
+the write anyway (a bug, no memory), a cut undoes the append: indexes, epochs and producers are rebuilt from the
+remaining log. Only the bytes of a write that failed half-way are cut without a sync: until the next flush a power loss
+can bring back whole batches of it. That is safe, because the error that the producer got never meant that they are
+gone.
+
+**Moving.** A replica that moves to another directory keeps its log object, which adopts the files of its copy
+(`adopt`).
 """
 
 from __future__ import annotations
@@ -51,9 +63,9 @@ logger = logging.getLogger("penstock.log")
 _NEVER = 1 << 62
 NEVER_WRITTEN = -1
 
-# Recovery has to read the headers from the last snapshot of the producers on.
+# Recovery must read the headers from the last producer snapshot on.
 _BYTES_BETWEEN_SNAPSHOTS = 64 * 1024 * 1024
-# Each costs a sync on the event loop.
+# Each deletion costs a sync on the event loop.
 _SEGMENTS_DELETED_AT_ONCE = 16
 
 
@@ -69,7 +81,7 @@ class NoRoom(KafkaError):
     shared=("_cut_during_flush", "_epochs_written"),  # by `flush`
 )
 class StoredLog:
-    """The state of a log, and all that changes it but appending."""
+    """The state of a log, and all operations that change it except appending."""
 
     _active: Segment
 
@@ -83,7 +95,7 @@ class StoredLog:
         producers: ProducerStates,
         topic_id: Uuid | None,
     ) -> None:
-        """For `Log.open`, which fills in the rest."""
+        """Called by `Log.open`, which fills in the rest."""
         self.topic_partition = topic_partition
         self.producers = producers
         self.topic_id = topic_id
@@ -92,34 +104,34 @@ class StoredLog:
         self.recovery_point = 0
         self.recovered_bytes = 0
         self.may_lack_beginning = False
-        """It begins above what was ever known to be synced: because of retention, or a power loss took the names of its
-        first files. Who has a leader to compare with can tell."""
+        """Whether the log begins above every offset that was known to be synced: because of retention, or because a
+        power loss took the names of its first files. A replica can tell by comparing with its leader."""
         self.checkpointed_start = 0
-        """Where it begins as the directory's checkpoint has it."""
+        """The log start offset in the directory's checkpoint."""
         self.repairs = 0
         self._settings = settings
         self._disk = LogFiles(files, directory, handles)
         self._replacements = Replacements(topic_partition)
         self._next_offset = 0
         self._epochs_written = 0
-        """Their `changes` when they were last written to the checkpoint."""
+        """The value of the epochs' `changes` when they were last written to the checkpoint."""
         self._cut_during_flush = _NEVER
         self._before_append: Callable[[], None] | None = None
-        """Set while the files have yet to follow a cut. Lets them, or raises KafkaError."""
+        """Set while the files have yet to follow a cut. Cuts them, or raises KafkaError."""
         self._cut_off: list[Segment] = []
-        """Segments behind the end of the log whose files have yet to go."""
+        """Segments after the end of the log whose files have yet to be removed."""
         self._is_trusted = True
         self._is_closed = False
         self.on_corruption: Callable[[], None] = _ignore
-        """Called when a reader, on any thread, has found a batch that is not what was written."""
+        """Called when a reader, on any thread, has found a damaged batch."""
         self.on_io_error: Callable[[OSError], None] = _ignore
-        """Called when something other than a read has failed, on any thread, before the caller gets its KafkaError. Not
-        called once the log is closed: whoever still works on it then finds that its files are gone."""
+        """Called when an operation other than a read has failed, on any thread, before the caller gets its KafkaError.
+        Not called after the log is closed: operations that are still running then find that its files are gone."""
         self.before_cut: Callable[[int], None] = _ignore
-        """Called before everything from an offset on is cut. What is on disk about the log must not say more of it:
-        other records will take the place of those that go."""
+        """Called before everything from an offset on is cut. The directory's checkpoints must not claim offsets above
+        it: other records will take their place."""
         self.before_roll: Callable[[], None] = _ignore
-        """Called before a segment is added. OSError if it must not be."""
+        """Called before a segment is added; raises OSError to prevent it."""
 
     def _storage_error(self, what: str, error: OSError) -> KafkaError:
         if not self._is_closed:
@@ -167,7 +179,7 @@ class StoredLog:
 
     @property
     def needs_flush(self) -> bool:
-        """Is there anything that `flush` would make durable?"""
+        """Whether there is anything that `flush` would make durable."""
         return (
             self._next_offset > self.recovery_point
             or self._epochs_written != self.epochs.changes
@@ -176,7 +188,7 @@ class StoredLog:
 
     @property
     def is_unsettled(self) -> bool:
-        """Whether the files have yet to follow a cut, before anything is appended."""
+        """Whether the files have yet to follow a cut, which must happen before the next append."""
         return self._before_append is not None
 
     def update_settings(self, settings: TopicSettings) -> None:
@@ -186,11 +198,11 @@ class StoredLog:
         self._set_active(self._active)
 
     def assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
-        """A leader's epoch begins; the checkpoint is written with the next flush."""
+        """Start a leader's epoch; the next flush writes the checkpoint."""
         self.epochs.assign(leader_epoch, start_offset)
 
     def take_epochs(self, current: StoredLog) -> None:
-        """Those of the log this is a copy of: some epochs have left no batch to learn them from."""
+        """Take over the epochs of the log this is a copy of: epochs without a batch cannot be learned from the data."""
         self.epochs.become(current.epochs)
 
     # -- rolling
@@ -205,12 +217,12 @@ class StoredLog:
             self._roll(self._next_offset, now_ms)
 
     def skip_to(self, offset: int, now_ms: int) -> None:
-        """There is no batch between the end of the log and `offset`: compaction took them all."""
+        """Move the end of the log to `offset`: there are no batches in between, because compaction removed them all."""
         if offset > self._next_offset:
             self._roll(offset, now_ms)
 
     def _roll(self, base_offset: int, now_ms: int) -> None:
-        """KafkaError leaves the log as it was."""
+        """Roll to a segment at `base_offset`. KafkaError leaves the log unchanged."""
         if self._before_append is not None:
             self._before_append()
         old, disk = self._active, self._disk
@@ -218,7 +230,7 @@ class StoredLog:
             old.cut_failed_writes()
             self.before_roll()
             new = disk.create_segment(base_offset, self._settings.index_interval_bytes, now_ms)
-            if not old.size:  # its base is too low for what comes, and nothing is in it
+            if not old.size:  # it is empty, and its base is too low for the next batch
                 disk.remove(old)
         except OSError as error:
             raise self._storage_error("cannot begin a new segment", error) from error
@@ -237,14 +249,14 @@ class StoredLog:
     # -- durability
 
     def flush(self) -> int:
-        """Make everything durable that was appended when this began; the offset up to which that is so.
+        """Make everything durable that was appended before the call; returns the offset up to which that holds.
 
-        Runs on any thread, one flush of a log at a time. Then the event loop calls `flushed` with the result. NoRoom
-        may be tried again; any other failure is final.
+        Runs on any thread, one flush per log at a time. Then the event loop calls `flushed` with the result. After
+        NoRoom the flush may be repeated; any other failure is final.
         """
         self._cut_during_flush = _NEVER
         disk = self._disk
-        end = self._next_offset  # before the active segment: one that is closed in between is among the unsynced
+        end = self._next_offset  # read before the active segment: one closed in between is among the unsynced
         active = self._active
         try:
             if end > self.recovery_point:
@@ -259,7 +271,7 @@ class StoredLog:
                         raise NoRoom(f"{self.topic_partition} cannot be synced: {error}") from error
                     raise
                 self._epochs_written = changes
-                # Noted after the change: the event loop may sync the directory at any moment, and take the note off.
+                # Recorded after the change: the event loop may sync the directory at any moment and remove the record.
                 disk.unsynced.add_directory(disk.directory)
             disk.unsynced.sync()
         except (OSError, NoRoom) as error:
@@ -271,21 +283,21 @@ class StoredLog:
         return end if disk is self._disk else self._flushed_elsewhere()
 
     def _flushed_elsewhere(self) -> int:
-        """The log went on in another directory meanwhile. Whatever became of the old files proves nothing."""
+        """The log moved to another directory during the flush. The old files prove nothing."""
         self._epochs_written = NEVER_WRITTEN
         return self.recovery_point
 
     def flushed(self, offset: int) -> None:
-        """`flush` returned `offset`. What was cut meanwhile, and written anew, is not what was synced."""
+        """`flush` returned `offset`. Data that was cut and rewritten during the flush does not count as synced."""
         self.recovery_point = max(self.recovery_point, min(offset, self._cut_during_flush, self._next_offset))
         disk = self._disk
         if self._active.size - disk.snapshot_position > _BYTES_BETWEEN_SNAPSHOTS and self._before_append is None:
-            # Before a cut is finished the producers may know of what is to go.
+            # Until a cut is finished, the producers may include records that are to be removed.
             disk.snapshot_producers(self._next_offset, self.producers.entries)
             disk.snapshots.prune(self.recovery_point)
 
     def close(self, clean: bool = True) -> None:
-        """After a clean close the next `open` has nothing to check. One that is not clean only lets the files go."""
+        """After a clean close the next `open` checks nothing. An unclean close only releases the files."""
         if self._is_closed:
             return
         if clean:
@@ -305,7 +317,7 @@ class StoredLog:
         disk.close()
 
     def _settle(self) -> None:
-        """Let the files end where the log does: after a clean stop their sizes are believed."""
+        """Cut the files at the end of the log: after a clean stop the file sizes are trusted."""
         if self._before_append is not None:
             self._before_append()
         try:
@@ -317,14 +329,14 @@ class StoredLog:
 
     @property
     def durable_log_start(self) -> int:
-        """Where the log would begin after a power loss."""
+        """The log start offset after a power loss."""
         start = self.log_start_offset
         if start <= self.checkpointed_start:
             return start
         return min(start, max(self.first_base_offset, self.checkpointed_start))
 
     def advance_log_start(self, offset: int) -> None:
-        """Records below `offset` are gone for readers; their segments go with the next `delete_old_segments`."""
+        """Hide records below `offset` from readers; the next `delete_old_segments` removes their segments."""
         if offset > self._next_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -335,9 +347,8 @@ class StoredLog:
             self.epochs.truncate_from_start(offset)
 
     def delete_old_segments(self, now_ms: int, high_watermark: int) -> list[str]:
-        """Drop the segments that retention no longer wants, some at a time. Their files get the suffix `.deleted`, and
-        the paths are returned: the caller removes them off the event loop, after `file.delete.delay.ms`, and asks
-        again soon."""
+        """Drop segments according to retention, a few at a time. Their files get the suffix `.deleted`, and their paths
+        are returned: the caller removes them off the event loop, after `file.delete.delay.ms`, and calls again soon."""
         if self._before_append is not None:
             self._before_append()
         disk = self._disk
@@ -357,8 +368,8 @@ class StoredLog:
         removed, start = disk.segments.copy()[:count], disk.segments[count].base_offset
         logger.info("%s: deleting %d segments below %d: %s", disk.directory, count, start, reason)
         try:
-            # The end offset lives on in the name of the newest segment, and the producers in the snapshot at the new
-            # front of the log: they must be durable before the others go.
+            # The end offset survives in the name of the newest segment, and the producers in the snapshot at the new
+            # front of the log: both must be durable before the old segments go.
             sync_file(disk.system, disk.snapshots.path(start))
             disk.unsynced.sync_directory(disk.directory)
             self.advance_log_start(start)
@@ -368,13 +379,13 @@ class StoredLog:
             raise self._storage_error("cannot delete segments", error) from error
 
     def truncate_to(self, offset: int) -> None:
-        """Cut everything at and above `offset`: a follower that found its tail to differ from its leader's.
+        """Cut everything at and above `offset`: for a follower whose tail differs from its leader's.
 
-        The log then ends behind its last batch, which is below `offset` if that fell into a batch or a gap: what no
-        batch and no segment's name says would be forgotten by a crash.
+        The log then ends after its last batch, which is below `offset` if that was inside a batch or a gap: a crash
+        would lose an end offset that is in no batch and no segment name.
         """
         if offset >= self._next_offset:
-            # A leader that was succeeded before it appended anything has left its epoch at the end.
+            # A leader that was replaced before it appended anything has left its epoch at the end.
             self.epochs.truncate_from_end(self._next_offset)
             return
         if offset <= self.log_start_offset:
@@ -400,7 +411,7 @@ class StoredLog:
             self._finish_cut()
 
     def _end_at(self, segment: Segment, position: int, offset: int) -> None:
-        """Let the log end at `offset`, which is at `position` in `segment`. The files follow: `_finish_cut`."""
+        """End the log at `offset`, which is at `position` in `segment`. The files follow in `_finish_cut`."""
         segment.size = position
         segments = self._disk.segments
         later = segments.copy()[segments.number_of(segment.base_offset) + 1 :]
@@ -408,15 +419,15 @@ class StoredLog:
         self._cut_off += later
         self._active = segment
         self._next_offset = offset
-        # Of several the lowest counts: what was written behind an earlier one is not what the flush has synced either.
+        # The lowest of several cuts counts: data written after an earlier cut is not what the flush has synced either.
         self._cut_during_flush = min(self._cut_during_flush, offset)
         self.recovery_point = min(self.recovery_point, offset)
         self.epochs.truncate_from_end(offset)
         self._before_append = self._finish_cut
 
     def _finish_cut(self) -> None:
-        """Cut from the files what is behind the end of the log, and know again what the rest of it says. KafkaError
-        leaves it to the next call; the end of the log is where it should be even so."""
+        """Cut the files at the end of the log, and rebuild the state from the rest. After a KafkaError the next call
+        tries again; the log itself ends at the right offset regardless."""
         segment, end, disk = self._active, self._next_offset, self._disk
         try:
             if self._cut_off:
@@ -425,8 +436,8 @@ class StoredLog:
                 self._sync_cut(lambda: disk.system.sync_directory(disk.directory))
                 self._cut_off = []
             segment.truncate_to_position(segment.size, end)
-            # Synced here, before anything is appended: after a power loss the batches that were cut could otherwise
-            # come back, whole and with good CRCs, among those that have taken their place.
+            # Synced here, before any append: after a power loss the removed batches could otherwise reappear, complete
+            # and with good CRCs, among those that replaced them.
             self._sync_cut(lambda: sync_file(disk.system, segment.path))
             disk.snapshots.remove_above(end)
             disk.unsynced.add_directory(disk.directory)
@@ -439,7 +450,7 @@ class StoredLog:
         self._before_append = None
 
     def _sync_cut(self, sync: Callable[[], None]) -> None:
-        """A sync that failed is final, as everywhere: what was cut may come back, however often it is tried again."""
+        """A failed sync is final, as everywhere: the removed data may reappear, however often the sync is repeated."""
         try:
             sync()
         except OSError:
@@ -455,10 +466,10 @@ class StoredLog:
             )
 
     def _take_back(self, segment: Segment, position: int, offset: int) -> None:
-        """An append failed behind its write: let the log end where it did."""
+        """Undo an append that failed after its write: move the end of the log back."""
         logger.error("%s: an append failed behind its write; the log ends at %d as before", self.directory, offset)
         self._end_at(segment, position, offset)
-        with contextlib.suppress(KafkaError):  # it is logged, and nothing is appended before it has been done
+        with contextlib.suppress(KafkaError):  # already logged; appends wait until it has succeeded
             self._finish_cut()
 
     def _reload_producers(self, offset: int) -> None:
@@ -474,7 +485,7 @@ class StoredLog:
         )
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Forget everything; the next record gets `offset`."""
+        """Remove everything; the next record gets `offset`."""
         self._check_trusted()
         try:
             self.before_cut(offset)
@@ -488,7 +499,7 @@ class StoredLog:
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        """Replace all files by those of an empty log. KafkaError leaves it to the next call."""
+        """Replace all files by those of an empty log. After a KafkaError the next call tries again."""
         disk = self._disk
         try:
             old = disk.segments.copy()
@@ -505,12 +516,12 @@ class StoredLog:
         disk.snapshot_position = 0
         self._before_append = None
 
-    # -- other files in the place of those it has
+    # -- replacing files
 
     def replace_segments(self, base_offset: int, replaced: Sequence[int], now_ms: int) -> list[str]:
-        """Put the compacted segment at `base_offset` in the place of the closed ones at the offsets `replaced`.
+        """Replace the closed segments at the offsets `replaced` with the compacted segment at `base_offset`.
 
-        `swap.prepare_swap` has run; the paths returned are for `swap.finish_swap`. Both are for a worker thread.
+        `swap.prepare_swap` has run; the returned paths are for `swap.finish_swap`. Both run on a worker thread.
         """
         disk = self._disk
         old = [segment for segment in disk.segments if segment.base_offset in replaced]
@@ -535,11 +546,12 @@ class StoredLog:
         return paths
 
     def adopt(self, future: StoredLog, directory: str) -> None:
-        """Go on with the files of `future`, a copy of this log, which have been renamed to be in `directory`.
+        """Continue with the files of `future`, a copy of this log; they have been renamed and are now in `directory`.
 
-        The copy holds exactly what this log does, and is synced at least as far. It is not used any more. Whoever holds
-        on to this log need not know: it keeps its producers and its settings. Reads on worker threads begin again; a
-        flush that is under way proves nothing about the new files.
+        The copy holds exactly what this log does, and is synced at least as far. It is not used afterwards. Code that
+        holds a reference to this log (an append, a cold read, a coordinator that loads) needs no change: the log keeps
+        its producers and settings. Reads on worker threads start over; a flush in progress proves nothing about the new
+        files.
         """
         assert (future.log_start_offset, future.log_end_offset) == (self.log_start_offset, self.log_end_offset)
         assert future.recovery_point >= self.recovery_point
@@ -550,7 +562,7 @@ class StoredLog:
                 self._epochs_written = NEVER_WRITTEN
             self.recovery_point = future.recovery_point
             self._set_active(future._active)
-            # In this order: a flush that begins meanwhile sees only the new files, or that it proves nothing.
+            # In this order: a flush that begins meanwhile sees only the new files, or detects that it proves nothing.
             self._disk = future._disk
             self._cut_during_flush = self.recovery_point
         self.update_settings(self._settings)
@@ -558,7 +570,7 @@ class StoredLog:
     # -- repair
 
     def find_damage(self, segment: Segment) -> Callable[[], Damage | None]:
-        """To be run on a worker thread: the first damage in a segment as it is now."""
+        """Return a function, for a worker thread, that finds the first damage in a segment as it is now."""
         segments, system = self._disk.segments, self._disk.system
         number = segments.number_of(segment.base_offset)
         is_last = number == len(segments) - 1
@@ -572,13 +584,13 @@ class StoredLog:
         return look
 
     def is_still_there(self, segment: Segment, damage: Damage) -> bool:
-        """False if the segment is not what it was: retention, compaction or a truncation was faster. Batches that have
-        been appended since a truncation are not those that were looked at, and may be good."""
+        """False if retention, compaction or a truncation has changed the segment. Batches appended since a truncation
+        are not those that were checked, and may be good."""
         return segment in self.segments and damage.cuts == segment.cuts and damage.end <= segment.size
 
     def restore(self, segment: Segment, damage: Damage, data: bytes) -> bool:
-        """Write what belongs there in the place of damaged bytes; it is durable after the next flush. False if they
-        are not there any more."""
+        """Write the right bytes in place of damaged ones; durable after the next flush. False if the damage no longer
+        exists."""
         if not self.is_still_there(segment, damage):
             return False
         try:
@@ -595,4 +607,4 @@ class StoredLog:
 
 
 def _ignore(*_: object) -> None:
-    """Until the one who opened the log says what is to be done."""
+    """The default until the code that opened the log sets a callback."""

@@ -1,18 +1,19 @@
-"""Putting a compacted segment in the place of those it was made from, so that a crash at any moment is harmless.
+"""Replaces segments with the compacted segment made from them, in crash-safe steps.
 
-The names are Kafka's. A new segment is written as `<base>.log.cleaned` (and its indexes likewise); complete and synced,
-it is renamed to `.swap`; the segments it replaces are set aside as `.deleted`; the suffix `.swap` is taken off.
+The names are Kafka's. A new segment is written as `<base>.log.cleaned` (and its indexes likewise). When complete and
+synced, it is renamed to `.swap`; the segments it replaces are renamed to `.deleted`; then the suffix `.swap` is
+removed.
 
-Kafka completes a swap after a crash by removing the segments that lie within the offsets found in the `.swap` file.
-That is not enough when the power fails: renames may reach the disk in any order, so that the new segment could stand
-there without `.swap` while an old one that it replaces is back, with the same records; and where compaction removed the
-last records of its sources, nothing in the new segment says how far it reaches. So there is one file more,
-`<base>.swap`: the base offsets of the segments that are replaced, and which files the new one has. Written atomically,
-it is the decision; as long as it is there the swap is under way, and doing all of it again is harmless.
+Kafka completes a swap after a crash by removing the segments within the offsets of the `.swap` file. That is not enough
+after a power loss: renames may reach the disk in any order, so the new segment could exist without `.swap` while an old
+one that it replaces is back, with the same records. And if compaction removed the last records of its sources, nothing
+in the new segment says how far it reaches. So there is one more file, `<base>.swap`: it lists the base offsets of the
+replaced segments, and the files of the new one. It is written atomically and is the decision: as long as it exists the
+swap is in progress, and repeating all of it is harmless.
 
     prepare_swap    .cleaned -> .swap, synced; then the decision, synced    any thread
     swap_files      old -> .deleted, .swap -> final: renames only           the event loop, with the log's segment list
-    finish_swap     sync; then the decision goes                            any thread
+    finish_swap     sync; then the decision is removed                      any thread
     recover_swaps   at a start: completes what was decided, undoes the rest
 
 Any number of swaps may follow each other in a directory, from the front of the log to its end, one at a time.
@@ -35,14 +36,14 @@ CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 
 _VERSION = "0"
-# A decision that was being written.
+# A decision that was not completely written.
 _UNDECIDED = SWAP_SUFFIX + ".tmp"
-# The log comes last, when its indexes stand.
+# The log comes last, after its indexes.
 _INDEXES_THEN_LOG = (*(suffix for suffix in SEGMENT_SUFFIXES if suffix != LOG_SUFFIX), LOG_SUFFIX)
 
 
 class MalformedSwap(ValueError):
-    """A `<base>.swap` file that does not say what is replaced. It is written atomically: the disk has failed."""
+    """A `<base>.swap` file that does not list what is replaced. It is written atomically: the disk has failed."""
 
 
 class _Decision(NamedTuple):
@@ -51,7 +52,7 @@ class _Decision(NamedTuple):
 
 
 def prepare_swap(files: FileSystem, directory: str, base_offset: int, replaced: Sequence[int]) -> None:
-    """Decide that the cleaned segment at `base_offset` takes the place of those at the offsets `replaced`."""
+    """Decide that the cleaned segment at `base_offset` replaces those at the offsets `replaced`."""
     suffixes: list[str] = []
     for suffix in _INDEXES_THEN_LOG:
         path = os.path.join(directory, file_name(base_offset, suffix))
@@ -64,9 +65,9 @@ def prepare_swap(files: FileSystem, directory: str, base_offset: int, replaced: 
 
 
 def swap_files(files: FileSystem, directory: str, base_offset: int, replaced: Sequence[int]) -> list[str]:
-    """Rename a decided swap's files, without a sync; returns the paths of those that can be removed later.
+    """Rename the files of a decided swap, without a sync; returns the paths of files to remove later.
 
-    OSError leaves it to `recover_swaps`: until then the directory is in no state to be read.
+    After an OSError only `recover_swaps` can continue: until then the directory must not be read.
     """
     set_aside: list[str] = []
     for offset in replaced:
@@ -79,7 +80,7 @@ def swap_files(files: FileSystem, directory: str, base_offset: int, replaced: Se
 
 
 def finish_swap(files: FileSystem, directory: str, base_offset: int, set_aside: Iterable[str] = ()) -> None:
-    """Make a swap durable, and remove what it set aside."""
+    """Make a swap durable, and remove the files it set aside."""
     files.sync_directory(directory)
     files.remove(_decision_path(directory, base_offset))
     for path in set_aside:
@@ -88,10 +89,11 @@ def finish_swap(files: FileSystem, directory: str, base_offset: int, set_aside: 
 
 
 def abandon_swap(files: FileSystem, directory: str, base_offset: int) -> None:
-    """Undo `prepare_swap`, whole or failed, as long as `swap_files` has not begun. Durable on return.
+    """Undo `prepare_swap`, complete or failed, as long as `swap_files` has not begun. Durable on return.
 
-    Without a decision `recover_swaps` would adopt the swap files, unless a cleaning is unfinished there. So the
-    decision (or an empty file, if it was never made) gets the name of one, and goes after them.
+    Without a decision `recover_swaps` would adopt the swap files, unless an unfinished cleaning is there. So the
+    decision (or an empty file, if there is none) is renamed to look like an unfinished cleaning, and removed after
+    them.
     """
     abandoned = os.path.join(directory, file_name(base_offset, CLEANED_SUFFIX))
     if not _rename_if_there(files, _decision_path(directory, base_offset), abandoned):
@@ -105,7 +107,7 @@ def abandon_swap(files: FileSystem, directory: str, base_offset: int) -> None:
 
 
 def remove_cleaned(files: FileSystem, directory: str) -> None:
-    """Nobody is cleaning this log: remove what an earlier cleaning left."""
+    """Remove the files of an earlier cleaning. No cleaning of this log may be running."""
     names = files.list(directory)
     swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
     decided = [_base_offset(name) for name in swaps if _is_decision(name)]
@@ -127,7 +129,7 @@ def recover_swaps(files: FileSystem, directory: str, names: Iterable[str] | None
     _adopt_undecided(files, directory, names, cleaned, swaps, decided)
     for base_offset in decided:
         _complete(files, directory, base_offset)
-    # Those of an unfinished cleaning go last: as long as they are there, no swap file beside them is adopted.
+    # The files of an unfinished cleaning go last: as long as they exist, no swap file beside them is adopted.
     for suffixes in ((SWAP_SUFFIX, _UNDECIDED), (CLEANED_SUFFIX,)):
         for name in files.list(directory):
             if name.endswith(suffixes):
@@ -140,10 +142,10 @@ def recover_swaps(files: FileSystem, directory: str, names: Iterable[str] | None
 def _adopt_undecided(
     files: FileSystem, directory: str, names: list[str], cleaned: list[str], swaps: list[str], decided: list[int]
 ) -> None:
-    """Complete swap files without a decision are those of an Apache Kafka that stopped in the middle (or ours, one
-    step before deciding): its rules apply, by which old segments may be gone already.
+    """Complete swap files without a decision come from an Apache Kafka that stopped in the middle (or from us, one step
+    before the decision). Kafka's rules apply: old segments may already be gone.
 
-    A swap file at or above an unfinished one belongs to a set that was not complete.
+    A swap file at or above an unfinished one belongs to an incomplete set.
     """
     unfinished = min((_base_offset(name) for name in cleaned), default=None)
     undecided: dict[int, list[str]] = {}
@@ -167,7 +169,7 @@ def _complete(files: FileSystem, directory: str, base_offset: int) -> None:
     logger.info("%s: completing the swap of segment %d for %s", directory, base_offset, decision.replaced)
     for offset in decision.replaced:
         for suffix in SEGMENT_SUFFIXES:
-            # What the new segment has too is either replaced by the renames below, or the new one already.
+            # A file that the new segment has, too, is either replaced by the renames below, or is already the new one.
             if offset != base_offset or suffix not in decision.suffixes:
                 files.remove(os.path.join(directory, file_name(offset, suffix)))
     _take_suffix_off(files, directory, base_offset)

@@ -1,12 +1,12 @@
-"""The `.txnindex` file: aborted transactions whose markers lie in one segment.
+"""The `.txnindex` file: the aborted transactions whose markers are in one segment.
 
-Each entry of 34 bytes: version (i16 = 0), producer id, first and last offset of the transaction, and the last stable
-offset once it was over. A reader of committed data collects the entries that overlap what it fetches, going on through
-later segments until one has a last stable offset at or above its upper end: every later transaction began later, too.
-The file exists only where a transaction was aborted.
+An entry has 34 bytes: version (i16 = 0), producer id, first and last offset of the transaction, and the last stable
+offset after its end. A read_committed reader collects the entries that overlap its fetch. It continues through later
+segments until an entry has a last stable offset at or above the upper end of the fetch: every later transaction also
+began later. The file exists only if a transaction was aborted.
 
-An entry is written before its marker is: a marker in the log without its entry would show aborted records to readers,
-an entry without its marker is only bytes behind those that count, and is cut off or overwritten.
+An entry is written before its marker. A marker in the log without its entry would show aborted records to readers; an
+entry without its marker is only bytes after the valid entries, and is cut off or overwritten.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TransactionIndex:
     __slots__ = ("_files", "_is_prepared", "_size", "path")
 
     def __init__(self, files: FileSystem, path: str, size: int | None = None) -> None:
-        """`size` is that of the file, 0 if there is none; the disk is asked if it is not given."""
+        """`size` is the file size, 0 if there is none; if it is not given, it is read from the disk."""
         self._files = files
         self.path = path
         if size is None:
@@ -48,8 +48,8 @@ class TransactionIndex:
         return self._size // ENTRY_SIZE
 
     def append(self, transaction: AbortedTransaction) -> None:
-        """One that is known already is left as it is: recovery goes over markers that were synced with their entries,
-        which must not be at risk while it does."""
+        """Add an entry. An entry that exists is not rewritten: recovery visits markers that were synced with their
+        entries, and must not put those at risk."""
         file = self._files.open(self.path, create=True)
         try:
             if self._size:
@@ -62,7 +62,7 @@ class TransactionIndex:
         self._size += ENTRY_SIZE
 
     def prepare(self, transaction: AbortedTransaction) -> None:
-        """Write the entry of a marker that is about to be written; it counts once it is kept."""
+        """Write the entry of a marker that is about to be written; it counts after `keep_prepared`."""
         file = self._files.open(self.path, create=True)
         try:
             self._is_prepared = True
@@ -77,7 +77,7 @@ class TransactionIndex:
             self._size += ENTRY_SIZE
 
     def drop_prepared(self) -> None:
-        """The marker is not in the log. OSError leaves it to the next call."""
+        """The marker is not in the log. After an OSError the next call tries again."""
         if self._is_prepared:
             self._truncate(self._size)
 
@@ -95,7 +95,7 @@ class TransactionIndex:
         return entries
 
     def collect(self, start: int, end: int, into: list[AbortedTransaction]) -> bool:
-        """Add what overlaps [start, end) to `into`; true if no later segment can have more."""
+        """Add entries that overlap [start, end) to `into`; true if no later segment can have more."""
         for transaction in self.entries():
             if transaction.last_offset >= start and transaction.first_offset < end:
                 into.append(transaction)
@@ -104,7 +104,7 @@ class TransactionIndex:
         return False
 
     def truncate_to(self, offset: int) -> None:
-        """Forget transactions whose marker is at or after `offset`, and all from the first on that makes no sense:
+        """Remove transactions whose marker is at or after `offset`, and everything from the first implausible entry on:
         entries have no CRC, and after a power loss the last ones may be torn."""
         self.drop_prepared()
         if not self._size:

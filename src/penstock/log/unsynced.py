@@ -1,8 +1,8 @@
-"""What a log has changed on disk since it was last synced: file contents, and names in directories.
+"""Tracks the changes of a log on disk since the last sync: file contents, and names in directories.
 
-The event loop notes; `sync`, on a worker thread, syncs what was noted when it began, through handles of its own. A note
-is taken off before its sync and put back if that fails: what changes meanwhile, and is noted again, is left for the
-next one.
+The event loop records changes. `sync`, on a worker thread, syncs the changes recorded when it began, with its own
+handles. It removes a record before its sync and restores it if the sync fails: a change that is recorded meanwhile is
+left for the next sync.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ class Unsynced:
         self._directories.add(path)
 
     def forget(self, path: str) -> None:
-        """It is gone, or has another name now."""
+        """Drop a file that was removed or renamed."""
         self._paths.discard(path)
 
     def relocate(self, former: str, directory: str) -> None:
-        """A directory was renamed, and with it the paths of what is in it."""
+        """Update the paths in a directory that was renamed."""
         self._paths = {os.path.join(directory, os.path.relpath(path, former)) for path in self._paths}
         if former in self._directories:
             self._directories = self._directories - {former} | {directory}
 
     def sync(self) -> None:
-        """Contents first, then names: a name that survives a power loss has its contents."""
+        """Sync contents first, then names: a name that survives a power loss has its contents."""
         paths = sorted(self._paths)
         directories = sorted(self._directories)
         for path in paths:
@@ -58,7 +58,7 @@ class Unsynced:
             self.sync_directory(directory)
 
     def sync_directory(self, path: str) -> None:
-        """Now, noted or not: another thread may have taken the note off and not be done."""
+        """Sync now, whether recorded or not: another thread may have removed the record and not be done."""
         self._directories.discard(path)
         try:
             self._files.sync_directory(path)
@@ -71,7 +71,7 @@ def sync_file(files: FileSystem, path: str) -> None:
     try:
         file = files.open(path)
     except FileNotFoundError:
-        return  # deleted by retention meanwhile: there is nothing left to keep
+        return  # deleted by retention meanwhile: nothing to sync
     try:
         file.sync()
     finally:

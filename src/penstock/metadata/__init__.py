@@ -1,1 +1,1 @@
-"""The cluster's metadata: one immutable image, made by replaying the records of `__cluster_metadata`."""
+"""The cluster's metadata: one immutable image, built by replaying the records of `__cluster_metadata`."""

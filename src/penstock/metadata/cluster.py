@@ -1,4 +1,4 @@
-"""The nodes as the metadata has them: registrations of brokers and controllers."""
+"""The nodes of the cluster in the metadata: registrations of brokers and controllers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.protocol.messages.metadata_records import (
 
 
 class NodeEndpoint(NamedTuple):
-    """Where a node can be reached on one of its listeners."""
+    """The address of a node on one of its listeners."""
 
     name: str
     host: str
@@ -29,7 +29,7 @@ class NodeEndpoint(NamedTuple):
 
 
 def default_directory(directories: Sequence[Uuid]) -> Uuid:
-    """Where a new replica goes as far as the controller can tell: with one directory there is no choice."""
+    """The directory of a new replica, as far as the controller knows: with one directory there is no choice."""
     if not directories:  # a broker from before directories had ids
         return MIGRATING_DIRECTORY
     return directories[0] if len(directories) == 1 else UNASSIGNED_DIRECTORY
@@ -38,13 +38,13 @@ def default_directory(directories: Sequence[Uuid]) -> Uuid:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegistration:
     broker_id: int
-    # The offset of the registration: what the broker must quote in its requests, so that an old incarnation is noticed.
+    # The offset of the registration. The broker sends it in its requests, so that an old incarnation is detected.
     epoch: int
     incarnation_id: Uuid
     endpoints: Mapping[str, NodeEndpoint]
     features: Mapping[str, Levels]
     rack: str | None
-    # A fenced broker is registered but not used: it leads nothing and clients are not sent to it.
+    # A fenced broker is registered but not used: it leads nothing, and clients are not directed to it.
     fenced: bool
     in_controlled_shutdown: bool
     directories: tuple[Uuid, ...]
@@ -91,18 +91,18 @@ class BrokerRegistration:
 
     @property
     def active(self) -> bool:
-        """Whether it may be in sync and lead."""
+        """Whether the broker may be in sync and lead."""
         return not self.fenced and not self.in_controlled_shutdown
 
     def has_online(self, directory: Uuid) -> bool:
-        """Whether a replica in this directory can be used. One whose directory nobody named yet gets the benefit."""
+        """Whether a replica in this directory can be used. True if its directory was not reported yet."""
         if directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY):
             return True
         return directory in self.directories or (not self.directories and directory != LOST_DIRECTORY)
 
     @property
     def cordoned(self) -> bool:
-        """Whether no directory of it takes new replicas."""
+        """Whether none of its directories takes new replicas."""
         return bool(self.directories) and set(self.directories) <= set(self.cordoned_directories or ())
 
     @property

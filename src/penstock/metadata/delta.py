@@ -1,4 +1,4 @@
-"""A delta: records on their way into an image.
+"""A delta: collects metadata records and applies them to an image.
 
     delta = MetadataDelta(image)
     for record in records:
@@ -6,12 +6,12 @@
     image = delta.apply(offset, epoch, timestamp_ms)
 
 Only what the records touch is copied: a change of one partition copies that topic's partitions and the tables of
-topics, once per delta and not once per record. Whoever acts on a change reads the delta's `changed_...` and
-`removed_...` rather than comparing images.
+topics, once per delta and not once per record. Code that acts on changes reads the delta's `changed_...` and
+`removed_...` attributes instead of comparing images.
 
-A record that makes no sense on the image it meets (a partition of an unknown topic, a change of one that does not
-exist) is a `ReplayFailed`: with a log that only a correct controller writes it cannot happen, so whoever sees it stops
-rather than guesses.
+A record that contradicts its image (a partition of an unknown topic, a change of one that does not exist) raises
+`ReplayFailed`. With a log that only a correct controller writes this cannot happen, so the node stops rather than
+guesses.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ from penstock.protocol.messages.metadata_records import (
     UnregisterBrokerRecord,
 )
 
-# What a record that clears eligible leader replicas does to each partition that has some.
+# The change that ClearElrRecord makes to each partition with eligible leader replicas.
 _ELR_CLEARED: Final = PartitionChangeRecord(eligible_leader_replicas=[], last_known_elr=[])
 
 
 class ReplayFailed(Exception):
-    """A metadata record that does not fit the metadata it meets, or of a kind this software does not know."""
+    """A metadata record that contradicts the image, or has a type this software does not know."""
 
 
 class MetadataDelta:
     def __init__(self, image: MetadataImage) -> None:
         self.image = image
         self.records: list[Message] = []
-        # What is different, for those who act on it. A topic that came and went within the delta is in neither.
+        # The changes, for code that acts on them. A topic created and deleted within the delta is in neither.
         self.changed_topics: dict[Uuid, str] = {}
-        # Exactly the partitions that are new or different, of topics that exist.
+        # Exactly the partitions of existing topics that are new or changed.
         self.changed_partitions: dict[Uuid, set[int]] = {}
         self.removed_topics: dict[Uuid, Topic] = {}
         self.changed_configs: set[ConfigResource] = set()
@@ -74,7 +74,7 @@ class MetadataDelta:
         self._ids: dict[Uuid, Topic] | None = None
         self._names: dict[str, Uuid] | None = None
         self._collisions: dict[str, tuple[str, ...]] = {}
-        # The partitions of changed topics: copies that may be written to until `apply`.
+        # The partitions of changed topics: copies that may be modified until `apply`.
         self._partitions: dict[Uuid, dict[int, Partition]] = {}
 
     def replay_all(self, records: Iterable[Message]) -> None:
@@ -89,7 +89,7 @@ class MetadataDelta:
         self.records.append(record)
 
     def apply(self, offset: int, epoch: int, timestamp_ms: int) -> MetadataImage:
-        """The image after the records; the delta is used up."""
+        """The image after the records; the delta cannot be used again."""
         topics = self.image.topics
         if self._ids is not None:
             for topic_id, name in self.changed_topics.items():
@@ -114,7 +114,7 @@ class MetadataDelta:
 
     def _feature_level(self, record: FeatureLevelRecord) -> None:
         if record.name == KRAFT_VERSION:
-            return  # the quorum's own records say that one
+            return  # the quorum has its own records for kraft.version
         features = dict(self._features)
         if record.feature_level:
             features[record.name] = record.feature_level
@@ -182,7 +182,7 @@ class MetadataDelta:
         self._partitions[record.topic_id] = {}
         self.changed_topics[record.topic_id] = record.name
         self.changed_partitions[record.topic_id] = set()
-        # A place holder until `apply`, so that order (of the snapshot, of listings) is that of creation.
+        # A placeholder until `apply`, so that snapshots and listings keep the order of creation.
         ids[record.topic_id] = Topic(record.name, record.topic_id, {})
         names[record.name] = record.topic_id
         key = collision_key(record.name)
@@ -286,7 +286,7 @@ class MetadataDelta:
         return self._configs
 
     def _nothing(self, record: NoOpRecord) -> None:
-        """Written to move the log along."""
+        """A record that only advances the log."""
 
 
 _HANDLERS: dict[type[Message], Callable[[MetadataDelta, Any], None]] = {

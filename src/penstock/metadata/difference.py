@@ -1,4 +1,4 @@
-"""The difference between two images, for those who act on changes: a snapshot replaces an image without telling how."""
+"""The difference between two images, for code that acts on changes: a snapshot replaces an image without a delta."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from penstock.metadata.image import MetadataImage
 
 
 def delta_between(before: MetadataImage, after: MetadataImage) -> MetadataDelta:
-    """What changed, as a delta of `before` would tell it. It has no records, and cannot be applied."""
+    """The changes, as a delta of `before` would have them. The delta has no records, and cannot be applied."""
     delta = MetadataDelta(before)
     old, new = before.topics.ids, after.topics.ids
     delta.removed_topics = {topic_id: topic for topic_id, topic in old.items() if topic_id not in new}

@@ -1,7 +1,7 @@
-"""Feature levels: what this software can do, and what the level of metadata.version means for the records.
+"""Feature levels: the levels this software supports, and the metadata.version levels that change records.
 
-Only features that are really served appear. Others join the table on the day they work, so that a level that is
-finalized is always a promise that is kept.
+Only features that are implemented appear here. Others are added when they work, so that a finalized level is always
+supported.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ ELIGIBLE_LEADER_REPLICAS_VERSION: Final = "eligible.leader.replicas.version"
 GROUP_VERSION: Final = "group.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 
-# metadata.version by Kafka release. 4.0 is the oldest we write: below it partition records have another shape.
+# metadata.version by Kafka release. 4.0 is the oldest we write: below it partition records have another format.
 METADATA_4_0_IV3: Final = 25
 METADATA_4_1_IV1: Final = 27
 METADATA_4_2_IV1: Final = 29
 METADATA_4_3_IV0: Final = 30
 
-# The levels at which the shape of the metadata changed: going back across one of them could lose something.
+# The levels at which the format of the metadata changed: a downgrade across one of them could lose data.
 _METADATA_CHANGED_AT: Final = (METADATA_4_3_IV0,)
 
 
@@ -46,7 +46,7 @@ SUPPORTED_FEATURES: Final[Mapping[str, Levels]] = {
     TRANSACTION_VERSION: Levels(0, 2),
 }
 
-# What a new cluster is finalized with. kraft.version is no record of the controller's but one of the quorum's.
+# The finalized features of a new cluster. kraft.version is a record of the quorum, not of the controller.
 NEW_CLUSTER_FEATURES: Final[Mapping[str, int]] = {
     METADATA_VERSION: METADATA_4_3_IV0,
     ELIGIBLE_LEADER_REPLICAS_VERSION: 1,

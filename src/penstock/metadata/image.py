@@ -1,8 +1,8 @@
-"""The image: everything the cluster's metadata says as of one offset.
+"""The image: the complete cluster metadata as of one offset.
 
 An image never changes. Replaying records makes a `MetadataDelta`, and applying that makes the next image, which shares
-with the last one whatever the records left alone. So the same value can be read by a request, written as a snapshot by
-a worker thread, and kept as the state to return to, while the controller already works on the next.
+all unchanged parts with the previous one. So the same value can be read by a request, written as a snapshot by a worker
+thread, and kept as the state to return to, while the controller already works on the next.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.protocol.messages.metadata_records import (
 
 
 class ResourceType(IntEnum):
-    """What a configuration can belong to, numbered as on the wire."""
+    """The types of resources that have configurations, numbered as on the wire."""
 
     UNKNOWN = 0
     TOPIC = 2
@@ -44,11 +44,11 @@ class ConfigResource(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataImage:
-    # The last record replayed, its epoch and the time its batch was appended; -1 before any.
+    # The offset of the last replayed record, its epoch and the append time of its batch; -1 before any.
     offset: int = -1
     epoch: int = -1
     timestamp_ms: int = -1
-    # Finalized levels, those at 0 left out; kraft.version is the quorum's and not here.
+    # Finalized levels, without those at 0; kraft.version belongs to the quorum and is not here.
     features: Mapping[str, int] = field(default_factory=dict)
     brokers: Mapping[int, BrokerRegistration] = field(default_factory=dict)
     controllers: Mapping[int, ControllerRegistration] = field(default_factory=dict)
@@ -61,14 +61,14 @@ class MetadataImage:
         return self.features.get(METADATA_VERSION, 0)
 
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:
-        """What is set on a resource; empty if nothing."""
+        """The settings of a resource; empty if there are none."""
         return self.configs.get(ConfigResource(resource_type, name), {})
 
     def topic_config(self, name: str) -> Mapping[str, str]:
         return self.config(ResourceType.TOPIC, name)
 
     def offline_replicas(self, partition: Partition) -> list[int]:
-        """Those of brokers that are not there, and those in directories that are not."""
+        """The replicas on brokers that are not available, or in directories that are not."""
         return [
             replica
             for replica, directory in zip(partition.replicas, partition.directories, strict=True)
@@ -76,7 +76,7 @@ class MetadataImage:
         ]
 
     def to_records(self) -> Iterator[Message]:
-        """Records that make this image (but for its offset) out of nothing, as a snapshot has them."""
+        """Records that build this image (except its offset) from an empty one, as in a snapshot."""
         for name in sorted(self.features, key=lambda feature: (feature != METADATA_VERSION, feature)):
             yield FeatureLevelRecord(name=name, feature_level=self.features[name])
         for broker_id in sorted(self.brokers):
@@ -94,7 +94,7 @@ class MetadataImage:
             yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=self.next_producer_id)
 
     def same_content(self, other: MetadataImage) -> bool:
-        """Equal but for the offset."""
+        """Whether the images are equal except for the offset."""
         return all(
             getattr(self, name) == getattr(other, name)
             for name in ("features", "brokers", "controllers", "topics", "configs", "next_producer_id")
@@ -105,7 +105,7 @@ EMPTY_IMAGE = MetadataImage()
 
 
 class Metadata(Protocol):
-    """For those who look at the metadata as committed, and have no part in making it."""
+    """Access to the committed metadata, for code that only reads it."""
 
     @property
     def image(self) -> MetadataImage: ...

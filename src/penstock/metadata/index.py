@@ -1,11 +1,11 @@
-"""Partitions by what the controller looks for: by the broker that is in sync, by what is wrong with them.
+"""An index of partitions for the controller: by in-sync broker, and by what is wrong with them.
 
-A broker that dies must not cost a walk over all partitions of the cluster. The index is kept beside an image and moved
-with it: by a delta, at the cost of the partitions that changed, or from one image to any other, at the cost of the
-topics there are (images share what they have in common, so that most of it is skipped at a glance).
+A dead broker must not cost a scan of all partitions of the cluster. The index belongs to an image and follows it: by a
+delta, at the cost of the changed partitions, or from one image to any other, at the cost of the number of topics
+(images share what they have in common, so most of it is skipped quickly).
 
-Nothing here is durable, and nothing is decided here. All tables keep the order in which partitions came into them, so
-that whoever walks them gets the same result from the same records.
+The index is not durable, and decides nothing. All tables keep the order in which partitions were added, so that an
+iteration gives the same result for the same records.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.metadata.partition import NO_LEADER, Partition
 from penstock.metadata.topics import TopicsImage
 from penstock.model.ids import Uuid
 
-# A topic's id and the partition's number within it.
+# A topic's id and the partition's number in the topic.
 PartitionKey = tuple[Uuid, int]
 
 _NONE: Mapping[PartitionKey, None] = {}
@@ -30,15 +30,15 @@ class PartitionIndex:
         self._in_sync: dict[int, dict[PartitionKey, None]] = {}
         self._eligible: dict[int, dict[PartitionKey, None]] = {}
         self._leads: dict[int, int] = {}
-        # Those without a leader; those led by another than their first replica, the leaderless among them; those on
-        # the move.
+        # Partitions without a leader; those whose leader is not their first replica, including the leaderless; those in
+        # reassignment.
         self.leaderless: dict[PartitionKey, None] = {}
         self.not_preferred: dict[PartitionKey, None] = {}
         self.reassigning: dict[PartitionKey, None] = {}
 
     @classmethod
     def of(cls, topics: TopicsImage) -> PartitionIndex:
-        """From scratch, which is what a controller may have to do as it takes over: so, quickly."""
+        """Build the index from scratch. A controller may need this when it takes over, so it is fast."""
         index = cls()
         in_sync: defaultdict[int, dict[PartitionKey, None]] = defaultdict(dict)
         leads: defaultdict[int, int] = defaultdict(int)
@@ -61,10 +61,10 @@ class PartitionIndex:
             index._leads[broker_id] = index._leads.get(broker_id, 0) + count
         return index
 
-    # -- questions -----------------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------------------
 
     def in_sync(self, broker_id: int) -> Collection[PartitionKey]:
-        """The partitions this broker is an in-sync replica of."""
+        """The partitions in whose ISR this broker is."""
         return self._in_sync.get(broker_id, _NONE).keys()
 
     def eligible(self, broker_id: int) -> Collection[PartitionKey]:
@@ -76,7 +76,7 @@ class PartitionIndex:
 
     @property
     def any_eligible(self) -> bool:
-        """Whether any partition has eligible leader replicas beside its in-sync ones."""
+        """Whether any partition has eligible leader replicas in addition to its in-sync ones."""
         return bool(self._eligible)
 
     def with_eligible(self) -> Collection[PartitionKey]:
@@ -85,7 +85,7 @@ class PartitionIndex:
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def apply(self, delta: MetadataDelta, after: TopicsImage) -> None:
-        """Move on from the delta's image to the one that came out of it."""
+        """Move from the delta's image to the image that it produced."""
         for topic_id, topic in delta.removed_topics.items():
             for partition_id, partition in topic.partitions.items():
                 self._remove((topic_id, partition_id), partition)
@@ -101,7 +101,7 @@ class PartitionIndex:
                     self._add(key, new[partition_id])
 
     def move(self, before: TopicsImage, after: TopicsImage) -> None:
-        """From one image to any other."""
+        """Move from one image to any other."""
         if before is after:
             return
         for topic_id, topic in before.ids.items():
@@ -139,7 +139,7 @@ class PartitionIndex:
         self.reassigning.pop(key, None)
 
     def _change(self, key: PartitionKey, old: Partition, new: Partition) -> None:
-        """As removing and adding, but what stays keeps its place."""
+        """Same as removing and adding, but unchanged entries keep their position."""
         _replace(self._in_sync, key, old.isr, new.isr)
         _replace(self._eligible, key, old.elr, new.elr)
         if old.leader != new.leader or old.replicas[0] != new.replicas[0]:

@@ -1,4 +1,4 @@
-"""One partition as the metadata has it: who holds it, who leads it, who is in sync."""
+"""A partition in the metadata: its replicas, its leader and its in-sync replicas."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NO_LEADER: Final = -1
 NO_LEADER_CHANGE: Final = -2
 NO_RECOVERY_CHANGE: Final = -1
 
-# Directory ids that name no directory.
+# Directory ids that do not identify a directory.
 MIGRATING_DIRECTORY: Final[Uuid] = bytes(16)
 UNASSIGNED_DIRECTORY: Final[Uuid] = bytes(15) + b"\x01"
 LOST_DIRECTORY: Final[Uuid] = bytes(15) + b"\x02"
@@ -30,7 +30,7 @@ class Partition(NamedTuple):
     leader: int
     leader_epoch: int = 0
     partition_epoch: int = 0
-    # 1 while a leader that was elected uncleanly has not yet recovered.
+    # 1 while an uncleanly elected leader has not recovered yet.
     leader_recovery_state: int = 0
     removing_replicas: tuple[int, ...] = ()
     adding_replicas: tuple[int, ...] = ()
@@ -72,7 +72,8 @@ class Partition(NamedTuple):
         )
 
     def merge(self, change: PartitionChangeRecord) -> Partition:
-        """This partition after a change. Every change has its partition epoch, every new leader its leader epoch."""
+        """This partition after a change. Every change increments the partition epoch, every new leader the leader
+        epoch."""
         replicas = self.replicas if change.replicas is None else tuple(change.replicas)
         directories = self.directories if change.directories is None else tuple(change.directories)
         led_as_before = change.leader == NO_LEADER_CHANGE
@@ -97,7 +98,7 @@ class Partition(NamedTuple):
         )
 
     def directory_of(self, broker_id: int) -> Uuid:
-        """Where a replica is; UNASSIGNED_DIRECTORY while nobody said."""
+        """The directory of a replica; UNASSIGNED_DIRECTORY until it is reported."""
         try:
             return self.directories[self.replicas.index(broker_id)]
         except (ValueError, IndexError):
@@ -109,7 +110,7 @@ class Partition(NamedTuple):
 
 
 def _directories(directories: tuple[Uuid, ...], replica_count: int) -> tuple[Uuid, ...]:
-    """Records from before directories existed have none of them."""
+    """The directories of the replicas. Records from before directories existed have none."""
     if not directories or all(directory == MIGRATING_DIRECTORY for directory in directories):
         return (MIGRATING_DIRECTORY,) * replica_count
     if len(directories) != replica_count:

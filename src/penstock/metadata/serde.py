@@ -1,7 +1,7 @@
-"""Metadata records as bytes: the values of the records in `__cluster_metadata` and in snapshots.
+"""Encodes metadata records: the values of the records in `__cluster_metadata` and in snapshots.
 
 A value is a frame version (1), the record's type and its version, each an unsigned varint, and then the body. The
-version of a record follows from the metadata.version of the cluster, so that every node that takes part can read it.
+cluster's metadata.version determines the version of a record, so that every node of the cluster can read it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class UnknownRecord(ValueError):
 
 
 def record_version(record_type: type[Message], metadata_version: int) -> int:
-    """The version a record is written in. Types that are not named here have one version only."""
+    """The version in which a record is written. Types that are not listed here have only one version."""
     if record_type is RegisterBrokerRecord:
         return 4 if metadata_version >= METADATA_4_3_IV0 else 3
     if record_type is BrokerRegistrationChangeRecord:
@@ -50,7 +50,8 @@ def encode_record(record: Message, metadata_version: int) -> bytes:
 
 
 def decode_record(value: bytes | None) -> Message:
-    """MalformedMessage for bytes that are no record, UnknownRecord for one that we cannot know."""
+    """Decode a record. MalformedMessage if the bytes are not a record, UnknownRecord if its type or version is
+    unknown."""
     if not value:
         raise MalformedMessage("a metadata record without a value")
     try:

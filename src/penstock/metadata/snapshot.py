@@ -1,8 +1,9 @@
 """Snapshots: an image as a file of record batches.
 
-A control batch with the header (and, from kraft.version 1 on, the version and the voters of the quorum), data batches
-with the records, a control batch with the footer. Offsets count from 0 and mean nothing outside the file; its name
-says which offset and epoch of the log it stands for. A file without its footer is not a snapshot.
+A snapshot is a control batch with the header (and, from kraft.version 1 on, the version and the voters of the quorum),
+data batches with the records, and a control batch with the footer. Offsets count from 0 and mean nothing outside the
+file; the file name has the offset and epoch of the log that the snapshot represents. A file without its footer is not a
+snapshot.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from penstock.records.builder import NewRecord, build_batch
 from penstock.records.control import build_quorum_batch, parse_quorum_record
 from penstock.records.record import iterate_records
 
-# Batches of about this size: large enough to be few, small enough to build without a pause.
+# The approximate size of a batch: large enough for few batches, small enough to build without a pause.
 BATCH_BYTES: Final = 256 * 1024
 MAX_BATCH_BYTES: Final = 64 * 1024 * 1024
 
@@ -34,7 +35,7 @@ _NAME = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
 
 
 class SnapshotId(NamedTuple):
-    """The first offset the snapshot does not contain, and the epoch of the last it does."""
+    """The first offset that the snapshot does not contain, and the epoch of the last one that it does."""
 
     offset: int
     epoch: int
@@ -44,7 +45,7 @@ class SnapshotId(NamedTuple):
         return f"{self.offset:020d}-{self.epoch:010d}.checkpoint"
 
 
-# What a node is formatted with: the records a new cluster begins with, and its first voters.
+# The snapshot that a node is formatted with: the first records of a new cluster, and its first voters.
 BOOTSTRAP_SNAPSHOT: Final = SnapshotId(0, 0)
 
 
@@ -55,7 +56,7 @@ def snapshot_id(file_name: str) -> SnapshotId | None:
 
 @dataclass(frozen=True, slots=True)
 class QuorumConfiguration:
-    """Version and voters of the quorum, as far as the log (or a snapshot of it) says."""
+    """Version and voters of the quorum, as found in the log or a snapshot of it."""
 
     kraft_version: int = 0
     voters: VoterSet | None = None
@@ -104,7 +105,7 @@ class DecodedSnapshot:
 
 
 def decode_snapshot(data: Buffer) -> DecodedSnapshot:
-    """CorruptBatch if it is not whole."""
+    """Decode a snapshot; CorruptBatch if it is not complete."""
     records: list[Message] = []
     quorum = QuorumConfiguration()
     timestamp_ms: int | None = None

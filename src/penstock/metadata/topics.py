@@ -17,18 +17,18 @@ class Topic:
 
 
 def collision_key(name: str) -> str | None:
-    """Names that differ only in `.` and `_` would share their metrics' names; None if this one has neither."""
+    """A key for names that differ only in `.` and `_`: their metric names would clash. None if a name has neither."""
     return name.replace(".", "_") if "." in name or "_" in name else None
 
 
 @dataclass(frozen=True, slots=True)
 class TopicsImage:
-    """Never changed once made: `MetadataDelta` copies what it changes and shares the rest."""
+    """Immutable: `MetadataDelta` copies what it changes and shares the rest."""
 
     ids: Mapping[Uuid, Topic] = field(default_factory=dict)
-    # Only ids, so that a change within a topic leaves this table alone.
+    # Only ids, so that a change within a topic does not change this table.
     names: Mapping[str, Uuid] = field(default_factory=dict)
-    # Which topics have a name that reads the same once `.` is `_`.
+    # The topics whose names are equal once `.` is replaced by `_`.
     collisions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def by_name(self, name: str) -> Topic | None:
@@ -50,7 +50,7 @@ class TopicsImage:
         return None if topic is None else topic.partitions.get(partition_id)
 
     def __iter__(self) -> Iterator[Topic]:
-        """In the order of creation."""
+        """Iterate in the order of creation."""
         return iter(self.ids.values())
 
     def __len__(self) -> int:

@@ -1,1 +1,1 @@
-"""The metadata quorum: who votes, who leads, and what must be on disk before either is said."""
+"""The metadata quorum: its voters, its leader, and what must be on disk before a node acts as either."""

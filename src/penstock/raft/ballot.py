@@ -7,7 +7,7 @@ from penstock.raft.voters import ReplicaKey, Voter, VoterSet
 
 class Ballot:
     def __init__(self, voters: VoterSet, local: ReplicaKey) -> None:
-        """`local` votes for itself, if it votes at all."""
+        """`local` votes for itself, if it is a voter."""
         self.voters = voters
         self._votes: dict[int, bool] = {local.node_id: True} if voters.is_voter(local) else {}
 
@@ -16,7 +16,7 @@ class Ballot:
             self._votes[node_id] = granted
 
     def ask_again(self, node_id: int) -> None:
-        """Whoever denied its vote may think differently by now."""
+        """Reset the answer of a node: one that denied its vote may have changed its mind."""
         if self._votes.get(node_id) is False:
             del self._votes[node_id]
 

@@ -1,11 +1,11 @@
-"""Changing the voters: AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter, and the step from kraft.version 0 to 1.
+"""Changes of the voters: AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter, and the step from kraft.version 0 to 1.
 
-A new voter has to be one that keeps up: it was fetching as an observer, and is asked for the kraft.versions it supports
-before it is let in. A voter that is removed is not asked. A leader that removes itself goes on leading, without
-counting itself, until that is committed, and then resigns.
+A new voter must keep up: it has been fetching as an observer, and before it is added the leader asks it which
+kraft.versions it supports. A voter that is removed is not asked. A leader that removes itself continues to lead,
+without counting itself, until the removal is committed, and then resigns.
 
-With kraft.version 0 the voters are fixed. What they tell of themselves is only remembered, for the day the version is
-raised: then the log needs their directory ids.
+With kraft.version 0 the voters are fixed. The leader only remembers what they report about themselves, for the upgrade
+to version 1: the log then needs their directory ids.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from penstock.raft.voters import KRAFT_VERSIONS, ReplicaKey, Voter, VoterSet
 
 
 class Refused(Exception):
-    """The change cannot be begun."""
+    """The change cannot start."""
 
     def __init__(self, error: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -91,7 +91,8 @@ class Changes:
         self._ask_versions(role, VoterChange(ChangeKind.UPDATE, voter, self._deadline(), token), to)
 
     def _check_idle(self, role: Leader) -> int:
-        """The high watermark, known: earlier leaders are fenced, and no change is on its way."""
+        """Check that earlier leaders are fenced and no change is in progress; returns the high watermark, which is
+        known."""
         if role.change is not None:
             raise Refused(ErrorCode.REQUEST_TIMED_OUT, "Another change of the voters is not finished yet.")
         if role.progress.high_watermark is None:
@@ -128,7 +129,7 @@ class Changes:
     # -- progress --------------------------------------------------------------------------------------------------
 
     def versions_answered(self, node_id: int, answer: KRaftVersionsAnswer | None) -> None:
-        """None: there was no answer."""
+        """A node answered, or failed to (None)."""
         role = self._quorum.role
         if not isinstance(role, Leader) or role.change is None or role.change.offset is not None:
             return
@@ -184,7 +185,7 @@ class Changes:
             self._end(role, ErrorCode.VOTER_NOT_FOUND, f"Node {key.node_id} is no voter.")
             return
         change.offset = quorum.append_control([voters.with_voter(change.voter).to_record()])
-        # Not kept waiting: it has to fetch for the change to be committed.
+        # Answered now: the voter must fetch for the change to be committed.
         self._answer(change, ErrorCode.NONE, None)
 
     def committed(self, role: Leader, high_watermark: int) -> None:
@@ -210,7 +211,8 @@ class Changes:
     # -- kraft.version ---------------------------------------------------------------------------------------------
 
     def check_upgrade(self, kraft_version: int) -> None:
-        """From fixed voters to those in the log. Raises KafkaError; nothing to do is no error."""
+        """Check the step from fixed voters to voters in the log. Raises KafkaError, but not if there is nothing to
+        do."""
         quorum = self._quorum
         role = quorum.role
         if not isinstance(role, Leader):

@@ -1,7 +1,7 @@
-"""Requests on their way to other nodes: one at a time to each, given up after a time-out, repeated after a pause.
+"""Requests in flight to other nodes: one at a time to each, abandoned after a timeout, repeated after a pause.
 
-An answer counts only for the request that is still awaited. A change of role forgets all of them, so that what belongs
-to an earlier role is never taken for news.
+An answer counts only for the request that is still awaited. A change of role drops all requests, so that an answer from
+an earlier role is never processed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Connections:
         self._backing_off_until.clear()
 
     def expire(self, now: int) -> list[InFlight]:
-        """Give up on what has taken too long, and return it."""
+        """Remove and return the requests that have timed out."""
         expired = [sent for sent in self._in_flight.values() if sent.deadline <= now]
         for sent in expired:
             del self._in_flight[sent.to.node_id]
@@ -65,25 +65,25 @@ class Connections:
         return Send(self._last_id, to, request)
 
     def take(self, request_id: int) -> InFlight | None:
-        """The request that was answered or failed; None if nobody waits for it any more."""
+        """Remove and return the request that was answered or failed; None if it is no longer awaited."""
         for sent in self._in_flight.values():
             if sent.request_id == request_id:
                 return self._in_flight.pop(sent.to.node_id)
         return None
 
     def back_off(self, to: QuorumNode, now: int, pause_ms: int | None = None) -> None:
-        """`pause_ms`: for longer than usual."""
+        """Pause requests to a node. `pause_ms` overrides the usual pause."""
         self._backing_off_until[to.node_id] = now + (pause_ms or self._retry_backoff_ms)
 
     def back_off_everywhere(self, to: QuorumNode, now: int, pause_ms: int) -> None:
-        """Also from bootstrap servers at the same address: they are the same node, whose id was not known."""
+        """Also pause bootstrap servers at the same address: they are the same node, listed before its id was known."""
         for server in (to, *self._bootstrap):
             if (server.host, server.port) == (to.host, to.port):
                 self.back_off(server, now, pause_ms)
 
     def find_server(self, voters: Sequence[QuorumNode], now: int) -> QuorumNode | None:
-        """A random bootstrap server, or voter that is none, if no request is on its way: there is never more than one
-        fetch."""
+        """A random bootstrap server, or a voter that is not among them, if no request is in flight: there is never more
+        than one fetch."""
         if self._in_flight:
             return None
         known = {(server.host, server.port) for server in self._bootstrap}
@@ -92,7 +92,7 @@ class Connections:
         return ready[self._random_below(len(ready))] if ready else None
 
     def next_deadline(self) -> int | None:
-        """When one of them is given up, or a pause ends."""
+        """When the next request times out or the next pause ends."""
         deadlines = [sent.deadline for sent in self._in_flight.values()]
         deadlines.extend(self._backing_off_until.values())
         return min(deadlines, default=None)

@@ -1,9 +1,9 @@
-"""Following a leader: fetching its log, truncating where ours differs, downloading a snapshot if the log is gone.
+"""The follower role: fetches the leader's log, truncates where logs differ, downloads a snapshot if the log is gone.
 
-There is never more than one fetch on its way, and a node that votes, or may, fetches only from what it has synced: the
-fetch is its word that everything before the offset survives a power loss.
+There is never more than one fetch in flight. A node that votes, or may vote, fetches only from its synced offset: the
+fetch promises that everything before the offset survives a power loss.
 
-Whoever knows no leader asks the bootstrap servers; whatever they answer, it names the leader they know.
+A node that knows no leader asks the bootstrap servers; every answer names the leader they know.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Following:
             quorum.history.truncate_to(offset)
 
     def appended(self, role: Follower) -> None:
-        """What was fetched is in the log; or nothing is, if it was damaged on the way."""
+        """The fetched batches are in the log, or none are because they were damaged on the way."""
         if role.appending_from == self._quorum.log.end_offset:
             self._back_off(role)
         elif role.appending_from is not None:
@@ -81,7 +81,7 @@ class Following:
         self._advance(role)
 
     def _back_off(self, role: Follower) -> None:
-        """The leader sends what cannot be used. It is left alone under each of its names, longer each time."""
+        """The leader sends unusable data. Stop asking it, under each of its names, longer each time."""
         quorum = self._quorum
         pause_ms = min(
             quorum.settings.retry_backoff_ms << min(role.unusable_answers, 10), quorum.settings.silence_backoff_ms
@@ -109,8 +109,8 @@ class Following:
         return True
 
     def process_gone(self, to: QuorumNode) -> None:
-        """The leader's process is dead. The pre-vote tells whether the others think so too; and whoever asks this node,
-        before it asks itself, is not told that there is a leader."""
+        """The leader's process is dead. The pre-vote shows whether the others agree. A node that asks this one, before
+        this one asks itself, is not told that there is a leader."""
         quorum, role = self._quorum, self._quorum.role
         if not isinstance(role, Follower):
             return
@@ -139,7 +139,7 @@ class Following:
             return False
         download = role.download
         if answer.error is ErrorCode.SNAPSHOT_NOT_FOUND:
-            # The leader has a newer one by now, and will say so.
+            # The leader has a newer snapshot by now, and its next answer names it.
             role.download = None
             self._heard_leader(role)
             return True
@@ -172,7 +172,7 @@ class Following:
             return
         leader = quorum.destination(role.leader_id, role.leader_endpoints)
         if leader is None or quorum.connections.is_backing_off(leader, quorum.now):
-            # It may no longer be the leader, and the others may know.
+            # It may no longer be the leader, and the others may know the new one.
             self.fetch_from_bootstrap()
         elif not quorum.connections.any_in_flight:
             self._ask_leader(role, leader)
@@ -201,7 +201,7 @@ class Following:
             quorum.send(leader, self._fetch())
 
     def _voter_change(self, role: Follower) -> Request | None:
-        """What the quorum should know of this node and does not."""
+        """The request that tells the quorum what it does not know about this node, if any."""
         quorum = self._quorum
         voters, local = quorum.history.voters, quorum.local
         if quorum.is_voter:
@@ -219,15 +219,15 @@ class Following:
             return None
         former = voters.get(local.key.node_id)
         if former is not None:
-            # This node with the disk it had before: nobody will ever vote for it again.
+            # This node with its former disk: that voter will never vote again.
             return RemoveVoter(cluster_id=quorum.cluster_id, voter=former.key)
         return AddVoter(
             cluster_id=quorum.cluster_id, voter=local.key, endpoints=local.endpoints, ack_when_committed=False
         )
 
     def fetch_from_bootstrap(self) -> None:
-        """Or from a voter, as far as they are known: whoever was told of the bootstrap servers may not be told of
-        those that came later."""
+        """Fetch from a bootstrap server, or from a voter that is known: the configured bootstrap servers may lack
+        voters that were added later."""
         quorum = self._quorum
         others = [voter for voter in quorum.history.voters if voter.key.node_id != quorum.key.node_id]
         voters = [quorum.destination(voter.key.node_id, voter.endpoints) for voter in others]

@@ -1,11 +1,11 @@
-"""Leading: answering fetches, moving the high watermark, keeping the quorum together.
+"""The leader role: answers fetches, advances the high watermark, keeps the quorum together.
 
-A fetch that has nothing to bring is held until there are records, or a high watermark its sender does not know, or its
-time is over.
+The leader holds a fetch that has nothing to return until there are records, or a high watermark that the sender does
+not know, or the wait time is over.
 
-BeginQuorumEpoch goes to every voter that does not fetch, again and again: it may not know that it has a leader. A
-leader that a majority has not fetched from for one and a half fetch time-outs resigns: it may be the one that is cut
-off, and nobody should wait for it.
+It sends BeginQuorumEpoch repeatedly to every voter that does not fetch: the voter may not know that it has a leader. A
+leader resigns if a majority has not fetched from it for one and a half fetch timeouts: it may be cut off, and no node
+should wait for it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Leading:
         self._changes = changes
 
     def refusal(self, cluster_id: str | None, epoch: int) -> ErrorCode | None:
-        """Why a request that only a leader can answer is not answered here."""
+        """The error for a request that only a leader can answer; None if this node can answer it."""
         quorum = self._quorum
         if cluster_id is not None and cluster_id != quorum.cluster_id:
             return ErrorCode.INCONSISTENT_CLUSTER_ID
@@ -101,7 +101,7 @@ class Leading:
         return True
 
     def _park(self, role: Leader, fetch: ParkedFetch) -> None:
-        """One a replica: the one before it was given up by its sender."""
+        """Hold a fetch, one per replica: its sender has abandoned the previous one."""
         replica = fetch.request.replica
         if replica.node_id >= 0:
             for former in [parked for parked in role.parked if parked.request.replica == replica]:
@@ -165,7 +165,7 @@ class Leading:
             role.check_quorum_deadline = self._quorum.now + self._quorum.check_quorum_timeout_ms
 
     def deadlines(self, role: Leader) -> list[int]:
-        """An only voter has nobody to hear from."""
+        """The deadlines of a leader. A single voter waits for no other node."""
         return [] if self._quorum.is_only_voter else [role.check_quorum_deadline, role.begin_epoch_at]
 
     def poll(self, role: Leader) -> None:

@@ -1,10 +1,10 @@
-"""What the quorum has to know about a replica's log, and the two questions replicas settle by leader epoch.
+"""The view of a replica's log that the quorum needs, and the comparison of two logs by leader epoch.
 
-Two logs agree up to some offset exactly if the batch before it was written by the same leader epoch in both. So a
-follower sends the offset it wants and the epoch of the last batch it has. If the leader's log ended that epoch earlier,
-or never had it, the leader answers with the largest epoch it knows not above it and where that ended (the diverging
-epoch); the follower truncates to where the two may still agree, and asks again. What the leader no longer has as log
-comes as a snapshot.
+Two logs agree up to an offset exactly if the batch before it was written by the same leader epoch in both. So a
+follower sends the offset it wants and the epoch of its last batch. If that epoch ended earlier in the leader's log, or
+is not in it, the leader answers with the largest epoch it knows that is not above it, and the end of that epoch (the
+diverging epoch). The follower truncates to the offset up to which the two may still agree, and fetches again. Data that
+the leader no longer has as log is transferred as a snapshot.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from typing import NamedTuple, Protocol
 
 
 class OffsetAndEpoch(NamedTuple):
-    """An end of a log or of an epoch in it (the first offset not contained, the epoch of the last that is). As
-    `snapshot`, the name of a snapshot."""
+    """The end of a log or of an epoch in it: the first offset not contained, and the epoch of the last contained one.
+    As `snapshot`, the name of a snapshot."""
 
     offset: int
     epoch: int
 
 
 class LogView(Protocol):
-    """The metadata log as the quorum reads it. It never writes: what is to be written goes out as an effect.
+    """The metadata log as the quorum reads it. The quorum never writes: writes go out as effects.
 
-    It reaches at least as far as its latest snapshot: where a power loss took more, it begins, empty, at that.
+    The log reaches at least as far as its latest snapshot: if a power loss took more, it begins, empty, at the
+    snapshot.
     """
 
     @property
@@ -34,7 +35,7 @@ class LogView(Protocol):
 
     @property
     def last_epoch(self) -> int:
-        """Of the last batch or, if there is none, of the snapshot the log begins with; 0 for a new log."""
+        """The epoch of the last batch or, if there is none, of the snapshot the log begins with; 0 for a new log."""
         ...
 
     @property
@@ -44,26 +45,26 @@ class LogView(Protocol):
 
     @property
     def earliest_snapshot(self) -> OffsetAndEpoch | None:
-        """The one at the start of the log, if that is not 0. The bootstrap checkpoint is not a snapshot."""
+        """The snapshot at the start of the log, if that is not 0. The bootstrap checkpoint is not a snapshot."""
         ...
 
     @property
     def latest_snapshot(self) -> OffsetAndEpoch | None: ...
 
     def snapshot_size(self, snapshot: OffsetAndEpoch) -> int | None:
-        """In bytes; None if there is no such snapshot."""
+        """The size in bytes; None if there is no such snapshot."""
         ...
 
     def end_offset_for(self, epoch: int) -> OffsetAndEpoch | None:
-        """The largest epoch among the batches not above `epoch`, and where it ended.
+        """The largest epoch among the batches that is not above `epoch`, and where it ended.
 
-        An epoch below all of them ended where the first begins. None for one above all, or without batches.
+        An epoch below all of them ended where the first begins. None for one above all, or if there are no batches.
         """
         ...
 
 
 class Valid(NamedTuple):
-    """The logs agree up to the offset that was asked for."""
+    """The logs agree up to the requested offset."""
 
 
 class Diverging(NamedTuple):
@@ -78,7 +79,7 @@ def compare_fetch(log: LogView, offset: int, last_fetched_epoch: int) -> Valid |
     """The leader's verdict on a replica that ends at `offset`, with a last batch of `last_fetched_epoch`."""
     latest = log.latest_snapshot
     if offset == 0 and latest is not None:
-        # With nothing to agree on, a snapshot is the shorter way.
+        # The logs have nothing in common, so a snapshot is shorter.
         return SnapshotNeeded(latest)
     if offset == 0 and log.start_offset == 0:
         return Valid()
@@ -100,7 +101,7 @@ def compare_fetch(log: LogView, offset: int, last_fetched_epoch: int) -> Valid |
 
 
 def truncation_offset(log: LogView, diverging: OffsetAndEpoch) -> int:
-    """Up to where a follower's log may still agree with a leader that answered `diverging`."""
+    """The offset up to which a follower's log may still agree with a leader that answered `diverging`."""
     local = _end_of(log, diverging.epoch)
     if local.epoch == diverging.epoch:
         return min(local.offset, diverging.offset)
@@ -113,6 +114,6 @@ def _end_of(log: LogView, epoch: int) -> OffsetAndEpoch:
         return OffsetAndEpoch(log.end_offset, log.last_epoch)
     earliest = log.earliest_snapshot
     if earliest is not None and end == (earliest.offset, epoch):
-        # Before the first batch is what the snapshot contains, and that ends with the snapshot's epoch.
+        # The data before the first batch is in the snapshot, and ends with the snapshot's epoch.
         return earliest
     return end

@@ -1,13 +1,13 @@
-"""What the nodes of a quorum say to each other.
+"""The messages between the nodes of a quorum.
 
-These are the fields of Kafka's Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch, FetchSnapshot, AddRaftVoter,
-RemoveRaftVoter, UpdateRaftVoter and (of a new voter) ApiVersions that the quorum acts on, for the one partition there
-is. The runtime translates to and from the wire: topic names and ids, listeners, versions.
+They have the fields of Kafka's Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch, FetchSnapshot, AddRaftVoter,
+RemoveRaftVoter, UpdateRaftVoter and (to a new voter) ApiVersions that the quorum uses, for its single partition. The
+runtime translates to and from the wire: topic names and ids, listeners, versions.
 
-Every answer tells who leads, as far as the one who answers knows: that is how leaders are found.
+Every answer names the leader that its sender knows: this is how nodes find the leader.
 
-Errors: Kafka has a top-level one and one a partition. Here there is one, `error`. INCONSISTENT_CLUSTER_ID belongs at
-the top; an answer that came with a top-level error has `leader.epoch` -1.
+Errors: Kafka has a top-level error and one per partition. Here there is one, `error`. INCONSISTENT_CLUSTER_ID belongs
+at the top level; an answer that came with a top-level error has `leader.epoch` -1.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from penstock.raft.voters import ReplicaKey, VoterEndpoint
 
 Endpoints = tuple[VoterEndpoint, ...]
 UNKNOWN_OFFSET: Final = -1
-# Says a fetch that does not want to hear of a new high watermark before there are records (Fetch below version 18).
+# A fetch with this high watermark (Fetch below version 18) is not answered for a new high watermark alone.
 NOT_INTERESTED: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderHint:
-    """The newest epoch a node knows, who leads it (or nobody), and where that leader listens."""
+    """The newest epoch a node knows, its leader (or none), and the leader's endpoints."""
 
     epoch: int
     leader_id: int = NOBODY
@@ -41,10 +41,10 @@ NO_HINT: Final = LeaderHint(-1)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vote:
     cluster_id: str | None
-    # Whom the request is meant for; None if the sender cannot say (version 0).
+    # The receiver of the request; None if the sender does not know it (version 0).
     voter: ReplicaKey | None
     candidate: ReplicaKey
-    # Of the candidate: the one it wants to lead or, for a pre-vote, the one it is in.
+    # The candidate's epoch: the one it wants to lead or, for a pre-vote, its current one.
     epoch: int
     last_epoch: int
     last_offset: int
@@ -75,7 +75,7 @@ class BeginQuorumEpochAnswer:
 class EndQuorumEpoch:
     cluster_id: str | None
     leader: LeaderHint
-    # Who should follow, the most caught up first. Version 0 has no directory ids.
+    # The preferred successors, the most caught up first. Version 0 has no directory ids.
     preferred_successors: tuple[ReplicaKey, ...]
 
 
@@ -88,12 +88,12 @@ class EndQuorumEpochAnswer:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetch:
     cluster_id: str | None
-    # Node id -1: no replica, only a reader.
+    # Node id -1: a reader that is not a replica.
     replica: ReplicaKey
     leader_epoch: int
     offset: int
     last_fetched_epoch: int
-    # The one the replica knows, or UNKNOWN_OFFSET; a newer one is answered at once.
+    # The high watermark the replica knows, or UNKNOWN_OFFSET; a newer one is answered at once.
     high_watermark: int = NOT_INTERESTED
     max_wait_ms: int = 0
     max_bytes: int = 1 << 20
@@ -126,7 +126,7 @@ class FetchSnapshotAnswer:
     error: ErrorCode = ErrorCode.NONE
     leader: LeaderHint = NO_HINT
     snapshot: OffsetAndEpoch | None = None
-    # Of the whole snapshot, and where `data` belongs in it.
+    # The size of the whole snapshot, and the position of `data` in it.
     size: int = 0
     position: int = 0
     data: bytes | memoryview = b""
@@ -137,7 +137,7 @@ class AddVoter:
     cluster_id: str | None
     voter: ReplicaKey
     endpoints: Endpoints
-    # Answer when the change is committed, or already when it is appended.
+    # Whether to answer when the change is committed, or already when it is appended.
     ack_when_committed: bool = True
 
 
@@ -158,7 +158,7 @@ class UpdateVoter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoterChangeAnswer:
-    """To AddVoter, RemoveVoter and UpdateVoter. Only the last has room for `leader` on the wire."""
+    """Answers AddVoter, RemoveVoter and UpdateVoter. Only UpdateVoter has a field for `leader` on the wire."""
 
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
@@ -167,7 +167,7 @@ class VoterChangeAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KRaftVersions:
-    """ApiVersions, to learn which kraft.versions a node supports that wants to vote."""
+    """ApiVersions, to learn which kraft.versions a prospective voter supports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,12 @@
-"""How far the replicas have come, as their leader sees it.
+"""The leader's view of how far each replica has replicated, and the high watermark.
 
-A fetch from an offset says: everything before it is on my disk. The high watermark is the largest offset a majority of
-the voters have said that of, the leader itself counted by what it has synced. Two more rules make it safe and useful:
+A fetch from an offset means that everything before it is on the sender's disk. The high watermark is the largest offset
+that a majority of the voters has reached in this way; the leader itself counts with what it has synced. Two more rules
+make it safe and useful:
 
-- It does not move before it has passed the start of the leader's epoch. Counting alone does not commit what earlier
-  leaders wrote: a majority may have it and still lose it to a later leader, until something of this epoch lies on top.
-- It never moves back. After a change of voters the count may say less; what was committed stays committed.
+- It does not advance before it has passed the start of the leader's epoch. Counting alone does not commit what earlier
+  leaders wrote: a majority may have it and still lose it to a later leader, until a batch of this epoch follows it.
+- It never moves back. After a change of voters the count may be lower, but what was committed stays committed.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from typing import Final
 from penstock.model.ids import ZERO_UUID
 from penstock.raft.voters import ReplicaKey, VoterSet
 
-# How long an observer that stopped fetching is remembered.
+# How long the leader remembers an observer that stopped fetching.
 OBSERVER_SESSION_TIMEOUT_MS: Final = 300_000
-# A replica may become a voter only if it has been heard of within this time.
+# A replica can become a voter only if it has fetched within this time.
 CAUGHT_UP_WITHIN_MS: Final = 3_600_000
 
 
@@ -28,7 +29,7 @@ class ReplicaProgress:
     end_offset: int | None = None
     last_fetch_ms: int | None = None
     last_caught_up_ms: int | None = None
-    # The end of the leader's log at the last fetch: a replica that reaches it was caught up then.
+    # The end of the leader's log at the last fetch: a replica that reaches it was caught up at that time.
     _leader_end_offset: int = -1
 
     def matches(self, key: ReplicaKey) -> bool:
@@ -48,14 +49,14 @@ class Progress:
     def __init__(self, local: ReplicaKey, voters: VoterSet, epoch_start_offset: int) -> None:
         self.local = local
         self.epoch_start_offset = epoch_start_offset
-        # Unknown until something of this epoch is committed, whatever this node knew as a follower.
+        # Unknown until a record of this epoch is committed, whatever this node knew as a follower.
         self.high_watermark: int | None = None
         self.voters: dict[int, ReplicaProgress] = {}
         self.observers: dict[ReplicaKey, ReplicaProgress] = {}
         self.voters_changed(voters)
 
     def voters_changed(self, voters: VoterSet) -> None:
-        """What is known of a replica stays known, whether it votes from now on or no longer."""
+        """Set the voters. Keeps the progress of every replica, whether it becomes a voter or an observer."""
         known = [*self.voters.values(), *self.observers.values()]
         current: dict[int, ReplicaProgress] = {}
         for voter in voters:
@@ -82,13 +83,13 @@ class Progress:
         progress.fetched(offset, leader_end_offset, now)
 
     def synced(self, offset: int) -> None:
-        """The leader's own log. While it is removed from the voters, it does not count."""
+        """Record the leader's own synced offset. It does not count while the leader is removed from the voters."""
         progress = self.voters.get(self.local.node_id)
         if progress is not None and progress.matches(self.local):
             progress.end_offset = offset
 
     def advance(self) -> bool:
-        """Whether the high watermark moved."""
+        """Advance the high watermark; returns whether it moved."""
         offsets = sorted(
             (_known(progress.end_offset) for progress in self.voters.values()),
             reverse=True,
@@ -105,7 +106,7 @@ class Progress:
         return tuple(progress.key for progress in others)
 
     def is_caught_up(self, key: ReplicaKey, now: int) -> bool:
-        """Close enough behind to vote without holding the high watermark back for long."""
+        """Whether the replica is close enough to vote without delaying the high watermark for long."""
         progress = self.observers.get(key)
         return (
             progress is not None

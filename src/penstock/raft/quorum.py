@@ -1,7 +1,7 @@
-"""What a node knows of the quorum, the role it has in it, and how that changes.
+"""The state of a node in the quorum: its role, its knowledge of the others, and the transitions between roles.
 
-Every change of role goes through a `become_...` here. What has to survive a restart (the epoch, the vote, the leader)
-is compared at the end of a step with what was last persisted; if it differs, the step's `Ready` carries it.
+Every change of role goes through a `become_...` method here. State that must survive a restart (epoch, vote, leader) is
+compared at the end of a step with what was last persisted; if it differs, the step's `Ready` carries it.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from penstock.raft.settings import RaftSettings
 from penstock.raft.voter_history import BOOTSTRAP_OFFSET, VoterHistory
 from penstock.raft.voters import ReplicaKey, Voter
 
-# Kafka's factor: a leader has to be at least as patient as its followers, and a message takes its time.
+# Kafka's factor: a leader must wait at least as long as its followers, and messages take time.
 CHECK_QUORUM_FACTOR: Final = 1.5
 
 
 class QuorumBroken(RuntimeError):
-    """Something that must never happen has: the node has to stop before it does more harm."""
+    """An invariant of the quorum is violated: the node must stop before it does more harm."""
 
 
 class Quorum:
@@ -93,7 +93,7 @@ class Quorum:
         self._told_high_watermark = self.high_watermark
         self._told_leader = LeaderAndEpoch(NOBODY, 0)
 
-    # -- what is known ---------------------------------------------------------------------------------------------
+    # -- knowledge -------------------------------------------------------------------------------------------------
 
     @property
     def key(self) -> ReplicaKey:
@@ -125,11 +125,12 @@ class Quorum:
 
     @property
     def may_stand(self) -> bool:
-        """Whether this node may want to lead: a voter, or one that was removed and does not know that to be committed.
+        """Whether this node may stand for election: a voter, or a removed voter that does not know its removal is
+        committed.
 
-        Such a one may be the only one that has the removal in its log. The voters it leaves behind would not elect
-        another before they have it, so it leads them, without counting itself, until it is committed. (Two voters, the
-        leader removes itself and crashes: without this rule neither could ever lead again.)
+        A removed voter may be the only node that has the removal in its log. The remaining voters would not elect
+        another node before they have it, so the removed voter leads them, without counting itself, until it is
+        committed. (Two voters, the leader removes itself and crashes: without this rule neither could ever lead again.)
         """
         offset = self.history.voters_offset
         removed = offset is not None and offset >= self.high_watermark and self.history.voters_before.is_voter(self.key)
@@ -141,7 +142,7 @@ class Quorum:
 
     @property
     def known_high_watermark(self) -> int | None:
-        """What may be told to others: a new leader does not know it yet, whatever it knew as a follower."""
+        """The high watermark to report to others: a new leader does not know it yet, whatever it knew as a follower."""
         return self.role.progress.high_watermark if isinstance(self.role, Leader) else self.high_watermark
 
     @property
@@ -154,7 +155,7 @@ class Quorum:
         return ElectionState(self.epoch, leader_id, voted.node_id, directory_id)
 
     def destination(self, node_id: int, endpoints: Endpoints) -> QuorumNode | None:
-        """Where to reach a node: its endpoint on the quorum's listener."""
+        """The address of a node: its endpoint on the quorum's listener."""
         for endpoint in endpoints:
             if endpoint.listener == self.listener:
                 return QuorumNode(node_id, endpoint.host, endpoint.port)
@@ -167,7 +168,7 @@ class Quorum:
     # -- a step ----------------------------------------------------------------------------------------------------
 
     def begin(self, now: int) -> None:
-        """`now` never goes back here, whatever the clock does."""
+        """Start a step. The quorum's `now` never moves back, whatever the clock does."""
         self.now = max(self.now, now)
         self.ready = Ready()
 
@@ -189,7 +190,7 @@ class Quorum:
         if isinstance(self.role, Leader):
             return LeaderAndEpoch(self.key.node_id, self.epoch, self.role.progress.epoch_start_offset)
         if isinstance(self.role, Resigned):
-            # Others are still told that this node leads: it has to be asked about nothing, and nobody else does.
+            # Others are still told that this node leads: they need nothing from it, and no other node leads.
             return LeaderAndEpoch(NOBODY, self.epoch)
         return LeaderAndEpoch(self.leader_id, self.epoch)
 
@@ -200,7 +201,8 @@ class Quorum:
         self.ready.replies.append(QuorumReply(token, answer, read))
 
     def append_control(self, records: Sequence[ControlRecord]) -> int:
-        """As one batch at the end of the log; effective at once. Returns the offset of its last record."""
+        """Append the records as one batch at the end of the log; effective at once. Returns the offset of its last
+        record."""
         base_offset = self.log.end_offset
         assert not any(isinstance(effect, AppendControl) for effect in self.ready.log), "one control batch a step"
         self.ready.log.append(AppendControl(base_offset, self.epoch, tuple(records)))
@@ -208,15 +210,15 @@ class Quorum:
             self.history.replay(offset, record)
         if isinstance(self.role, Leader):
             self.role.progress.voters_changed(self.history.voters)
-            # A voter that has just come has the full time to be heard of.
+            # A voter that has just been added gets the full time to fetch.
             self.role.check_quorum_deadline = self.now + self.check_quorum_timeout_ms
         return base_offset + len(records) - 1
 
     # -- roles -----------------------------------------------------------------------------------------------------
 
     def restore(self, election: ElectionState | None) -> None:
-        """The role to start in. A leader that comes back has resigned: it may have lost what it wrote and not synced,
-        and must neither write again nor vote in its epoch."""
+        """Set the role to start in. A leader that restarts has resigned: it may have lost unsynced writes, and must
+        neither write again nor vote in its epoch."""
         assert not isinstance(self.role, Leader)
         self._persisted = election
         election = election or ElectionState(0)
@@ -245,7 +247,7 @@ class Quorum:
         self._become(Unattached(epoch, leader_id, voted, self._unattached_deadline(role)))
 
     def _unattached_deadline(self, role: Role) -> int | None:
-        """A time-out that is running goes on, so that many new epochs cannot hold an election off for ever."""
+        """A running timeout continues, so that a series of new epochs cannot delay an election for ever."""
         if not self.may_stand:
             return None
         if isinstance(role, Unattached | Candidate | Resigned) and role.election_deadline is not None:
@@ -272,8 +274,8 @@ class Quorum:
         self._become(Candidate(self.epoch + 1, ballot, self.random_election_deadline()))
 
     def become_leader(self) -> None:
-        """The first thing a leader does is to write that it is: only with a batch of its own epoch on a majority of
-        the disks is it known what was committed before."""
+        """Start leading by writing a LeaderChange batch: only once a majority has a batch of the new epoch on disk is
+        it known what was committed before."""
         candidate = self.role
         assert isinstance(candidate, Candidate) and candidate.ballot.is_won
         voters = self.history.voters
@@ -314,7 +316,7 @@ class Quorum:
         self._become(Resigned(self.epoch, self.random_election_deadline(), successors, self._other_voters()))
 
     def vote_for(self, candidate: ReplicaKey) -> None:
-        """Binding, and so persisted before it is answered. The candidate's chance is at least as good as our own."""
+        """Vote. Binding, so persisted before the answer. The candidate's log is at least as good as this node's."""
         role = self.role
         assert isinstance(role, Unattached | Prospective)
         assert role.voted is None or role.voted.node_id == candidate.node_id, "one vote an epoch"
@@ -342,7 +344,7 @@ class Quorum:
             self._abandon(previous)
 
     def _abandon(self, leader: Leader) -> None:
-        """What waits with a leader that is none any more may be repeated with the next."""
+        """Fail the requests that wait at a former leader; their senders may repeat them at the next one."""
         for parked in leader.parked:
             self.reply(parked.token, FetchAnswer(error=ErrorCode.NOT_LEADER_OR_FOLLOWER, leader=self.hint))
         if leader.change is not None and leader.change.token is not None:
@@ -351,11 +353,11 @@ class Quorum:
     # -- hearing of others -----------------------------------------------------------------------------------------
 
     def learn(self, hint: LeaderHint) -> None:
-        """Someone said which epoch it is and who leads it."""
+        """Process another node's view of the epoch and its leader."""
         epoch, leader_id = hint.epoch, hint.leader_id
         endpoints = hint.endpoints or self.history.voters.endpoints(leader_id)
         if leader_id == self.key.node_id:
-            # Of a disk this node no longer has, or out of date: only that the epoch exists is news.
+            # The hint is about this node with a former disk, or is outdated: only the epoch itself is news.
             if epoch > self.epoch:
                 self.become_unattached(epoch)
             return

@@ -1,7 +1,8 @@
-"""What a voter must not forget: `quorum-state`.
+"""The `quorum-state` file: the election state that a voter must not lose.
 
-One line of JSON, as Kafka writes it. Version 0 belongs to a quorum of fixed voters (kraft.version 0), version 1 to one
-whose voters are in the log. It is written, and synced, before any vote is answered and before a leader acts as one.
+It is one line of JSON, as Kafka writes it. Version 0 belongs to a quorum of fixed voters (kraft.version 0), version 1
+to one whose voters are in the log. It is written and synced before a node answers a vote and before a leader acts as
+one.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ NOBODY: Final = -1
 
 
 class MalformedQuorumState(ValueError):
-    """A `quorum-state` that cannot be read. Guessing could mean voting twice in an epoch, so nobody guesses."""
+    """A `quorum-state` that cannot be read. A guess could mean voting twice in an epoch, so the node does not guess."""
 
 
 @dataclass(frozen=True, slots=True)
 class ElectionState:
-    """The newest epoch this node knows of, its leader, and whom it voted for in it."""
+    """The newest epoch this node knows, its leader, and this node's vote in it."""
 
     epoch: int
     leader_id: int = NOBODY
@@ -31,7 +32,7 @@ class ElectionState:
 
 
 def encode_quorum_state(state: ElectionState, version: int, voter_ids: tuple[int, ...] = ()) -> bytes:
-    """`voter_ids` are part of version 0 only."""
+    """Encode the file; `voter_ids` are part of version 0 only."""
     fields: dict[str, object]
     if version == 0:
         fields = {

@@ -1,24 +1,25 @@
-"""KRaft, the Raft of Kafka's metadata quorum, as a state machine without a world.
+"""KRaft, the Raft variant of Kafka's metadata quorum, as a state machine without I/O.
 
 Followers pull: a voter fetches the log from the leader, and the offset it fetches from is its acknowledgement. `Raft`
-decides; it has no socket, no file, no clock and no chance of its own. Inputs and `now` (milliseconds of a clock that
-does not go back) come in, each as one method, and each returns a `Ready`: what to persist, to do to the log, to send,
-to answer, and when to come again. Roles and their transitions are in `roles.py`, the messages in `messages.py`.
+only decides; it has no socket, file, clock or random source of its own. Each input is a method that takes `now`
+(milliseconds of a monotonic clock) and returns a `Ready`: what to persist, to do to the log, to send, to answer, and
+when to call again. Roles and their transitions are in `roles.py`, the messages in `messages.py`.
 
 **Laws of the quorum**
 
-1. One vote an epoch, persisted before it is answered; so one leader an epoch.
-2. A vote only for a log that ends, by (epoch, offset), at least as late as one's own; so a leader has all that is
-   committed.
-3. A fetch only from what is synced, and the leader counts itself only up to what it has synced; so what a majority has
-   survives a power loss everywhere.
-4. The high watermark is the offset a majority has reached, but nothing counts before a batch of the leader's own epoch
-   does; it never goes back.
-5. Logs are compared by epoch (`log_view.py`); a follower never truncates below its high watermark: `QuorumBroken`, and
-   the node stops.
-6. A leader starts its epoch with a LeaderChange batch. One that restarts has resigned: it neither writes nor votes in
-   the epoch it led.
-7. Voters change one at a time, effective when appended, taken back when truncated (`voter_history.py`, `changes.py`).
+1. A node votes once per epoch and persists the vote before it answers; so an epoch has one leader.
+2. A node votes only for a log that ends, by (epoch, offset), at least as late as its own; so a leader has everything
+   that is committed.
+3. A node fetches only from its synced offset, and the leader counts itself only up to what it has synced; so what a
+   majority has survives a power loss everywhere.
+4. The high watermark is the offset that a majority has reached, but nothing counts before a batch of the leader's own
+   epoch does. It never moves back.
+5. Logs are compared by epoch (`log_view.py`). A follower never truncates below its high watermark: that is
+   `QuorumBroken`, and the node stops.
+6. A leader starts its epoch with a LeaderChange batch. A leader that restarts has resigned: it neither writes nor votes
+   in the epoch it led.
+7. Voters change one at a time; a change is effective when appended, and undone when truncated (`voter_history.py`,
+   `changes.py`).
 
 **How a runtime drives it**
 
@@ -29,29 +30,29 @@ to answer, and when to come again. Roles and their transitions are in `roles.py`
         2. apply ready.log in order; if there was anything, the next input is
                raft.snapshot_installed(now, ...)   if it ended with InstallSnapshot, else
                raft.appended(now, control records of what was fetched, by offset)
-           and nothing may come in between
+           and no other input may come in between
         3. send ready.sends, give ready.replies; a reply's `read` is filled from log or snapshot first
-        4. ready.high_watermark: committed up to there; ready.leader: who leads now
+        4. ready.high_watermark: committed up to there; ready.leader: the current leader
         5. wait for an input, or until ready.deadline (then: tick)
 
-Steps 1 and 2 may run off the loop, as long as no input reaches `raft` meanwhile and 3 waits for 1. Nobody else appends
-either before they are done, the controller included: a control batch has its place, at the end of the log as the step
-saw it, and the first batch of an epoch has to be its LeaderChange. Then:
+Steps 1 and 2 may run off the loop, as long as no input reaches `raft` meanwhile and step 3 waits for step 1. Until they
+are done nothing else may append, including the controller: a control batch belongs at the end of the log as the step
+saw it, and the first batch of an epoch must be its LeaderChange. The inputs:
 
-- a request of another node: `requested(now, token, request)`. The reply comes with this Ready or a later one, under the
-  token; tokens are never looked into.
-- an answer: `answered(now, request_id, answer)`; no answer, as the connection broke or could not be made:
-  `request_failed(now, request_id, is_dead=...)`. Time-outs are counted here, late answers ignored.
+- a request of another node: `requested(now, token, request)`. The reply comes with this Ready or a later one, with the
+  same token; tokens are opaque.
+- an answer: `answered(now, request_id, answer)`; no answer, because the connection broke or could not be made:
+  `request_failed(now, request_id, is_dead=...)`. `Raft` counts timeouts itself and ignores late answers.
 - a batch of the controller: only if `leading_epoch` is not None, and only between steps; append it to the log under
-  that epoch, then `appended(now)`. It is committed when the high watermark is above it. If `leading_epoch` changes
-  before, it may be lost.
-- whenever the log ends behind `synced_offset` on a node that votes or may vote, sync it in a thread, then
-  `flushed(now)`. Followers send the next fetch after that, and the leader counts itself by it. A sync that was under
-  way while the log was truncated, or began anew with a snapshot, says nothing about what was appended since: sync
-  again. What a start finds in the log counts as synced only after it was.
-- the controller gives up: `resign(now, epoch)`. The node stops: `shutdown(now)`, then until `is_shutdown_complete`.
-- a snapshot of our own was written: nothing to tell; `voters_at` and `kraft_version_at` say what goes into it. When the
-  log begins later: `log_start_moved(now)`.
+  that epoch, then call `appended(now)`. It is committed when the high watermark is above it. If `leading_epoch` changes
+  before that, it may be lost.
+- whenever the log ends after `synced_offset` on a node that votes or may vote, sync it in a thread, then call
+  `flushed(now)`. Followers send the next fetch after that, and the leader counts itself by it. A sync that was running
+  while the log was truncated, or restarted from a snapshot, proves nothing about later appends: sync again. The log
+  found at a start counts as synced only after a sync.
+- the controller gives up: `resign(now, epoch)`. The node stops: `shutdown(now)`, then wait for `is_shutdown_complete`.
+- this node wrote a snapshot: no input; `voters_at` and `kraft_version_at` return what goes into it. When the log start
+  moves: `log_start_moved(now)`.
 
 When this node becomes leader (`ready.leader` with a `start_offset`), the controller takes over once everything below
 `start_offset` is committed and replayed. A quorum of one is the same machine: it elects itself in `start`.
@@ -117,8 +118,8 @@ class Raft:
         now: int,
     ) -> None:
         """`local`: id, directory, controller endpoints and versions of this node. `listener`: the name of the listener
-        the quorum talks on. `bootstrap`: `controller.quorum.bootstrap.servers` under ids from -2 down, or the fixed
-        voters under their own. `can_become_voter`: false for a broker, which need not sync what it fetches.
+        that the quorum uses. `bootstrap`: `controller.quorum.bootstrap.servers` with ids from -2 down, or the fixed
+        voters with their own ids. `can_become_voter`: false for a broker, which need not sync what it fetches.
         `random_below(n)`: a random number from 0 to n - 1."""
         self._election = election
         self._quorum = Quorum(
@@ -138,11 +139,11 @@ class Raft:
         self._following = Following(self._quorum)
         self._voting = Voting(self._quorum)
 
-    # -- what may be asked at any time -----------------------------------------------------------------------------
+    # -- queries, allowed at any time ------------------------------------------------------------------------------
 
     @property
     def role(self) -> Role:
-        """To look at, not to change."""
+        """The current role; read-only."""
         return self._quorum.role
 
     @property
@@ -155,7 +156,7 @@ class Raft:
 
     @property
     def leader_endpoints(self) -> Endpoints:
-        """Where the leader listens, as far as that is known."""
+        """The leader's endpoints, if they are known."""
         return self._quorum.leader_endpoints
 
     @property
@@ -164,13 +165,13 @@ class Raft:
 
     @property
     def leading_epoch(self) -> int | None:
-        """The epoch to append under; None if this node does not lead, or no longer wants to."""
+        """The epoch to append under; None if this node does not lead, or is giving up."""
         role = self._quorum.role
         return role.epoch if isinstance(role, Leader) and not role.resign_requested else None
 
     @property
     def high_watermark(self) -> int:
-        """As this node knows it; it never goes back."""
+        """The high watermark this node knows; it never moves back."""
         return self._quorum.high_watermark
 
     @property
@@ -193,7 +194,7 @@ class Raft:
 
     @property
     def is_shutdown_complete(self) -> bool:
-        """After `shutdown`: nobody needs this node to go on."""
+        """After `shutdown`: whether the node may stop."""
         quorum = self._quorum
         others_lead = quorum.leader_id >= 0 and quorum.leader_id != quorum.key.node_id
         return quorum.shutting_down and (not quorum.is_voter or quorum.is_only_voter or others_lead)
@@ -201,7 +202,7 @@ class Raft:
     # -- inputs ----------------------------------------------------------------------------------------------------
 
     def start(self, now: int) -> Ready:
-        """Comes first, and once."""
+        """The first input, exactly once."""
         return self._step(now, lambda: self._quorum.restore(self._election))
 
     def tick(self, now: int) -> Ready:
@@ -214,23 +215,23 @@ class Raft:
         return self._step(now, lambda: self._answered(request_id, answer))
 
     def request_failed(self, now: int, request_id: int, *, is_dead: bool = False) -> Ready:
-        """`is_dead`: the process that was asked is known to be gone, which says more than silence, or a connection that
-        is refused."""
+        """`is_dead`: the process that was asked is known to be gone, which proves more than silence or a refused
+        connection."""
         return self._step(now, lambda: self._failed(request_id, is_dead))
 
     def appended(self, now: int, control: Sequence[tuple[int, ControlRecord]] = ()) -> Ready:
         """The log has changed, by a batch of the controller or by the effects of a Ready. `control`: the control
-        records, with their offsets, in what was fetched; those that came as AppendControl are known here."""
+        records in the fetched data, with their offsets; those of AppendControl are known here."""
         return self._step(now, lambda: self._appended(control))
 
     def flushed(self, now: int) -> Ready:
-        """`synced_offset` of the log has moved."""
+        """The log's `synced_offset` has moved."""
         return self._step(now, self._log_moved)
 
     def snapshot_installed(
         self, now: int, snapshot: OffsetAndEpoch, kraft_version: int, voters: VoterSet | None
     ) -> Ready:
-        """With the control records the snapshot begins with: 0 and None if there are none."""
+        """A snapshot was installed; pass the control records it begins with, or 0 and None if there are none."""
         return self._step(now, lambda: self._following.snapshot_installed(snapshot, kraft_version, voters))
 
     def log_start_moved(self, now: int) -> Ready:
@@ -238,18 +239,18 @@ class Raft:
         return self._step(now, lambda: history.forget_before(log.start_offset))
 
     def upgrade_kraft_version(self, now: int, kraft_version: int, *, validate_only: bool = False) -> Ready:
-        """Raises KafkaError if that cannot be. Effective when appended, true when committed, as everything else."""
+        """Raises KafkaError if the upgrade is impossible. Effective when appended, final when committed, as always."""
         self._changes.check_upgrade(kraft_version)
         if validate_only or kraft_version == self.kraft_version:
             return self.tick(now)
         return self._step(now, lambda: self._changes.upgrade(kraft_version))
 
     def resign(self, now: int, epoch: int) -> Ready:
-        """The controller does not want to lead `epoch` any longer."""
+        """The controller stops leading `epoch`."""
         return self._step(now, lambda: self._resign(epoch))
 
     def shutdown(self, now: int) -> Ready:
-        """A leader resigns, and waits for another; everyone else may go when they like."""
+        """Start a shutdown: a leader resigns and waits for another leader; all other nodes may stop at any time."""
         return self._step(now, self._shut_down)
 
     # -- a step ----------------------------------------------------------------------------------------------------
@@ -262,13 +263,13 @@ class Raft:
             self._gave_up(sent, quorum.settings.silence_backoff_ms if is_fetch else None)
         act()
         if quorum.ready.log and not isinstance(quorum.role, Leader):
-            # The log is about to change. What follows from that is decided when it has.
+            # The log is about to change. The consequences are decided after that.
             return quorum.finish(None)
         self._poll()
         return quorum.finish(self._deadline())
 
     def _poll(self) -> None:
-        """Do what is due. A change of role may make more due, at most once around."""
+        """Do what is due. A change of role may make more due, at most once."""
         for _ in range(8):
             role = self._quorum.role
             match role:
@@ -312,7 +313,7 @@ class Raft:
                 deadlines.append(role.election_deadline)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
-    # -- what the inputs do ----------------------------------------------------------------------------------------
+    # -- processing of inputs --------------------------------------------------------------------------------------
 
     def _requested(self, token: Token, request: Request) -> None:
         quorum = self._quorum
@@ -353,7 +354,7 @@ class Raft:
             quorum.connections.back_off(sent.to, quorum.now)
 
     def _understood(self, sent: InFlight, answer: Answer) -> bool:
-        """False if the node should be left alone for a moment."""
+        """Process an answer. False if the node should not be asked for a while."""
         if isinstance(answer, KRaftVersionsAnswer):
             self._changes.versions_answered(sent.to.node_id, answer)
             return answer.error is ErrorCode.NONE
@@ -380,13 +381,13 @@ class Raft:
         return answer.error is ErrorCode.NONE
 
     def _refused_outright(self, sent: InFlight, error: ErrorCode) -> bool:
-        """An old node does not know everything: it is not asked for that again."""
+        """Handle a request that an old node does not support: do not send it that request again."""
         quorum = self._quorum
         if error is not ErrorCode.UNSUPPORTED_VERSION:
             return False
         match sent.request:
             case Vote(pre_vote=True) if isinstance(quorum.role, Prospective):
-                # With one that cannot be asked there can be no pre-vote.
+                # A pre-vote is not possible with a node that does not support it.
                 quorum.become_candidate()
                 return True
             case UpdateVoter():
@@ -404,7 +405,7 @@ class Raft:
         | FetchSnapshotAnswer
         | VoterChangeAnswer,
     ) -> bool | None:
-        """What every answer tells: the epoch and its leader. None if the rest of it is worth reading."""
+        """Process the epoch and the leader, which every answer contains. None if the rest of the answer is relevant."""
         quorum, hint = self._quorum, answer.leader
         role = quorum.role
         if hint.epoch < quorum.epoch or error is ErrorCode.UNKNOWN_LEADER_EPOCH:
@@ -413,7 +414,7 @@ class Raft:
             quorum.learn(hint)
             return quorum.role is not role
         if hint.leader_id >= 0 and quorum.leader_id < 0:
-            # The answer that names the leader may be the leader's own, and bring its records.
+            # The answer that names the leader may come from the leader itself, with its records.
             quorum.learn(hint)
             if error is not ErrorCode.NONE:
                 return quorum.role is not role

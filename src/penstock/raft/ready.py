@@ -1,4 +1,4 @@
-"""What a step of the quorum asks the runtime to do."""
+"""The result of a step of the quorum: the actions that the runtime must carry out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.raft.log_view import OffsetAndEpoch
 from penstock.raft.messages import Answer, Request
 from penstock.raft.quorum_state import ElectionState
 
-# Whatever the runtime knows a request by that waits for its answer.
+# The runtime's opaque identifier of a request that waits for its answer.
 Token = object
 ControlRecord = LeaderChangeMessage | KRaftVersionRecord | VotersRecord
 
@@ -28,7 +28,7 @@ class TruncateTo(NamedTuple):
 
 
 class AppendControl(NamedTuple):
-    """One control batch at the end of the log, under `epoch`. `base_offset` is what the end must be."""
+    """One control batch at the end of the log, under `epoch`. The log must end at `base_offset`."""
 
     base_offset: int
     epoch: int
@@ -36,13 +36,13 @@ class AppendControl(NamedTuple):
 
 
 class AppendFetched(NamedTuple):
-    """Batches of the leader's log, to be checked and appended as they are. `appended` is the next input."""
+    """Batches of the leader's log, to be checked and appended unchanged. `appended` is the next input."""
 
     records: object
 
 
 class StartSnapshot(NamedTuple):
-    """An empty file for a snapshot to be downloaded into; one that was begun before is given up."""
+    """Create an empty file to download a snapshot into; discard one that was started before."""
 
     snapshot: OffsetAndEpoch
 
@@ -54,9 +54,9 @@ class WriteSnapshot(NamedTuple):
 
 
 class InstallSnapshot(NamedTuple):
-    """The file is whole: sync it, give it its name, and let the log begin, empty, at its offset.
+    """The file is complete: sync it, rename it, and let the log begin, empty, at its offset.
 
-    `snapshot_installed`, with the quorum's version and voters as the snapshot has them, is the next input.
+    The next input is `snapshot_installed`, with the quorum's version and voters from the snapshot.
     """
 
     snapshot: OffsetAndEpoch
@@ -66,7 +66,7 @@ LogEffect = TruncateTo | AppendControl | AppendFetched | StartSnapshot | WriteSn
 
 
 class Send(NamedTuple):
-    """A request on its way. `request_id` is what `answered` and `request_failed` refer to."""
+    """A request to send. `answered` and `request_failed` refer to it by `request_id`."""
 
     request_id: int
     to: QuorumNode
@@ -85,7 +85,7 @@ class ReadSnapshot(NamedTuple):
 
 
 class QuorumReply(NamedTuple):
-    """With `read`: fill `FetchAnswer.records` or `FetchSnapshotAnswer.data` from there first."""
+    """An answer. With `read`: first fill `FetchAnswer.records` or `FetchSnapshotAnswer.data` from there."""
 
     token: Token
     answer: Answer
@@ -93,7 +93,7 @@ class QuorumReply(NamedTuple):
 
 
 class LeaderAndEpoch(NamedTuple):
-    """Who leads, as far as this node knows. `start_offset`: where the epoch begins, if this node leads it."""
+    """The leader that this node knows. `start_offset`: where the epoch begins, if this node leads it."""
 
     leader_id: int
     epoch: int
@@ -102,18 +102,18 @@ class LeaderAndEpoch(NamedTuple):
 
 @dataclass(slots=True)
 class Ready:
-    """The order is the law: what stands higher is done, and durable where it says so, before what stands lower."""
+    """The order of the fields is binding: each is done, and durable where it says so, before the ones below it."""
 
-    # To be written to `quorum-state` and synced, before anything below happens.
+    # Write this to `quorum-state` and sync it before anything below.
     election: ElectionState | None = None
-    # In this order, and all of them before the next input to the quorum. They need not be synced: `flushed` tells.
+    # Apply these in order, and all before the next input to the quorum. They need not be synced: see `flushed`.
     log: list[LogEffect] = field(default_factory=list)
-    # Only after `election` is durable, and after those of all earlier steps.
+    # Send these only after `election` is durable, and after those of all earlier steps.
     sends: list[Send] = field(default_factory=list)
     replies: list[QuorumReply] = field(default_factory=list)
-    # Everything below it is committed: it is in the log of this node and will be in that of every future leader.
+    # Everything below it is committed: it is in this node's log and will be in that of every future leader.
     high_watermark: int | None = None
-    # A new epoch, a new leader, or none any more.
+    # Set on a new epoch, a new leader, or the loss of the leader.
     leader: LeaderAndEpoch | None = None
     # When `tick` is due, unless another input comes before; None if only an input can change anything.
     deadline: int | None = None

@@ -1,31 +1,31 @@
-"""The roles of a node in the quorum, and every way from one to another.
+"""The roles of a node in the quorum, and every transition between them.
 
     from         to            when
     ----         --            ----
-    Unattached   Unattached    a newer epoch is heard of
-                 Prospective   the election time-out ends without a leader
-                 Follower      the leader of this epoch or a newer one is heard of
-    Prospective  Unattached    a newer epoch is heard of; or the pre-vote is lost, and no leader is known
+    Unattached   Unattached    hears of a newer epoch
+                 Prospective   the election timeout ends without a leader
+                 Follower      hears of the leader of this epoch or a newer one
+    Prospective  Unattached    hears of a newer epoch; or loses the pre-vote, and no leader is known
                  Candidate     a majority would vote for this node
-                 Follower      the leader is heard of; or the pre-vote is lost, and the old leader is still known
-    Candidate    Unattached    a newer epoch is heard of
-                 Prospective   the election time-out ends
+                 Follower      hears of the leader; or loses the pre-vote, and the old leader is still known
+    Candidate    Unattached    hears of a newer epoch
+                 Prospective   the election timeout ends
                  Leader        a majority has voted for this node
-                 Follower      the leader of this epoch or a newer one is heard of
-    Leader       Unattached    a newer epoch is heard of
-                 Follower      the leader of a newer epoch is heard of
-                 Resigned      it was asked to, is shutting down, is no voter any more, or lost touch with the majority
-    Follower     Unattached    a newer epoch is heard of
-                 Prospective   the leader was silent for the fetch time-out, or ended its epoch
-                 Follower      the leader of a newer epoch is heard of, or more endpoints of the same one
-    Resigned     Unattached    a newer epoch is heard of, or the election time-out ends (the epoch moves on by itself)
-                 Follower      the leader of a newer epoch is heard of
+                 Follower      hears of the leader of this epoch or a newer one
+    Leader       Unattached    hears of a newer epoch
+                 Follower      hears of the leader of a newer epoch
+                 Resigned      the controller resigns, the node stops, is no longer a voter, or lost the majority
+    Follower     Unattached    hears of a newer epoch
+                 Prospective   the leader was silent for the fetch timeout, or ended its epoch
+                 Follower      hears of the leader of a newer epoch, or of more endpoints of the same one
+    Resigned     Unattached    hears of a newer epoch, or the election timeout ends (the epoch advances by itself)
+                 Follower      hears of the leader of a newer epoch
 
-An observer (a node that is not among the voters) is Unattached or Follower only: its time-outs never end, so that it
-neither stands for election nor counts. A node that was removed is an observer once it knows that this is committed: a
-leader stays Leader until then, and others may still become it (`Quorum.may_stand`).
+An observer (a node that is not a voter) is only ever Unattached or Follower: its timeouts never end, so that it neither
+stands for election nor counts. A removed node becomes an observer once it knows that the removal is committed: a leader
+stays Leader until then, and others may still become leader (`Quorum.may_stand`).
 
-Epochs never go back. Within an epoch a vote, once given, and a leader, once known, stay as they are.
+Epochs never decrease. Within an epoch, a vote does not change once given, nor a leader once known.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from penstock.raft.voters import ReplicaKey, VoterSet
 @dataclass(slots=True)
 class Unattached:
     epoch: int
-    # Known, but not where it listens.
+    # The leader, if it is known without its endpoints.
     leader_id: int
     voted: ReplicaKey | None
     # None for an observer.
@@ -61,7 +61,7 @@ class Prospective:
     voted: ReplicaKey | None
     ballot: Ballot
     election_deadline: int
-    # Until then another one, as good or better, is let go first.
+    # Until this time the node yields to another one whose log is as good or better.
     yields_until: int = 0
 
 
@@ -85,20 +85,20 @@ class Leader:
     progress: Progress
     granting_voters: tuple[int, ...]
     check_quorum_deadline: int
-    # When to look again for voters that do not fetch.
+    # When to check again for voters that do not fetch.
     begin_epoch_at: int
-    # Voters that fetched since the quorum was last seen whole.
+    # Voters that fetched since a majority was last complete.
     heard_from: set[int] = field(default_factory=set)
     parked: list[ParkedFetch] = field(default_factory=list)
     change: VoterChange | None = None
-    # With kraft.version 0 the log has no voters. This is what they have told of themselves, for an upgrade.
+    # With kraft.version 0 the log has no voters. This is what they reported about themselves, for an upgrade.
     described_voters: VoterSet | None = None
     resign_requested: bool = False
 
 
 @dataclass(slots=True)
 class Download:
-    """A snapshot on its way here."""
+    """A snapshot that is being downloaded."""
 
     snapshot: OffsetAndEpoch
     position: int = 0
@@ -111,20 +111,20 @@ class Follower:
     leader_endpoints: Endpoints
     voted: ReplicaKey | None
     fetch_deadline: int
-    # When to see whether the voters have to be told something new about this node.
+    # When to check whether the voters need new information about this node.
     update_voter_at: int
-    # Otherwise the leader may be one nobody else knows, or that is gone, so that pre-votes may be granted.
+    # While false, the leader may be unknown to others or gone, so pre-votes may be granted.
     has_fetched: bool = False
-    # With kraft.version 0, every new leader is told once.
+    # With kraft.version 0, every new leader gets one update.
     has_updated_leader: bool = False
     download: Download | None = None
-    # As far as it is known; ours follows as the log does.
+    # The leader's high watermark, if known; this node's follows as its log grows.
     leader_high_watermark: int = -1
-    # Where the log ended when the batches of the last fetch came, and from whom they came: the leader may also be
-    # known as a bootstrap server.
+    # The end of the log when the batches of the last fetch arrived, and their sender: the leader may also be known as a
+    # bootstrap server.
     appending_from: int | None = None
     appending_of: QuorumNode | None = None
-    # Answers since the last one of which anything could be appended.
+    # The number of answers since the last one with batches that could be appended.
     unusable_answers: int = 0
 
 

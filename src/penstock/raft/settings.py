@@ -1,4 +1,4 @@
-"""What an operator decides about the quorum, as the state machine needs it."""
+"""The settings of the quorum, in the form that the state machine needs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from penstock.settings.quorum import QuorumSettings
 class RaftSettings:
     """The defaults are Kafka's."""
 
-    # controller.quorum.election.timeout.ms: an election is given up after a random time between this and its double.
+    # controller.quorum.election.timeout.ms: an election ends after a random time between this and twice this.
     election_timeout_ms: int = 1000
-    # controller.quorum.fetch.timeout.ms: without a successful fetch for this long, a voter wants a new leader; without
+    # controller.quorum.fetch.timeout.ms: without a successful fetch for this long, a voter starts an election; without
     # fetches of a majority for one and a half times as long, a leader resigns.
     fetch_timeout_ms: int = 2000
     # controller.quorum.election.backoff.max.ms: how long the least caught up voter waits when a leader resigns.
@@ -28,15 +28,15 @@ class RaftSettings:
     fetch_snapshot_max_bytes: int = 1024 * 1024
     # controller.quorum.auto.join.enable
     auto_join: bool = False
-    # How long a leader holds a fetch that has nothing to bring. As long as Kafka's, which has no setting for it.
+    # How long a leader holds a fetch that has nothing to return. Kafka uses the same value and has no setting for it.
     fetch_max_wait_ms: int = 500
-    # When the leader's process is known to be dead, followers wait a random time up to this before they stand for
-    # election, so that one is first, and not for the fetch timeout.
+    # When the leader's process is known to be dead, followers do not wait for the fetch timeout. They wait a random
+    # time up to this before they stand for election, so that one of them is first.
     death_grace_ms: int = 150
-    # Who did not answer a fetch in time is left alone for this long. The others are asked meanwhile who leads, again
-    # and again: they may be about to elect another, and a fetch from one that is silent costs another time-out.
+    # The pause after a node did not answer a fetch in time. Meanwhile this node repeatedly asks the others who leads:
+    # they may be about to elect another leader, and a fetch from a silent node costs another timeout.
     silence_backoff_ms: int = 1000
-    # Fetches held at a time; one more is answered at once.
+    # The maximum number of held fetches; further ones are answered at once.
     parked_fetches_max: int = 10_000
 
     @classmethod

@@ -1,8 +1,8 @@
-"""One change of the voters at a time.
+"""A change of the voters that is in progress; there is at most one.
 
-While a change is on its way to being committed no other begins, and none begins before the leader has committed
-something of its own epoch. So any majority of the old voters and any of the new have a node in common, and no two
-leaders can commit different things.
+No other change begins before it is committed, and none before the leader has committed a record of its own epoch. So
+any majority of the old voters and any majority of the new ones have a node in common, and two leaders cannot commit
+different things.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class VoterChange:
     kind: ChangeKind
     voter: Voter
     deadline: int
-    # None once it was answered.
+    # None after the answer was sent.
     token: Token | None
     ack_when_committed: bool = True
-    # Of the VotersRecord; None while the new voter has not told its versions yet.
+    # The offset of the VotersRecord; None until the new voter has reported its versions.
     offset: int | None = None

@@ -1,11 +1,11 @@
-"""Which version and which voters the quorum has had, by offset of the log.
+"""The history of the quorum's version and voters, by offset in the log.
 
-A record counts from the moment it is appended, committed or not: the majority that commits it is already that of the
-new voters. If it is truncated away, the one before it counts again. Snapshots need the voters as of their own offset,
-so that older ones are kept as long as the log before them.
+A record takes effect when it is appended, committed or not: the majority that commits it is already that of the new
+voters. If it is truncated, the previous record takes effect again. Snapshots need the voters as of their own offset, so
+older entries are kept as long as the log before them.
 
-The bootstrap checkpoint a node was formatted with counts as offset -1: not in the log yet, so that the first leader
-writes it there.
+The bootstrap checkpoint that a node was formatted with counts as offset -1: it is not in the log yet, and the first
+leader writes it there.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ class Entry(NamedTuple, Generic[Value]):
 
 class VoterHistory:
     def __init__(self, static_voters: VoterSet = NO_VOTERS) -> None:
-        """`static_voters`: those of `controller.quorum.voters`, which count while the log names none."""
+        """`static_voters`: the voters of `controller.quorum.voters`, which apply while the log has none."""
         self.static_voters = static_voters
         self._voters: list[Entry[VoterSet]] = []
         self._versions: list[Entry[int]] = []
 
     def replay(self, offset: int, record: ControlRecord) -> None:
-        """A control record of the log at `offset`; for one of a snapshot, the last offset the snapshot contains."""
+        """Apply a control record at `offset`; for a record of a snapshot, the last offset that the snapshot
+        contains."""
         if isinstance(record, VotersRecord):
             self.add_voters(offset, VoterSet.from_record(record))
         elif isinstance(record, KRaftVersionRecord):
@@ -51,12 +52,12 @@ class VoterHistory:
 
     @property
     def voters_offset(self) -> int | None:
-        """Where the voters are in the log; None for static ones."""
+        """The offset of the voters in the log; None for static ones."""
         return self._voters[-1].offset if self._voters else None
 
     @property
     def voters_before(self) -> VoterSet:
-        """Those that counted before the last change."""
+        """The voters before the last change."""
         return self._voters[-2].value if len(self._voters) > 1 else NO_VOTERS
 
     @property
@@ -64,7 +65,7 @@ class VoterHistory:
         return self._versions[-1].value if self._versions else 0
 
     def voters_at(self, offset: int) -> VoterSet | None:
-        """As of the record at `offset`; None if the log had named none by then."""
+        """The voters as of the record at `offset`; None if the log had none by then."""
         entry = _at(self._voters, offset)
         return None if entry is None else entry.value
 
@@ -78,12 +79,12 @@ class VoterHistory:
         self._versions = [entry for entry in self._versions if entry.offset < end_offset]
 
     def forget_before(self, start_offset: int) -> None:
-        """Nobody will ask again for what was before `start_offset`; what counts at it stays."""
+        """Drop entries before `start_offset` that are no longer needed; keep the one in effect there."""
         _forget(self._voters, start_offset)
         _forget(self._versions, start_offset)
 
     def reset(self, snapshot_offset: int, kraft_version: int, voters: VoterSet | None) -> None:
-        """Everything comes from a snapshot that ends at `snapshot_offset`."""
+        """Take everything from a snapshot that ends at `snapshot_offset`."""
         self._versions = [Entry(snapshot_offset - 1, kraft_version)] if kraft_version else []
         self._voters = [] if voters is None else [Entry(snapshot_offset - 1, voters)]
 

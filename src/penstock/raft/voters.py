@@ -1,8 +1,7 @@
 """The voters of the metadata quorum.
 
-With kraft.version 0 they are fixed by `controller.quorum.voters`; with version 1 they are a record in the log, and a
-voter is its node id together with its directory id, so that a node that lost its disk is not mistaken for the voter it
-was.
+With kraft.version 0 `controller.quorum.voters` fixes them. With version 1 they are a record in the log, and a voter is
+identified by node id and directory id, so that a node that lost its disk is not mistaken for its former self.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from penstock.protocol.messages.control_records import (
     VotersRecordVoter,
 )
 
-# The versions of the quorum's own protocol this software speaks.
+# The supported versions of the quorum's own protocol.
 KRAFT_VERSIONS: Final = (0, 1)
 
 
@@ -42,7 +41,7 @@ class Voter:
     kraft_versions: tuple[int, int] = (KRAFT_VERSIONS[0], KRAFT_VERSIONS[-1])
 
     def is_voter(self, key: ReplicaKey) -> bool:
-        """A voter of a fixed quorum has no directory id: there the node id is all that counts."""
+        """Whether this voter is `key`. A voter of a fixed quorum has no directory id: there only the node id counts."""
         return self.key.node_id == key.node_id and self.key.directory_id in (ZERO_UUID, key.directory_id)
 
     def supports(self, kraft_version: int) -> bool:
@@ -90,7 +89,8 @@ class VoterSet:
         )
 
     def leader_change_voters(self) -> list[LeaderChangeMessageVoter]:
-        """Without directory ids: Kafka declares a version 1 that has them, but writes and reads only version 0."""
+        """The voters without directory ids: Kafka declares version 1, which has them, but writes and reads only version
+        0."""
         return [LeaderChangeMessageVoter(voter_id=voter.key.node_id) for voter in self.voters]
 
     def get(self, node_id: int) -> Voter | None:
@@ -103,12 +103,12 @@ class VoterSet:
         return len(self.voters) == 1 and self.voters[0].is_voter(key)
 
     def endpoints(self, node_id: int) -> tuple[VoterEndpoint, ...]:
-        """Empty for a node that does not vote."""
+        """The endpoints of a voter; empty for a node that does not vote."""
         voter = self.get(node_id)
         return () if voter is None else voter.endpoints
 
     def with_voter(self, voter: Voter) -> VoterSet:
-        """Added, or put in the place of the one with its node id."""
+        """Add a voter, or replace the one with its node id."""
         return VoterSet.of([*(other for other in self.voters if other.key.node_id != voter.key.node_id), voter])
 
     def without(self, node_id: int) -> VoterSet:

@@ -1,13 +1,18 @@
-"""Elections: asking for votes, giving them, and beginning and ending epochs.
+"""Elections: requests and answers for votes, and the begin and end of epochs.
 
-A vote is given to one candidate an epoch, and only to one whose log ends at least as late as our own, by (epoch,
-offset). As everything committed is on a majority, whoever gets a majority has it.
+A node votes for one candidate per epoch, and only if the candidate's log ends at least as late as its own, by (epoch,
+offset). Everything committed is on a majority, so a node that wins a majority has it.
 
-Before it stands for election, a node asks whether it would win (the pre-vote, KIP-996). Asking changes nothing on the
-other side and needs no new epoch, so that a node that was cut off cannot depose a leader the others still hear.
+Before a node stands for election, it asks whether it would win (the pre-vote, KIP-996). The pre-vote changes nothing on
+the other nodes and needs no new epoch, so a node that was cut off cannot depose a leader that the others still hear.
 
-Followers lose a leader at the same moment, and would stand against each other. So one that is asked while it asks
-itself lets the other go first for a while, if that one's log is better, or as good and its id lower.
+Only a dead process proves a death. Networks reset and refuse connections of live nodes, so neither starts an election.
+Nodes of one machine see each other's processes (`io/neighbours`), so followers of a dead leader stand for election
+within a fraction of a second (`RaftSettings.death_grace_ms`). All others wait for the fetch timeout, which can be long
+enough for a busy machine.
+
+Followers lose a leader at the same moment and would compete. So a node that receives a pre-vote request while it asks
+itself yields for a while, if the other node's log is better, or is as good and its id is lower.
 """
 
 from __future__ import annotations
@@ -33,13 +38,13 @@ class Voting:
     def __init__(self, quorum: Quorum) -> None:
         self._quorum = quorum
 
-    # -- asked by others -------------------------------------------------------------------------------------------
+    # -- requests of others ----------------------------------------------------------------------------------------
 
     def vote_requested(self, request: Vote) -> VoteAnswer:
         quorum = self._quorum
         if not self._same_cluster(request.cluster_id):
             return VoteAnswer(error=ErrorCode.INCONSISTENT_CLUSTER_ID)
-        # A candidate has raised the epoch above anything in its log; one that only asks has not.
+        # A candidate has raised its epoch above anything in its log; a node in a pre-vote has not.
         highest = request.epoch if request.pre_vote else request.epoch - 1
         if request.last_offset < 0 or not 0 <= request.last_epoch <= highest:
             return VoteAnswer(error=ErrorCode.INVALID_REQUEST, leader=quorum.hint)
@@ -60,7 +65,7 @@ class Voting:
     def _rival_asked(self, role: Prospective, request: Vote, granted: bool) -> None:
         quorum, rival = self._quorum, request.candidate.node_id
         if not granted:
-            # It has lost the leader, too, and its log is not as good as ours.
+            # The rival has lost the leader, too, and its log is not as good as ours.
             role.ballot.ask_again(rival)
         elif rival < quorum.key.node_id or self._end != (request.last_epoch, request.last_offset):
             role.yields_until = quorum.now + quorum.settings.election_timeout_ms // 2
@@ -71,10 +76,10 @@ class Voting:
             return False
         up_to_date = self._up_to_date(OffsetAndEpoch(request.last_offset, request.last_epoch))
         if isinstance(role, Leader | Candidate):
-            # A candidate has voted for itself, but may think another the better leader of the next epoch.
+            # A candidate has voted for itself, but may prefer another leader for the next epoch.
             return isinstance(role, Candidate) and request.pre_vote and up_to_date
         if isinstance(role, Follower):
-            # Whoever has just heard the leader does not want another one.
+            # A node that has just heard from the leader does not want another one.
             return request.pre_vote and up_to_date and not role.has_fetched
         if isinstance(role, Resigned):
             return request.pre_vote and up_to_date
@@ -89,7 +94,7 @@ class Voting:
 
     @property
     def _end(self) -> tuple[int, int]:
-        """Epoch and offset, as logs are compared by."""
+        """Epoch and offset of the log end, by which logs are compared."""
         return self._quorum.log.last_epoch, self._quorum.log.end_offset
 
     def begin_epoch_requested(self, request: BeginQuorumEpoch) -> BeginQuorumEpochAnswer:
@@ -118,7 +123,7 @@ class Voting:
         return EndQuorumEpochAnswer(leader=quorum.hint)
 
     def _successor_backoff_ms(self, successors: tuple[ReplicaKey, ...]) -> int:
-        """The first stands for election at once; each one further down waits twice as long as the one before."""
+        """The first successor stands for election at once; each next one waits twice as long as the one before."""
         key = self._quorum.key
         longest = self._quorum.settings.election_backoff_max_ms
         position = next((place for place, successor in enumerate(successors) if _is_same(successor, key)), None)
@@ -137,7 +142,7 @@ class Voting:
         return ErrorCode.INVALID_REQUEST if node_id < 0 else None
 
     def _is_meant(self, voter: ReplicaKey | None) -> bool:
-        """Not a node of the same id on a disk that is gone."""
+        """Whether the request is meant for this node, and not for the same id with a former disk."""
         return voter is None or _is_same(voter, self._quorum.key)
 
     # -- asking others ---------------------------------------------------------------------------------------------
@@ -198,7 +203,7 @@ class Voting:
                 )
 
     def poll_resigned(self, role: Resigned) -> None:
-        """The epoch moves on with the time-out: in the old one this node is the leader, and cannot follow itself."""
+        """Advance the epoch after the timeout: in the old epoch this node is the leader, and cannot follow itself."""
         quorum = self._quorum
         if role.election_deadline <= quorum.now and not quorum.shutting_down:
             quorum.become_unattached(role.epoch + 1)
@@ -217,5 +222,5 @@ class Voting:
 
 
 def _is_same(expected: ReplicaKey, key: ReplicaKey) -> bool:
-    """Without a directory id, the node id decides."""
+    """Compare two keys; without a directory id, the node id decides."""
     return expected.node_id == key.node_id and expected.directory_id in (ZERO_UUID, key.directory_id)

@@ -1,8 +1,8 @@
-"""The record batch as the broker sees it: a 61-byte header in front of bytes it need not understand.
+"""The record batch as the broker sees it: a 61-byte header in front of bytes that it need not parse.
 
-Nothing here copies. A `BatchHeader` is one `struct` read over whatever buffer holds the batch (bytes, bytearray or
-memoryview); the two functions that change a batch patch it where it lies. Base offset and leader epoch sit in front of
-the checksummed part, so that assigning an offset never touches the CRC; changing the timestamp does.
+Nothing here copies. A `BatchHeader` is one `struct` read over the buffer that holds the batch (bytes, bytearray or
+memoryview); the two functions that change a batch patch it in place. Base offset and leader epoch precede the
+checksummed part, so assigning an offset never touches the CRC; changing the timestamp does.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Buffer = bytes | bytearray | memoryview
 
 HEADER_SIZE = 61
 MAGIC = 2
-# What precedes the part that `length` counts: base offset and the length itself.
+# The bytes that `length` does not count: the base offset and the length itself.
 LENGTH_OVERHEAD = 12
-# The shortest `length` a v2 batch can have: a header without records.
+# The smallest `length` of a v2 batch: a header without records.
 MIN_LENGTH = HEADER_SIZE - LENGTH_OVERHEAD
 
 CODEC_MASK = 0x07
@@ -59,7 +59,7 @@ _new_tuple = tuple.__new__
 
 
 class CorruptBatch(KafkaError):
-    """Bytes that are not a well-formed record batch, or not the ones that were written."""
+    """Bytes that are not a well-formed record batch, or have changed since they were written."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
@@ -82,7 +82,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch, as `length` leaves out the base offset and itself."""
+        """The size of the whole batch in bytes; `length` excludes the base offset and itself."""
         return self.length + LENGTH_OVERHEAD
 
     @property
@@ -111,7 +111,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When tombstones and markers of this batch may go; set by the first compaction that met them."""
+        """When tombstones and markers of this batch may be removed; set by the first compaction that read them."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
     @property
@@ -123,7 +123,7 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`, unchecked apart from being there in full."""
+    """Read the header at `position`; checks only that it is complete."""
     try:
         return _new_tuple(BatchHeader, _unpack_header(buffer, position))
     except struct.error:
@@ -157,7 +157,7 @@ def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
 
 
 def iterate_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Every whole batch from `position` on; ends before one that is cut off. CRCs are not checked."""
+    """Every complete batch from `position` on; stops before one that is cut off. Does not check CRCs."""
     end = len(buffer)
     while position + HEADER_SIZE <= end:
         header = _new_tuple(BatchHeader, _unpack_header(buffer, position))
@@ -172,7 +172,7 @@ def iterate_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Ba
 
 
 def set_base_offset(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Assign offsets to a batch in place; both fields lie outside the CRC."""
+    """Assign offsets to a batch in place; the CRC covers neither field."""
     _BASE_OFFSET.pack_into(buffer, position, base_offset)
     _LEADER_EPOCH.pack_into(buffer, position + _LEADER_EPOCH_AT, leader_epoch)
 
@@ -180,9 +180,10 @@ def set_base_offset(buffer: bytearray | memoryview, position: int, base_offset: 
 def set_max_timestamp(
     buffer: bytearray | memoryview, position: int, timestamp: int, log_append_time: bool
 ) -> BatchHeader:
-    """Stamp a batch in place and renew its CRC. With `log_append_time` every record then has this timestamp.
+    """Set the maximum timestamp of a batch in place and update its CRC. With `log_append_time` it applies to every
+    record.
 
-    Returns the header as it now reads.
+    Returns the new header.
     """
     (attributes,) = _ATTRIBUTES.unpack_from(buffer, position + _ATTRIBUTES_AT)
     attributes = attributes | LOG_APPEND_TIME if log_append_time else attributes & ~LOG_APPEND_TIME
@@ -193,7 +194,7 @@ def set_max_timestamp(
 
 
 def seal(buffer: bytearray | memoryview, position: int) -> None:
-    """Write the CRC of the batch at `position`, as the last act of whoever built or changed it."""
+    """Write the CRC of the batch at `position`; the last step of building or changing it."""
     (length,) = _LENGTH.unpack_from(buffer, position + _LENGTH_AT)
     crc = crc32c(memoryview(buffer)[position + CRC_START : position + length + LENGTH_OVERHEAD])
     _CRC.pack_into(buffer, position + _CRC_AT, crc)

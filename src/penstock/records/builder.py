@@ -1,4 +1,4 @@
-"""Making record batches: for clients, for the coordinators' own records, and for what compaction leaves."""
+"""Builds record batches: for clients, for the coordinators' own records, and for compaction."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def build_batch(
     last_offset_delta: int | None = None,
     delete_horizon: int | None = None,
 ) -> bytearray:
-    """One sealed batch.
+    """Build one batch with its CRC.
 
-    Offsets count up from `base_offset` unless `offset_deltas` says otherwise; `last_offset_delta` keeps the range of a
-    batch whose last records are gone. `log_append_time` and `delete_horizon` are milliseconds; either sets its
+    Offsets count up from `base_offset` unless `offset_deltas` is given; `last_offset_delta` keeps the offset range of a
+    batch whose last records were removed. `log_append_time` and `delete_horizon` are in milliseconds; each sets its
     attribute bit.
     """
     new_records = list(records)
@@ -103,7 +103,7 @@ def build_batch(
 
 
 def assemble(header: BatchHeader, body: Buffer) -> bytearray:
-    """A batch of `header` (whose length and CRC are computed here) and an encoded, already compressed, `body`."""
+    """Build a batch from `header` (length and CRC are computed here) and an encoded, already compressed, `body`."""
     batch = bytearray(HEADER_SIZE + len(body))
     pack_header_into(batch, 0, header._replace(length=len(batch) - LENGTH_OVERHEAD))
     batch[HEADER_SIZE:] = body

@@ -1,8 +1,8 @@
-"""Record batches as spans: which bytes of which buffer are the keys, values and headers of which records.
+"""Decodes record batches to spans: the ranges of a buffer that hold the keys, values and headers of records.
 
-`wanted_batches` decides which batches of a fetched piece of a partition count: control batches never do, and under
-read_committed neither do those of transactions that were aborted. `decode_batches` checks and decompresses the rest and
-walks over it with a compiled kernel. Columns of any kind are then made from `Spans`, each from its own span arrays.
+`wanted_batches` selects the batches of fetched data that count: never control batches and, under read_committed, no
+batches of aborted transactions. `decode_batches` checks and decompresses the rest and scans it with a compiled kernel.
+Columns of any kind are then made from `Spans`, each from its own span arrays.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
-# What a batch may decompress to, unless the caller says otherwise. Spans are 32 bits.
+# The default limit for the decompressed size of a batch. Spans have 32 bits.
 DECOMPRESSED_BYTES_MAX = 512 * 1024 * 1024
 _GROUP_BYTES_MAX = 2**31 - 1
 
@@ -45,7 +45,7 @@ Located = tuple[int, BatchHeader]  # a batch: its position in the buffer, and it
 
 @dataclass(frozen=True, slots=True)
 class SpanColumn:
-    """Nullable bytes of each row: a start and a length in the buffer, -1 for null; `size` is the sum of the lengths."""
+    """Nullable bytes per row: a start and a length in the buffer, -1 for null; `size` is the sum of the lengths."""
 
     starts: Ints
     lengths: Ints
@@ -89,10 +89,10 @@ def wanted_batches(
     first_offset: int,
     end_offset: int,
 ) -> Iterator[Located]:
-    """The batches with records in [first_offset, end_offset) that are nobody's marker and not aborted.
+    """The batches with records in [first_offset, end_offset) that are neither control batches nor aborted.
 
-    `aborted` is what a Fetch answers under read_committed: producer ids, and the first offsets of their transactions.
-    A producer's batches are dropped from there to its marker; it may have aborted more than once.
+    `aborted` comes from a Fetch response under read_committed: producer ids, and the first offsets of their
+    transactions. A producer's batches are dropped from there to its marker; a producer may have aborted more than once.
     """
     begins = sorted(aborted, key=lambda pair: pair[1], reverse=True)
     aborting: set[int] = set()
@@ -120,9 +120,9 @@ def decode_batches(
     group_bytes: int,
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
 ) -> Iterator[Spans]:
-    """The records of the batches with offsets in [first_offset, end_offset), about `group_bytes` of them at a time.
+    """The records with offsets in [first_offset, end_offset), in groups of about `group_bytes`.
 
-    CorruptBatch, with the offset, for a batch whose CRC is wrong, that does not decompress or whose records are none.
+    CorruptBatch, with the offset, if a batch has a wrong CRC, does not decompress or contains malformed records.
     """
     group: list[tuple[BatchHeader, int, memoryview | bytes]] = []
     size = 0

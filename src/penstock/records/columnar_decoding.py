@@ -1,12 +1,12 @@
-"""Records to columns, compiled: where the parts of every record lie, then each part copied into a column of its own.
+"""Compiled decoding of records to columns: finds the parts of every record, then copies each part into its column.
 
-`walk_records` goes once over the bodies of many batches and notes, for each record that is wanted, its offset, its
-timestamp and the spans of key, value and headers. `gather` then copies the spans of one column, one after the other, as
-Arrow wants them; a column nobody asked for is never copied.
+`walk_records` scans the bodies of many batches once and stores, for each wanted record, its offset, its timestamp and
+the spans of key, value and headers. `gather` then copies the spans of one column, one after the other, in Arrow's
+layout; a column that was not requested is never copied.
 
-The bytes come from strangers. Every length is compared with what is left of its record before it is believed, every
-record with what is left of its body; compiled code reads outside an array without a word, so nothing here may rely on
-being told. What `record.iterate_spans` refuses is refused here too, with the same meaning.
+The bytes are untrusted. Every length is compared with the rest of its record before it is used, and every record with
+the rest of its body: compiled code reads outside an array without an error, so nothing here may rely on one. Input that
+`record.iterate_spans` refuses is refused here too, with the same meaning.
 
 A span is a start and a length in the buffer, both 32 bits; a length of -1 is null.
 """
@@ -22,7 +22,7 @@ from penstock.records.columnar_types import BOOL, BYTES, I32, I64, I64_TABLE, OF
 BODY_START, BODY_END, COUNT, BASE_OFFSET, LAST_OFFSET_DELTA, BASE_TIMESTAMP, APPEND_TIME, IS_APPEND_TIME = range(8)
 BATCH_COLUMNS = 8
 
-# What `walk_records` counts, and where it stopped.
+# The counters of `walk_records`, and the position where it stopped.
 ROWS, KEY_BYTES, VALUE_BYTES, HEADERS, FAILED_BATCH, FAULT = range(6)
 WALK_RESULTS = 6
 
@@ -45,7 +45,7 @@ _MASK63 = 0x7FFFFFFFFFFFFFFF
 
 @numba.njit(nogil=True)
 def _long_varint(source, position, end):  # type: ignore[no-untyped-def]
-    """The raw varint at `position` and the position behind it, which is -fault if there is none before `end`."""
+    """The raw varint at `position` and the position after it; -fault instead of the position if there is none."""
     value = np.int64(0)
     shift = 0
     while position < end:
@@ -62,7 +62,7 @@ def _long_varint(source, position, end):  # type: ignore[no-untyped-def]
 
 @numba.njit(nogil=True)
 def _varint(source, position, end):  # type: ignore[no-untyped-def]
-    """Nearly all varints of a record have one byte or two."""
+    """Read a varint. Nearly all varints of a record have one byte or two."""
     if position < end:
         first = np.int64(source[position])
         if first < 0x80:
@@ -76,7 +76,7 @@ def _varint(source, position, end):  # type: ignore[no-untyped-def]
 
 @numba.njit(nogil=True)
 def _span(source, position, end):  # type: ignore[no-untyped-def]
-    """Start and length of nullable bytes, and the position behind them, which is -fault if they leave the record."""
+    """Start and length of nullable bytes, and the position after them, which is -fault if they leave the record."""
     raw, position = _varint(source, position, end)
     if position < 0:
         return np.int64(0), np.int64(-1), position
@@ -92,7 +92,7 @@ def _span(source, position, end):  # type: ignore[no-untyped-def]
 
 @numba.njit(nogil=True)
 def _skip_headers(source, position, end, count):  # type: ignore[no-untyped-def]
-    """The position behind `count` headers, checked; -fault if they are none."""
+    """The position after `count` headers, checked; -fault if they are malformed."""
     for _ in range(count):
         _, length, position = _span(source, position, end)
         if position < 0 or length < 0:  # a header's key is never null
@@ -125,7 +125,7 @@ def walk_records(  # type: ignore[no-untyped-def]  # noqa: C901, PLR0917
 ):
     """Spans of the records with `first_offset` <= offset < `end_offset`; counts, or the first fault, in `results`.
 
-    The arrays have room for as many rows as the batches say they have records. With `all_rows` no offset is compared.
+    The arrays have space for as many rows as the batches declare records. With `all_rows` no offset is compared.
     """
     source = pointer_to(buffer)
     row = 0
@@ -228,7 +228,7 @@ def walk_records(  # type: ignore[no-untyped-def]  # noqa: C901, PLR0917
 
 @kernel(numba.void(READ_BYTES, I32, I32, I32, I32, I32, I32))
 def walk_headers(buffer, starts, counts, key_starts, key_lengths, value_starts, value_lengths):  # type: ignore[no-untyped-def]
-    """Spans of the headers of records that `walk_records` found sound, in order."""
+    """Spans of the headers of records that `walk_records` has checked, in order."""
     end = np.int64(buffer.shape[0])
     source = pointer_to(buffer)
     header = 0
@@ -246,7 +246,7 @@ def walk_headers(buffer, starts, counts, key_starts, key_lengths, value_starts, 
 
 @kernel(numba.void(READ_BYTES, I32, I32, I32, BYTES))
 def gather(buffer, starts, lengths, offsets, data):  # type: ignore[no-untyped-def]
-    """The spans, one behind the other, into `data`, and where each begins into `offsets`, which has one more."""
+    """Copy the spans, one after the other, into `data`, and the start of each into `offsets`, which has one more."""
     source = pointer_to(buffer)
     target = pointer_to(data)
     position = np.int64(0)
@@ -261,8 +261,8 @@ def gather(buffer, starts, lengths, offsets, data):  # type: ignore[no-untyped-d
 
 @kernel(numba.int64(READ_BYTES, I32, I32, numba.int64, BYTES))
 def gather_fixed(buffer, starts, lengths, width, data):  # type: ignore[no-untyped-def]
-    """Big-endian numbers of `width` bytes, as little-endian ones; nulls are zero. The first row that has another
-    length, or -1."""
+    """Copy big-endian numbers of `width` bytes as little-endian ones; nulls become zero. Returns the first row with
+    another length, or -1."""
     source = pointer_to(buffer)
     target = pointer_to(data)
     for row in range(starts.shape[0]):

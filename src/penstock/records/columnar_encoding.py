@@ -1,10 +1,10 @@
-"""Columns to records, compiled: a partition for every row, rows by partition, then batches straight from the columns.
+"""Compiled encoding of columns to records: assigns rows to partitions and writes batches directly from the columns.
 
-A column is its bytes and, for each row, a start (64 bits) and a length (32 bits; -1 is null); numbers are such a column
-too, with lengths that are all alike. Headers are one more level: for each row the first header and how many, and the
-keys and values of all headers as columns.
+A column has its bytes and, for each row, a start (64 bits) and a length (32 bits; -1 is null). Numbers are such a
+column as well, with equal lengths. Headers have one more level: each row has a first header and a count, and the keys
+and values of all headers are columns.
 
-Everything read here was made by us from Arrow arrays, so its spans are trusted; what is written is measured first.
+All input was made by Penstock from Arrow arrays, so spans are trusted; output is measured before it is written.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from penstock.records.columnar_types import BYTES, I32, I64, READ_BYTES, kernel, pointer_to
 
-# What `encode_rows` tells.
+# The results of `encode_rows`.
 ENCODED_ROWS, ENCODED_BYTES, MAX_TIMESTAMP, NEXT_RECORD_BYTES = range(4)
 ENCODE_RESULTS = 4
 
@@ -105,10 +105,10 @@ def encode_rows(  # type: ignore[no-untyped-def]  # noqa: PLR0917
     limit,
     results,
 ):
-    """Records of the rows `order[first:]`, from `position` on in `out`, as long as they end before `limit`.
+    """Write records of the rows `order[first:]` to `out` from `position` on, as long as they end before `limit`.
 
-    The first record's timestamp is the batch's base. `results` has how many rows that were, where they end, their
-    largest timestamp, and the size of the first record that did not fit.
+    The first record's timestamp is the batch's base. `results` receives the number of rows, their end, their largest
+    timestamp, and the size of the first record that did not fit.
     """
     keys, values = pointer_to(key_data), pointer_to(value_data)
     header_keys, header_values = pointer_to(header_key_data), pointer_to(header_value_data)
@@ -161,7 +161,7 @@ def encode_rows(  # type: ignore[no-untyped-def]  # noqa: PLR0917
 
 @numba.njit(nogil=True)
 def _murmur2(source, start, length):  # type: ignore[no-untyped-def]
-    """Kafka's hash of a key, in 64-bit arithmetic that is cut to 32."""
+    """Kafka's hash of a key (murmur2), in 64-bit arithmetic truncated to 32 bits."""
     hashed = (_MURMUR_SEED ^ length) & _MASK32
     position = start
     end = start + (length & ~3)
@@ -189,9 +189,9 @@ def _murmur2(source, start, length):  # type: ignore[no-untyped-def]
 
 @kernel(numba.int64(READ_BYTES, I64, I32, numba.int64, numba.int64, I32))
 def partition_by_key(data, starts, lengths, partitions, turn, chosen):  # type: ignore[no-untyped-def]
-    """For each row the partition Kafka's own producer gives its key; rows without one go round from `turn` on.
+    """Choose for each row the partition that Kafka's producer gives its key; rows without a key rotate from `turn` on.
 
-    Returns whose turn it is next.
+    Returns the next turn.
     """
     source = pointer_to(data)
     for row in range(starts.shape[0]):
@@ -208,7 +208,7 @@ def partition_by_key(data, starts, lengths, partitions, turn, chosen):  # type: 
 
 @kernel(numba.void(I32, I64, I64))
 def order_by_partition(chosen, bounds, order):  # type: ignore[no-untyped-def]
-    """Rows by partition, each partition's in their own order: those of p are order[bounds[p] : bounds[p + 1]]."""
+    """Sort rows by partition, stable within each: the rows of p are order[bounds[p] : bounds[p + 1]]."""
     bounds[:] = 0
     for row in range(chosen.shape[0]):
         bounds[chosen[row] + 1] += 1

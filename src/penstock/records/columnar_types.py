@@ -1,7 +1,8 @@
-"""How columnar kernels are compiled: for one signature each, so that an import finds them in numba's cache.
+"""Compiles columnar kernels: for one signature each, so that an import finds them in numba's cache.
 
-The first import on a machine compiles (some seconds); later ones load (some tenths of a second). Kernels let go of the
-interpreter's lock, so other threads run meanwhile.
+The first import on a machine compiles (some seconds); later ones load (some tenths of a second). Kernels release the
+GIL, so other threads run meanwhile. Kernels pass pointers to each other, not arrays, because reference counts of arrays
+cost more than the work (`pointer_to`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 BYTES = numba.uint8[::1]
-READ_BYTES = types.Array(types.uint8, 1, "C", readonly=True)  # whoever may be written to fits here, too
+READ_BYTES = types.Array(types.uint8, 1, "C", readonly=True)  # accepts writable arrays, too
 I32 = numba.int32[::1]
 I64 = numba.int64[::1]
 I64_TABLE = numba.int64[:, ::1]
@@ -32,8 +33,8 @@ def kernel(signature: Any) -> Callable[[Callable[..., Any]], Any]:
 def _pointer_to(_context, array):  # type: ignore[no-untyped-def]
     """The bytes of an array, without the array.
 
-    An array that is handed to another function costs an atomic count up and down; a pointer does not. It lives as long
-    as the array, which the kernel that was given it holds.
+    Passing an array to another function costs an atomic increment and decrement; a pointer does not. The pointer is
+    valid as long as the array, which the calling kernel holds.
     """
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]

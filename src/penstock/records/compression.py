@@ -1,15 +1,15 @@
-"""The codecs a batch's records may be compressed with, and decompression that cannot be made to eat the machine.
+"""The compression codecs of record batches, with decompression that is limited in memory.
 
-Every decompression writes into a buffer of our own whose size never exceeds the caller's limit; the codec stops when it
-is full. Where a format declares its content's size, that is the first guess; otherwise the buffer grows by a factor
-of four and the work starts over, which costs at most a third more than knowing the size would have.
+Every decompression writes into our own buffer, whose size never exceeds the caller's limit; the codec stops when it is
+full. If a format declares the size of its content, that is the first buffer size; otherwise the buffer grows by a
+factor of four and the work starts over, which costs at most a third more than a known size would.
 
 Two formats need care, because the Java client is stricter than the libraries:
 
-- lz4: its reader refuses linked blocks, which is what the usual encoders write. Frames are assembled here from
-  independent 64 KiB blocks, as Java does.
+- lz4: Java's reader refuses linked blocks, which the usual encoders write. Frames are assembled here from independent
+  64 KiB blocks, as Java does.
 - snappy: Java, kafka-python and kafkajs write xerial's framing around raw blocks, librdkafka one raw block. Both are
-  read; xerial is written, which everyone reads.
+  read; xerial is written, which all clients read.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CODEC_NAMES: dict[str, Codec] = {
 
 DEFAULT_GZIP_LEVEL = 6
 DEFAULT_ZSTD_LEVEL = 3
-# At its default Kafka's lz4 uses the fast compressor; other levels select the high-compression one.
+# By default Kafka's lz4 uses the fast compressor; other levels select the high-compression one.
 DEFAULT_LZ4_LEVEL = 9
 
 _SMALLEST_GUESS = 4096
@@ -64,7 +64,7 @@ _LZ4_END = b"\x00\x00\x00\x00"
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
-# What the codecs say when the buffer they write into is full: up to there it holds the contents.
+# The codecs' error when the output buffer is full: up to there it holds the contents.
 _IS_FULL = "write whole buffer"
 _INTO: dict[int, Callable[[Buffer, memoryview], int]] = {
     Codec.GZIP: cramjam.gzip.decompress_into,
@@ -77,7 +77,7 @@ _LE_UINT = struct.Struct("<I")
 
 
 class RecordsTooLarge(KafkaError):
-    """Records whose decompressed size exceeds the limit: a bomb, or a batch nobody should have made."""
+    """Records whose decompressed size exceeds the limit: a decompression bomb, or an unreasonably large batch."""
 
     def __init__(self, codec: int, max_size: int) -> None:
         super().__init__(
@@ -86,7 +86,7 @@ class RecordsTooLarge(KafkaError):
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """`data` in the framing Kafka's Java client writes; no `level` means Kafka's default."""
+    """Compress `data` in the framing of Kafka's Java client; without `level`, at Kafka's default level."""
     if codec == Codec.NONE:
         return bytes(data)
     if codec == Codec.GZIP:
@@ -101,7 +101,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, max_size: int) -> bytes:
-    """The contents, at most `max_size` bytes of them; CorruptBatch for bytes the codec does not understand."""
+    """Decompress to at most `max_size` bytes; CorruptBatch if the codec cannot decode the data."""
     if codec == Codec.NONE:
         if len(data) > max_size:
             raise RecordsTooLarge(codec, max_size)
@@ -122,7 +122,7 @@ def decompress(codec: int, data: Buffer, max_size: int) -> bytes:
 def decompress_start(codec: int, data: Buffer, size: int, max_size: int) -> tuple[Buffer, bool]:
     """The first `size` bytes of the contents, and whether they are all of them.
 
-    Snappy's blocks come whole, up to `max_size`: their contents are at most some twenty times as large as they are.
+    Snappy's blocks are returned whole, up to `max_size`: their contents are at most about twenty times as large.
     """
     if codec == Codec.NONE or not data:
         return data, True
@@ -131,7 +131,7 @@ def decompress_start(codec: int, data: Buffer, size: int, max_size: int) -> tupl
     decompress_into = _INTO.get(codec)
     if decompress_into is None:
         raise unknown_codec(codec)
-    # Fresh from the kernel: to fill a large bytearray with zeros would hold up every other thread.
+    # Memory from the kernel: filling a large bytearray with zeros would block every other thread.
     output = memoryview(mmap.mmap(-1, size))
     try:
         written = decompress_into(data, output)
@@ -170,7 +170,7 @@ def _gzip_hint(data: Buffer) -> int:
 
 
 def _lz4_hint(data: Buffer) -> int:
-    """A frame whose flags have bit 3 set declares its content size behind the two descriptor bytes."""
+    """A frame with flag bit 3 declares its content size after the two descriptor bytes."""
     if len(data) >= 15 and data[4] & 0x08:
         return int.from_bytes(data[6:14], "little")
     return 0

@@ -1,8 +1,8 @@
-"""Control batches: what the log says to itself among the records of clients.
+"""Control batches: records that the log itself needs, between the records of clients.
 
 A control record's key is a version and a type; its value depends on the type. Transaction markers end a producer's
-transaction in one partition. The others belong to the metadata quorum: who leads, and where a snapshot begins, ends
-and who votes in it.
+transaction in one partition. The other types belong to the metadata quorum: the leader, the begin and end of a
+snapshot, and the voters in it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from penstock.records.record import Record, iterate_records
 _KEY = struct.Struct(">hh")
 _MARKER = struct.Struct(">hi")
 
-# Control records are small; whatever claims to be larger is not one of ours.
+# Control records are small; anything that claims to be larger is not a control record.
 _MAX_CONTROL_BODY = 1024 * 1024
 
 QuorumRecord = LeaderChangeMessage | SnapshotHeaderRecord | SnapshotFooterRecord | KRaftVersionRecord | VotersRecord
@@ -64,7 +64,7 @@ def control_key(control_type: int) -> bytes:
 
 
 def control_type(key: bytes | None) -> int:
-    """The type in a control record's key. Types of a later Kafka are numbers we do not know, not errors."""
+    """The type in a control record's key. Types of a later Kafka are unknown numbers, not errors."""
     if key is None or len(key) < _KEY.size:
         raise CorruptBatch(f"control record with key {key!r}")
     version, number = _KEY.unpack_from(key, 0)
@@ -96,7 +96,7 @@ def build_transaction_marker(
 
 
 def parse_transaction_marker(record: Record) -> TransactionMarker | None:
-    """None for a control record that is no transaction marker."""
+    """Parse a marker; None for a control record that is not a transaction marker."""
     number = control_type(record.key)
     if number not in (ControlType.ABORT, ControlType.COMMIT):
         return None
@@ -109,7 +109,7 @@ def parse_transaction_marker(record: Record) -> TransactionMarker | None:
 
 
 def read_transaction_marker(buffer: Buffer, position: int, header: BatchHeader) -> TransactionMarker | None:
-    """The marker in a control batch, which holds exactly one; None if compaction emptied it or it is no marker."""
+    """The marker in a control batch, which has exactly one; None if compaction emptied it or it is not a marker."""
     record = first_record(buffer, position, header)
     return None if record is None else parse_transaction_marker(record)
 
@@ -131,7 +131,7 @@ def build_quorum_batch(
 
 
 def parse_quorum_record(record: Record) -> QuorumRecord | None:
-    """None for a control type that is not (or not yet known to be) the quorum's."""
+    """Parse a quorum record; None for a control type that is not (or not yet known to be) the quorum's."""
     number = control_type(record.key)
     if number not in _QUORUM_TYPES:
         return None
@@ -139,7 +139,7 @@ def parse_quorum_record(record: Record) -> QuorumRecord | None:
     value = record.value
     if value is None or len(value) < 2:
         raise CorruptBatch(f"control record of type {number} with value {value!r}")
-    # Every one of them opens with its own version.
+    # Every quorum record starts with its own version.
     version = int.from_bytes(value[:2], "big", signed=True)
     try:
         return decode(message, value, version)

@@ -1,10 +1,10 @@
-"""Records inside a batch: decoded only where the semantics demand it.
+"""Decodes the records inside a batch; used only where their contents matter.
 
-`iterate_spans` walks a batch and says where each record lies, so that compaction can copy a surviving record without
-rebuilding it; `iterate_records` makes `Record`s of that. The walk trusts nothing: a length that leaves its frame, a
-count that does not match or bytes left over raise `CorruptBatch`.
+`iterate_spans` scans a batch and returns the position of each record, so that compaction can copy a surviving record
+without rebuilding it; `iterate_records` makes `Record`s from that. The scan trusts nothing: a length that exceeds its
+frame, a wrong count or left-over bytes raise `CorruptBatch`.
 
-The varint decoding is written out where it happens. A call a field would double the time.
+The varint decoding is inlined. One function call per field would double the time.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ class Record(NamedTuple):
     timestamp: int
     key: bytes | None
     value: bytes | None
-    # A header's key is text; one that is not UTF-8 is handed out as the bytes it is.
+    # A header's key is text; one that is not UTF-8 is returned as bytes.
     headers: Headers
 
 
-# A record's place in its decompressed body: start, end, contents, timestamp delta, offset delta, key, value start,
-# value end, headers. `contents` is where the key's length begins: what follows depends on neither offset nor timestamp.
-# A null value starts at -1. (A plain tuple, as millions of them are made.)
+# The position of a record in its decompressed body: start, end, contents, timestamp delta, offset delta, key, value
+# start, value end, headers. `contents` is where the key's length begins: the bytes from there on depend on neither
+# offset nor timestamp. A null value starts at -1. (A plain tuple, because millions of them are created.)
 RecordSpan = tuple[int, int, int, int, int, bytes | None, int, int, Headers]
 
 
 def records_body(buffer: Buffer, position: int, header: BatchHeader, *, max_size: int) -> bytes:
-    """The records of the batch at `position`, decompressed; RecordsTooLarge beyond `max_size` bytes."""
+    """The decompressed records of the batch at `position`; RecordsTooLarge beyond `max_size` bytes."""
     size = header.length + LENGTH_OVERHEAD
     if size < HEADER_SIZE or position + size > len(buffer):
         raise CorruptBatch(f"a batch of {size} bytes at position {position} does not fit in {len(buffer)} bytes")
@@ -45,7 +45,7 @@ def records_body(buffer: Buffer, position: int, header: BatchHeader, *, max_size
     codec = header.codec
     if codec == 0:
         return bytes(body)
-    if not body and header.count == 0:  # what compaction leaves of a batch for its producer's sequence
+    if not body and header.count == 0:  # emptied by compaction, kept for its producer's sequence
         return b""
     return decompress(codec, body, max_size)
 
@@ -70,7 +70,7 @@ def iterate_records(buffer: Buffer, position: int, header: BatchHeader, *, max_s
 
 
 def iterate_spans(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:  # noqa: C901
-    """Where the records of a decompressed body (see `records_body`) lie, each checked before it is handed out."""
+    """The positions of the records of a decompressed body (see `records_body`), each checked before it is yielded."""
     last_offset_delta = header.last_offset_delta
     total = len(data)
     pos = 0

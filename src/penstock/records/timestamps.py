@@ -1,11 +1,11 @@
-"""Offsets and timestamps of a batch's records, without holding all of what they decompress to.
+"""Reads offsets and timestamps of a batch's records without decompressing all of it into memory.
 
-A batch of a few kilobytes may decompress to a gigabyte. Whoever looks for a timestamp needs the first bytes of each
-record, mostly of the first records: so the beginning of the records is decompressed, four times as much of it when that
-was not enough, and never more than a limit. Nothing is copied out of that buffer.
+A batch of a few kilobytes may decompress to a gigabyte. A search for a timestamp needs the first bytes of each record,
+mostly of the first records. So it decompresses the beginning of the records, four times as much if that was not enough,
+and never more than a limit. Nothing is copied out of that buffer.
 
-For a worker thread, which lets others run after every so many records: one that computes keeps the interpreter to
-itself for milliseconds otherwise, each time the event loop wants it.
+It runs on a worker thread, and yields to other threads after a number of records: otherwise a computing thread holds
+the GIL for milliseconds each time the event loop needs it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Stamp(NamedTuple):
 
 
 def iterate_stamps(batch: Buffer, header: BatchHeader, *, max_size: int) -> Iterator[Stamp]:
-    """Of every record, in order; RecordsTooLarge where one lies behind the first `max_size` bytes of records."""
+    """The stamp of every record, in order; RecordsTooLarge if a record is beyond the first `max_size` bytes."""
     records = memoryview(batch)[HEADER_SIZE : header.size]
     append_time = header.max_timestamp if header.is_log_append_time else None
     size = min(FIRST_BYTES, max_size)
@@ -55,14 +55,14 @@ def iterate_stamps(batch: Buffer, header: BatchHeader, *, max_size: int) -> Iter
                 raise CorruptBatch(f"{read} of {header.count} records in {len(body)} bytes, the last ends at {at}")
         elif read < header.count and size >= max_size:
             raise RecordsTooLarge(header.codec, max_size)
-        del body  # before there is a larger one
+        del body  # freed before a larger one is allocated
         size = min(max(size * GROWTH, at + FIRST_BYTES), max_size)
 
 
 def _read_start(body: Buffer, at: int) -> tuple[int, int, int]:
-    """Where the record at `at` ends, its timestamp delta and its offset delta."""
+    """The end of the record at `at`, its timestamp delta and its offset delta."""
     length, at = read_unsigned(body, at)
     following = at + ((length >> 1) ^ -(length & 1))
-    timestamp_delta, at = read_unsigned(body, at + 1)  # behind the record's attributes
+    timestamp_delta, at = read_unsigned(body, at + 1)  # after the record's attributes
     offset_delta, _ = read_unsigned(body, at)
     return following, (timestamp_delta >> 1) ^ -(timestamp_delta & 1), (offset_delta >> 1) ^ -(offset_delta & 1)

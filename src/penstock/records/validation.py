@@ -1,11 +1,11 @@
-"""What a produced batch must satisfy before it enters a log.
+"""Validates a produced batch before it is appended to a log.
 
-The plain case touches the 61-byte header and the CRC, nothing else. Records are decoded only where the topic demands
-it: a compacted topic refuses records without keys, and a `compression.type` other than `producer` stores every batch
-in its own codec. Small uncompressed batches are decoded at once; the rest is left to `rewrite_produced`, which is
-meant to run off the event loop.
+The common case reads the 61-byte header and the CRC, nothing else. Records are decoded only if the topic requires it: a
+compacted topic refuses records without keys, and a `compression.type` other than `producer` stores every batch in its
+own codec. Small uncompressed batches are decoded at once; the rest is left to `rewrite_produced`, which runs off the
+event loop.
 
-The order of the checks is Kafka's, so that a batch with several faults gets the same error from both.
+The checks are in Kafka's order, so that a batch with several faults gets the same error as from Kafka.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from penstock.records.builder import assemble
 from penstock.records.compression import CODEC_NAMES, Codec, compress, unknown_codec
 from penstock.records.record import iterate_spans, records_body
 
-# An uncompressed batch up to this size is decoded on the spot: at worst a few milliseconds.
+# Uncompressed batches up to this size are decoded at once: at worst a few milliseconds.
 INLINE_DECODE_BYTES = 16 * 1024
 FIRST_VERSION_WITH_ZSTD = 7
 
 
 class ProduceRules(Protocol):
-    """What validation wants to know of a topic; `TopicSettings` has all of it."""
+    """The topic settings that validation needs; `TopicSettings` has all of them."""
 
     @property
     def cleanup_policy(self) -> AbstractSet[str]: ...
@@ -64,7 +64,7 @@ class ProduceRules(Protocol):
 
 
 class InvalidRecords(KafkaError):
-    """A batch refused for some of its records; `record_errors` holds (index in the batch, message) of each."""
+    """A batch refused because of some of its records; `record_errors` has (index in the batch, message) of each."""
 
     def __init__(self, code: ErrorCode, message: str, record_errors: list[tuple[int, str]]) -> None:
         super().__init__(code, message)
@@ -76,9 +76,9 @@ def validate_produce(  # noqa: C901
 ) -> BatchHeader | None:
     """Check the one batch in `view`, whose header has been read.
 
-    Returns the header of the batch to append, which differs from `header` where the batch was stamped with the append
-    time in place; None if the records must be decoded first: then `rewrite_produced` makes the batch to append.
-    Raises KafkaError, and leaves the batch as it was, if it must not be appended.
+    Returns the header of the batch to append, which differs from `header` if the append time was written to the batch
+    in place; None if the records must be decoded first: then `rewrite_produced` makes the batch to append. Raises
+    KafkaError, and leaves the batch unchanged, if it must not be appended.
     """
     (
         base_offset,
@@ -142,8 +142,8 @@ def validate_produce(  # noqa: C901
 def rewrite_produced(
     view: bytearray | memoryview, header: BatchHeader, settings: ProduceRules, now_ms: int, *, max_size: int
 ) -> bytearray:
-    """The batch to append in place of one for which `validate_produce` returned None: checked record by record,
-    in the topic's codec, with the true maximum timestamp. `max_size` bounds the decompressed size.
+    """Build the batch to append if `validate_produce` returned None: checked record by record, in the topic's codec,
+    with the true maximum timestamp. `max_size` limits the decompressed size.
 
     The records keep their bytes; only their compression and the header change.
     """

@@ -9,7 +9,7 @@ _MAX_BYTES = 10
 
 
 def read_unsigned(data: Sequence[int], position: int) -> tuple[int, int]:
-    """The raw (still zigzagged) value at `position` and the position behind it.
+    """The raw (still zigzagged) value at `position` and the position after it.
 
     IndexError if the data ends first, ValueError if it has more bytes than 64 bits can need.
     """
@@ -34,12 +34,12 @@ def write_unsigned(value: int) -> bytes:
     return bytes(encoded)
 
 
-# Almost every length and delta is small: these are looked up.
+# Almost every length and delta is small: a table has these.
 _SMALL = 2048
 _TABLE = tuple(write_unsigned(value) for value in range(_SMALL))
 
 
 def varint(value: int) -> bytes:
-    """A signed value, zigzagged so that small negatives stay short."""
+    """Encode a signed value, zigzagged so that small negatives stay short."""
     value = value << 1 if value >= 0 else (-value << 1) - 1
     return _TABLE[value] if value < _SMALL else write_unsigned(value)

@@ -1,12 +1,12 @@
-"""Which leader wrote what: the start offset of every leader epoch of one partition.
+"""The leader epochs of one partition: the start offset of each.
 
-A leader stamps its epoch on every batch. The list of (epoch, start offset), ascending in both, answers the question a
-replica asks after a change of leader: "where did epoch E end in your log?" (KIP-101, KIP-279). An epoch ends at the
-start of the next known one, or the log end for the latest.
+A leader writes its epoch into every batch. The list of (epoch, start offset), ascending in both, answers the question
+that a replica asks after a change of leader: "where did epoch E end in your log?" (KIP-101, KIP-279). An epoch ends at
+the start of the next known one; the latest ends at the log end.
 
-Laws: epochs and start offsets both strictly ascend; a newer assignment that contradicts older entries removes them.
-The entries are pure state: the log writes them to `leader-epoch-checkpoint` and rebuilds what a crash lost from the
-batches themselves.
+Laws: epochs and start offsets both strictly ascend; a newer assignment that contradicts older entries removes them. The
+entries are pure state: the log writes them to `leader-epoch-checkpoint`, and rebuilds entries that a crash lost from
+the batches.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class EpochEntry(NamedTuple):
     start_offset: int
 
 
-@owned_by_loop(anywhere=("entries",))  # a copy of them is written by `flush`
+@owned_by_loop(anywhere=("entries",))  # `flush` writes a copy of them
 class LeaderEpochs:
     __slots__ = ("_entries", "changes", "latest")
 
@@ -34,7 +34,7 @@ class LeaderEpochs:
         self._entries: list[EpochEntry] = []
         self.latest = UNDEFINED_EPOCH
         self.changes = 0
-        """How often they have changed: what was written down is out of date if this has moved on."""
+        """The number of changes: the checkpoint is outdated if this has increased since it was written."""
         for epoch, start_offset in entries:
             self.assign(epoch, start_offset)
 
@@ -45,7 +45,7 @@ class LeaderEpochs:
     def assign(self, epoch: int, start_offset: int) -> None:
         """Record that `epoch` begins at `start_offset`.
 
-        The epoch being written keeps the start it has: only an earlier start replaces it.
+        The current epoch keeps its start: only an earlier start replaces it.
         """
         if epoch < 0 or start_offset < 0:
             raise ValueError(f"leader epoch {epoch} cannot start at offset {start_offset}")
@@ -58,20 +58,20 @@ class LeaderEpochs:
         self._changed()
 
     def become(self, other: LeaderEpochs) -> None:
-        """The same as `other`."""
+        """Copy the entries of `other`."""
         if self._entries != other._entries:
             self._entries[:] = other._entries
             self._changed()
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest known epoch not above `epoch`, and where it ended; (-1, -1) if that cannot be said."""
+        """The largest known epoch not above `epoch`, and where it ended; (-1, -1) if unknown."""
         entries = self._entries
         if not entries or epoch < 0 or epoch > entries[-1].epoch:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
         if epoch == entries[-1].epoch:
             return epoch, log_end_offset
         following = bisect_right(entries, epoch, key=_epoch)
-        # Older than anything known: its data is gone, and what is left begins where the first known epoch does.
+        # Older than all known epochs: its data is gone, and the rest begins where the first known epoch does.
         found = entries[following - 1].epoch if following else epoch
         return found, entries[following].start_offset
 
@@ -81,14 +81,14 @@ class LeaderEpochs:
         return self._entries[index - 1].epoch if index else UNDEFINED_EPOCH
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Forget epochs that start at or after `end_offset`."""
+        """Remove epochs that start at or after `end_offset`."""
         index = bisect_left(self._entries, end_offset, key=_start_offset)
         if index < len(self._entries):
             del self._entries[index:]
             self._changed()
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forget epochs that ended at or before `start_offset`; the one it falls into now starts there."""
+        """Remove epochs that ended at or before `start_offset`; the epoch that contains it now starts there."""
         index = bisect_right(self._entries, start_offset, key=_start_offset)
         if index == 0 or (index == 1 and self._entries[0].start_offset == start_offset):
             return

@@ -1,18 +1,17 @@
-"""A follower's side of one partition: from whom it copies, how far that is committed, and what it must undo first.
+"""The follower's state of one partition: its leader, its high watermark, and the truncation after a leader change.
 
-Where the follower's log goes on differently from the leader's is found by leader epochs (KIP-101, KIP-279), never by
-the high watermark: that lags behind what is committed, and a follower that cut its log there could be elected a moment
-later without records that were acknowledged. The leader says where the largest epoch it knows, not above the
-follower's latest, ended in its own log; the follower cuts what lies beyond that, and asks again if it does not know
-that epoch either.
+Leader epochs show where the follower's log diverges from the leader's (KIP-101, KIP-279), never the high watermark: it
+lags behind the committed offset, and a follower that truncated to it could be elected a moment later without
+acknowledged records. The leader returns the largest epoch it knows that is not above the follower's latest, and where
+that epoch ended in its own log. The follower truncates to that, and asks again if it does not know that epoch either.
 
 Laws:
 
-- A cut is never deeper than the leader's answer demands.
-- The follower's high watermark is the leader's, as far as the follower has the records. It goes back only with the log
-  itself.
+- A truncation is never deeper than the leader's answer requires.
+- The follower's high watermark is the leader's, as far as the follower has the records. It moves back only together
+  with the log.
 
-Pure: what the leader said comes in, where to cut comes out.
+Pure: the leader's answers come in, truncation offsets come out.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from penstock.replication.epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, Leade
 class Truncation(NamedTuple):
     offset: int
     is_final: bool
-    """Whether the logs are the same below `offset`; else the leader must be asked again from there."""
+    """Whether the logs are equal below `offset`; otherwise the follower must ask the leader again from there."""
 
 
 @owned_by_loop()
@@ -34,13 +33,13 @@ class FollowerState:
     __slots__ = ("high_watermark", "leader_epoch", "leader_id")
 
     def __init__(self, *, leader_id: int, leader_epoch: int, high_watermark: int) -> None:
-        """`leader_id` is -1 while nobody leads."""
+        """`leader_id` is -1 while there is no leader."""
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
         self.high_watermark = high_watermark
 
     def learned(self, leader_high_watermark: int, log_end: int) -> bool:
-        """What the leader says is committed; true if more of the own log is than was known."""
+        """Apply the leader's high watermark; true if the follower's own high watermark advanced."""
         committed = min(leader_high_watermark, log_end)
         if committed > self.high_watermark:
             self.high_watermark = committed
@@ -48,14 +47,14 @@ class FollowerState:
         return False
 
     def truncated(self, log_end: int) -> None:
-        """The log was cut, or begins anew, at `log_end`."""
+        """The log was truncated to, or restarted at, `log_end`."""
         self.high_watermark = min(self.high_watermark, log_end)
 
     def truncation(self, leader_answer: tuple[int, int], epochs: LeaderEpochs, log_end: int) -> Truncation:
-        """Where to cut, given the leader's epoch and its end offset for the follower's latest epoch."""
+        """Where to truncate, given the leader's epoch and its end offset for the follower's latest epoch."""
         epoch, end_offset = leader_answer
         if end_offset == UNDEFINED_OFFSET:
-            # The leader knows no epoch as old as the follower's: what was committed is all there is to go by.
+            # The leader knows no epoch as old as the follower's: only the high watermark is left as a reference.
             return Truncation(min(self.high_watermark, log_end), True)
         if epoch == UNDEFINED_EPOCH:
             return Truncation(min(end_offset, log_end), True)

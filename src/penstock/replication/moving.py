@@ -1,19 +1,19 @@
-"""Moving a replica to another log directory of its broker (KIP-113): what the copy lacks, and how far the move is.
+"""Moves a replica to another log directory of its broker (KIP-113): the steps of the copy, and the phases of the move.
 
-While a replica moves it has two logs: the *current* one, which serves clients and followers, and the *future* one in
-the other directory, a copy that follows it. Once the copy has caught up it takes the place of the current log.
+A replica that moves has two logs: the *current* log, which serves clients and followers, and the *future* log in the
+other directory, a copy that follows it. Once the copy has caught up it replaces the current log.
 
 Laws of the copy (`next_step`):
 
-- What the future log holds is what the current log held at those offsets when it was copied. Where the current log was
-  cut meanwhile and went on differently, leader epochs tell, as between a leader and its follower (KIP-101).
-- Steps come to an end: applied to a current log that does not change, they lead to a future log that is the same.
+- The future log holds what the current log held at those offsets when it was copied. If the current log was cut
+  meanwhile and continued differently, leader epochs show it, as between a leader and its follower (KIP-101).
+- The steps terminate: applied to a current log that does not change, they lead to an identical future log.
 
 Laws of the move (`Move`):
 
-- A log is promoted only after the controller has acknowledged the new directory (KIP-858): the directory the metadata
-  names may be ahead of the replica for a moment, and the failure of the old one is then told by `cancel`.
-- A move that ends without a promotion after the controller was told of the new directory tells it of the old one again.
+- A log is promoted only after the controller has acknowledged the new directory (KIP-858). So the directory in the
+  metadata may be ahead of the replica for a moment; `cancel` then reports a failure of the old directory.
+- A move that ends without a promotion, after the controller was told the new directory, reports the old one again.
 
 Pure: positions and events come in, steps and actions come out.
 """
@@ -27,7 +27,7 @@ from penstock.replication.epochs import UNDEFINED_OFFSET, LeaderEpochs
 
 
 class Extent(NamedTuple):
-    """What of a log matters to whoever compares two."""
+    """The properties of a log that matter in a comparison."""
 
     start: int
     end: int
@@ -35,13 +35,13 @@ class Extent(NamedTuple):
 
 
 class StartOver(NamedTuple):
-    """Nothing of the future log is of use: it begins anew, empty, at `offset`."""
+    """Nothing of the future log is usable: it restarts, empty, at `offset`."""
 
     offset: int
 
 
 class Cut(NamedTuple):
-    """The current log has no such records from `offset` on."""
+    """The current log does not have these records from `offset` on."""
 
     offset: int
 
@@ -53,7 +53,7 @@ class AdvanceStart(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """What comes next begins at `offset`."""
+    """The next data to copy begins at `offset`."""
 
     offset: int
 
@@ -66,7 +66,7 @@ Step = StartOver | Cut | AdvanceStart | Copy | CaughtUp
 
 
 def next_step(current: Extent, future: Extent) -> Step:
-    """What the future log needs first, to become what the current one is."""
+    """The first step that brings the future log closer to the current one."""
     if future.end < current.start or future.start > current.start:
         return StartOver(current.start)
     cut = max(min(_common_end(current, future), current.end), current.start)
@@ -80,13 +80,13 @@ def next_step(current: Extent, future: Extent) -> Step:
 
 
 def _common_end(current: Extent, future: Extent) -> int:
-    """Up to where the future log can be the same as the current one, by the epochs that both know."""
+    """The offset up to which the future log can equal the current one, by the epochs that both know."""
     latest = future.epochs.latest
     if future.end == future.start or latest < 0:
         return future.end
     epoch, end = current.epochs.end_offset_for(latest, current.end)
     if end == UNDEFINED_OFFSET:
-        # The current log knows no epoch as late: what was written under it is gone from there.
+        # The current log has no epoch that late: the records of that epoch are gone from it.
         if not current.epochs.entries:
             return future.start
         _, end = future.epochs.end_offset_for(current.epochs.latest, future.end)
@@ -99,17 +99,17 @@ def _common_end(current: Extent, future: Extent) -> int:
 
 class Phase(Enum):
     ASKED = "asked"
-    """The future log is empty; nothing is copied before compaction leaves the current log alone."""
+    """The future log is empty; copying starts once compaction leaves the current log alone."""
     COPYING = "copying"
     ASSIGNING = "assigning"
-    """The copy has caught up, and the controller is being told of its directory. Copying goes on."""
+    """The copy has caught up, and its directory is being reported to the controller. Copying continues."""
     ASSIGNED = "assigned"
-    """The controller knows. The future log is promoted as soon as it has caught up again."""
+    """The controller has acknowledged. The future log is promoted as soon as it has caught up again."""
     SWAPPED = "swapped"
-    """The future log is the current one. That the old one is out of the way is not durable yet."""
+    """The future log is the current one. The removal of the old one is not durable yet."""
     GONE = "gone"
     CANCELLED = "cancelled"
-    """Somebody wants it otherwise, the replica is deleted, or a disk failed. The current log stays."""
+    """The move was cancelled or redirected, the replica is deleted, or a disk failed. The current log stays."""
 
 
 class Event(Enum):
@@ -141,13 +141,13 @@ TRANSITIONS: Final[dict[tuple[Phase, Event], tuple[Phase, tuple[Action, ...]]]] 
     (Phase.COPYING, Event.CANCELLED): (Phase.CANCELLED, (Action.DISCARD,)),
     (Phase.ASSIGNING, Event.CANCELLED): (Phase.CANCELLED, (Action.DISCARD, Action.ASSIGN_SOURCE)),
     (Phase.ASSIGNED, Event.CANCELLED): (Phase.CANCELLED, (Action.DISCARD, Action.ASSIGN_SOURCE)),
-    # The controller's answer may come when nobody waits for it any more.
+    # The controller's answer may arrive after the cancellation.
     (Phase.CANCELLED, Event.ACKNOWLEDGED): (Phase.CANCELLED, ()),
 }
 
 
 class Move:
-    """How far one move is."""
+    """The phase of one move."""
 
     __slots__ = ("phase",)
 
@@ -159,6 +159,6 @@ class Move:
         return (self.phase, Event.CANCELLED) in TRANSITIONS
 
     def on(self, event: Event) -> tuple[Action, ...]:
-        """What is to be done now. KeyError for what cannot happen in this phase."""
+        """Process an event; returns the actions to carry out. KeyError if the event cannot occur in this phase."""
         self.phase, actions = TRANSITIONS[self.phase, event]
         return actions

@@ -1,23 +1,26 @@
-"""What the leader of a partition knows about how far its records are safe.
+"""The leader's state of one partition: its in-sync replicas and its high watermark.
 
 Laws:
 
-- The high watermark never goes back while this leader leads.
-- It is never beyond what every member of the *maximal* ISR has: the in-sync replicas the controller has committed, and
-  those that a proposal under way would add. A removal counts only once it is committed. So whichever of the two the
-  controller makes true, and whoever it elects then, has every committed record.
-- It waits for a follower that is caught up and may join: otherwise one that is always a little behind never could.
-- It does not move while fewer than `min.insync.replicas` (or all, where there are fewer) are in sync.
-- The leader counts itself by its log end, or, on a topic that asks for a flush with every message
-  (`flush.messages=1`), by what it has flushed.
-- A follower joins only after it has reached the high watermark and the start of this leader's epoch, and only under
-  the registration it fetched with (KIP-903): a broker that comes back with an empty disk has another one.
-- One proposal at a time. An answer that does not say whether the proposal came true leaves it pending until the
-  metadata tells.
-- An acknowledgement is owed only when the high watermark has passed the record's offset.
+- The high watermark never moves back while this leader leads.
+- It is never beyond what every member of the *maximal* ISR has: the in-sync replicas that the controller has committed,
+  plus those that a pending proposal would add. A removal counts only once it is committed. So whichever of the two the
+  controller decides on, and whichever replica it elects then, that replica has every committed record.
+- It waits for a follower that is caught up and may join: otherwise a follower that is always a little behind never
+  could.
+- It does not advance while fewer than `min.insync.replicas` (or all, if there are fewer) are in sync.
+- The leader counts itself by its log end or, on a topic with `flush.messages=1`, by what it has flushed: readers and
+  followers then see a record only when it is on disk. This is the only flush setting that delays acknowledgements. With
+  `flush.messages=N` or `flush.ms` flushes happen in the background, because an acknowledgement that waits for N-1
+  further messages might never come.
+- A follower joins only after it has reached the high watermark and the start of this leader's epoch, and only under the
+  registration it fetched with (KIP-903): a broker that returns with an empty disk has another one.
+- There is one proposal at a time. An answer that does not say whether the proposal was applied leaves it pending until
+  the metadata shows it.
+- A record is acknowledged only when the high watermark has passed its offset.
 
-Pure: offsets, times and metadata come in, verdicts and proposals come out, and the callbacks of those who waited for an
-offset are handed back to the caller to run.
+Pure: offsets, times and metadata come in, verdicts and proposals come out. The callbacks that waited for an offset are
+returned to the caller, who runs them.
 """
 
 from __future__ import annotations
@@ -31,14 +34,14 @@ from penstock.model.ownership import owned_by_loop
 from penstock.replication.progress import NEVER_MS, NO_BROKER_EPOCH, Follower
 
 Waiter = Callable[[ErrorCode], None]
-"""Called with NONE once what was waited for is true, or with why it will not be."""
+"""Called with NONE once the awaited condition is true, or with the error that prevents it."""
 
 Registered = Callable[[int], int | None]
-"""The epoch of a broker's registration; None for one that may not be in sync: unknown, fenced or shutting down."""
+"""The epoch of a broker's registration; None for a broker that may not be in sync: unknown, fenced or shutting down."""
 
-# The controller says that nothing was changed, and that it knew what we know.
+# The controller changed nothing, and had the same state as this leader.
 _NOT_APPLIED = frozenset((ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED))
-# Whether it was applied, before or after, only the metadata can tell.
+# Only the metadata can show whether the proposal was applied, before or after.
 _WAIT_FOR_METADATA = frozenset(
     (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -52,12 +55,12 @@ _WAIT_FOR_METADATA = frozenset(
 
 
 class Proposal(NamedTuple):
-    """In-sync replicas that the controller is asked to make so."""
+    """A set of in-sync replicas that the leader proposes to the controller."""
 
     leader_epoch: int
     partition_epoch: int
     isr: tuple[tuple[int, int], ...]
-    """Brokers, each with the epoch of its registration (-1: not known)."""
+    """Brokers, each with the epoch of its registration (-1: unknown)."""
     added: frozenset[int]
     removed: frozenset[int]
 
@@ -87,7 +90,7 @@ class LeaderState:
         registered: Registered,
         now_ms: int,
     ) -> None:
-        """`high_watermark` is what this replica knew before it led: what is below is committed."""
+        """`high_watermark` is what this replica knew before it led: everything below it is committed."""
         self.broker_id = broker_id
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
@@ -108,11 +111,11 @@ class LeaderState:
         self._set_replicas(replicas, now_ms)
         self._advance(now_ms)
 
-    # -- who is in sync ---------------------------------------------------------------------------------------------
+    # -- in-sync replicas -------------------------------------------------------------------------------------------
 
     @property
     def min_isr(self) -> int:
-        """`min.insync.replicas`, or all replicas where there are fewer."""
+        """`min.insync.replicas`, or the number of replicas if that is lower."""
         return min(self._min_insync_replicas, len(self.followers) + 1)
 
     @property
@@ -121,22 +124,22 @@ class LeaderState:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the high watermark is known to be at least what the leaders before this one told."""
+        """Whether the high watermark is known to be at least what earlier leaders reported."""
         return self.high_watermark >= self._start_offset
 
     def update(self, *, partition_epoch: int, replicas: Iterable[int], isr: Iterable[int], now_ms: int) -> bool:
-        """The metadata changed and this leader stays; true if the high watermark moved."""
+        """Apply changed metadata while this leader stays; true if the high watermark moved."""
         if partition_epoch < self.partition_epoch:
-            return False  # the answer to a proposal was faster
+            return False  # the answer to a proposal came first
         if partition_epoch > self.partition_epoch:
             self.partition_epoch = partition_epoch
-            self.pending = None  # made true by this change, or refused because of it
+            self.pending = None  # applied by this change, or refused because of it
             self.isr = self.maximal_isr = frozenset(isr)
         self._set_replicas(replicas, now_ms)
         return self._advance(now_ms)
 
     def _set_replicas(self, replicas: Iterable[int], now_ms: int) -> None:
-        # One that is not in sync has to show that it is caught up before the high watermark waits for it.
+        # A follower that is not in sync must show that it is caught up before the high watermark waits for it.
         self.followers = {
             broker_id: self.followers.get(broker_id)
             or Follower(broker_id, now_ms if broker_id in self.isr else NEVER_MS)
@@ -146,7 +149,7 @@ class LeaderState:
         self._note_commits_at_once()
 
     def _note_commits_at_once(self) -> None:
-        """Whether an append is committed by the time it returns."""
+        """Determine whether an append is committed by the time it returns."""
         self.commits_at_once = not self.counts_flushed and not self.followers
 
     def set_min_insync_replicas(self, count: int, now_ms: int) -> bool:
@@ -154,7 +157,7 @@ class LeaderState:
         return self._advance(now_ms)
 
     def expand(self, broker_id: int) -> Proposal | None:
-        """Ask for a follower that just fetched to be in sync, if it may be."""
+        """Propose to add a follower that just fetched, if it may join."""
         if broker_id in self.isr or self.pending is not None:
             return None
         follower = self.followers.get(broker_id)
@@ -168,14 +171,14 @@ class LeaderState:
         return self._propose(self.isr | {broker_id})
 
     def shrink(self, now_ms: int) -> Proposal | None:
-        """Ask for followers that have not been caught up for too long to be out of sync, if there are any."""
+        """Propose to remove followers that have not been caught up for too long, if there are any."""
         if self.pending is not None:
             return None
         in_sync = self._still_in_sync(now_ms)
         return None if in_sync == self.isr else self._propose(in_sync)
 
     def is_abandoned(self, now_ms: int) -> bool:
-        """Whether none of the followers in sync has been caught up for too long. They may follow another leader."""
+        """Whether no in-sync follower has been caught up for too long. They may follow another leader."""
         return len(self.isr) > 1 and self._still_in_sync(now_ms) <= {self.broker_id}
 
     def _still_in_sync(self, now_ms: int) -> frozenset[int]:
@@ -204,8 +207,8 @@ class LeaderState:
         if broker_id == self.broker_id:
             epoch = self._registered(broker_id)
         else:
-            # One in sync that has not fetched yet goes without: were it to restart, the controller would take it out,
-            # and this proposal with the old partition epoch would be refused.
+            # An in-sync follower that has not fetched yet is proposed without an epoch. That is safe: if it restarted,
+            # the controller would remove it, and would refuse this proposal because of its old partition epoch.
             epoch = self.followers[broker_id].broker_epoch
         return NO_BROKER_EPOCH if epoch is None else epoch
 
@@ -217,7 +220,7 @@ class LeaderState:
         return registered is not None and fetched_as in (NO_BROKER_EPOCH, registered)
 
     def accepted(self, proposal: Proposal, isr: Iterable[int], partition_epoch: int, now_ms: int) -> bool:
-        """The controller made it so; true if the high watermark moved."""
+        """The controller applied the proposal; true if the high watermark moved."""
         if self.pending is not proposal:
             return False  # the metadata has overtaken it
         self.pending = None
@@ -226,7 +229,7 @@ class LeaderState:
         return self._advance(now_ms)
 
     def refused(self, proposal: Proposal, code: ErrorCode) -> bool:
-        """The controller did not; true if it is to be asked again."""
+        """The controller refused the proposal; true if the leader should propose again."""
         if self.pending is not proposal:
             return False
         if code in _NOT_APPLIED:
@@ -235,7 +238,7 @@ class LeaderState:
             return False
         return code not in _WAIT_FOR_METADATA
 
-    # -- how far it is safe -----------------------------------------------------------------------------------------
+    # -- high watermark ---------------------------------------------------------------------------------------------
 
     def appended(self, log_end: int, now_ms: int) -> bool:
         """The log grew to `log_end`; true if the high watermark moved."""
@@ -258,16 +261,16 @@ class LeaderState:
         return self._advance(now_ms)
 
     def count_flushed(self, counts_flushed: bool, now_ms: int) -> bool:
-        """The topic's flush setting changed; what was already visible stays visible."""
+        """Apply the topic's flush setting; records that were already visible stay visible."""
         self.counts_flushed = counts_flushed
         self._note_commits_at_once()
         return self._advance(now_ms)
 
     def fetched(self, broker_id: int, offset: int, log_start: int, broker_epoch: int, now_ms: int) -> bool:
-        """A follower fetches from `offset` on: that is how far it has come. True if the high watermark moved."""
+        """A follower fetches from `offset` on, so it has everything below. True if the high watermark moved."""
         follower = self.followers.get(broker_id)
         if follower is None:
-            # It knows the epoch but we do not know it: one of us has not heard yet of a reassignment.
+            # The follower knows the epoch but is unknown here: one side has not seen a reassignment yet.
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
         if broker_epoch != NO_BROKER_EPOCH:
             registered = self._registered(broker_id)
@@ -278,7 +281,7 @@ class LeaderState:
         return offset != before and offset > self.high_watermark and self._advance(now_ms)
 
     def tick(self, now_ms: int) -> bool:
-        """Time passed: nobody waits for ever for a follower to join. True if the high watermark moved."""
+        """Time passed: the wait for a joining follower is limited. True if the high watermark moved."""
         return self._advance(now_ms)
 
     def _advance(self, now_ms: int) -> bool:
@@ -294,7 +297,7 @@ class LeaderState:
         return False
 
     def waits_for(self, broker_id: int, now_ms: int) -> bool:
-        """Whether nothing is committed before that follower has it."""
+        """Whether nothing is committed before this follower has it."""
         follower = self.followers.get(broker_id)
         return follower is not None and self._waits_for(follower, now_ms)
 
@@ -304,7 +307,7 @@ class LeaderState:
         )
 
     def low_watermark(self, log_start: int) -> int:
-        """From where on every replica that is up has the records; `log_start` is the leader's own."""
+        """The lowest log start offset of all replicas that are up; `log_start` is the leader's own."""
         return min(
             (
                 follower.log_start
@@ -314,7 +317,7 @@ class LeaderState:
             default=log_start,
         )
 
-    # -- those who wait ---------------------------------------------------------------------------------------------
+    # -- waiters ----------------------------------------------------------------------------------------------------
 
     def wait_for(self, offset: int, waiter: Waiter) -> None:
         """Run `waiter` once everything below `offset` is committed."""
@@ -331,21 +334,21 @@ class LeaderState:
         return _take(self._flush_waiting, self.flushed)
 
     def take_unsafe(self) -> list[Waiter]:
-        """Those who wait for a commit while there are not enough replicas for any: they are told at once."""
+        """Take the waiters for a commit while there are too few in-sync replicas for any: they fail at once."""
         return [] if self.has_enough_replicas else _take(self.waiting, 1 << 63)
 
     def take_all(self) -> list[Waiter]:
-        """Leadership ends (or the topic is gone): everybody who waits must be told otherwise."""
+        """Take all waiters: leadership ends (or the topic is gone), and they must fail."""
         return _take(self.waiting, 1 << 63) + _take(self._flush_waiting, 1 << 63)
 
     def succeed(self, former: LeaderState) -> None:
-        """The same leader in a new epoch: what it has appended is as good as before, and so is waiting for it."""
+        """Continue as the same leader in a new epoch: appended records stay valid, and so do their waiters."""
         self.waiting, former.waiting = former.waiting, []
         self._flush_waiting, former._flush_waiting = former._flush_waiting, []
 
 
 def _wait(waiting: list[tuple[int, Waiter]], offset: int, waiter: Waiter) -> None:
-    if waiting and offset < waiting[-1][0]:  # a producer that asks again for what it sent before
+    if waiting and offset < waiting[-1][0]:  # a producer retries an earlier batch
         insort(waiting, (offset, waiter), key=_offset)
     else:
         waiting.append((offset, waiter))

@@ -1,26 +1,26 @@
-"""What a partition remembers about its producers: sequences, epochs, open transactions.
+"""The producer state of a partition: sequences, epochs, open transactions.
 
 Idempotence. An idempotent producer numbers the records of each partition. For every producer id the partition keeps the
-producer's epoch and its last five batches. A batch is accepted if it continues the sequence, answered with the offsets
-of the first time if it repeats one of the five, and refused otherwise. Laws:
+producer's epoch and its last five batches. A batch is accepted if it continues the sequence. A batch that repeats one
+of the five is answered with the offsets of the first time. Any other batch is refused. Laws:
 
 - sequences wrap from 2^31-1 to 0;
 - a higher epoch starts over at sequence 0, a lower one is refused (INVALID_PRODUCER_EPOCH);
-- a producer nothing is known of may start anywhere: its state may have expired, or gone with deleted segments;
+- an unknown producer may start at any sequence: its state may have expired, or was removed with deleted segments;
 - the state changes only after the batch was written (`check` before the write, `append` after it);
-- a batch that the leader could not take for the moment (its disk is full, too few replicas are in sync) comes again,
-  and those that were sent behind it get the same error until then. Appended first they would be out of order; and
-  OUT_OF_ORDER_SEQUENCE_NUMBER makes clients begin a new epoch, in which they repeat what may be in other partitions
-  already.
+- a batch that the leader cannot accept for the moment (its disk is full, too few replicas are in sync) is sent again,
+  and batches sent after it get the same error until then. Appended first they would be out of order; and
+  OUT_OF_ORDER_SEQUENCE_NUMBER makes clients begin a new epoch, in which they repeat records that may already be in
+  other partitions.
 
-Transactions. The first transactional batch of a producer opens a transaction, a marker ends it. Readers of committed
-data see nothing at or above the *last stable offset*: the first offset of the oldest transaction that is open, or whose
-marker is not below the high watermark yet.
+Transactions. The first transactional batch of a producer opens a transaction, a marker ends it. Under read_committed
+readers see nothing at or above the *last stable offset*: the first offset of the oldest transaction that is open, or
+whose marker is not below the high watermark yet.
 
-A leader lets no transaction begin here that its coordinator does not know to be here: see `verification`, and
-`begin_verification`, when a transactional batch arrives, and `check_verified`, which is part of appending it.
+A leader does not let a transaction begin in this partition unless the coordinator knows the partition: see
+`verification`, `begin_verification` (when a transactional batch arrives) and `check_verified` (part of the append).
 
-Followers and recovery call `append` and `append_marker` without checking: what is in the log was checked by the leader.
+Followers and recovery call `append` and `append_marker` without checks: the leader has checked everything in the log.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BATCHES_KEPT = 5
 NO_OFFSET = -1
 MAX_EPOCH = 0x7FFF
 DAY_MS = 86_400_000
-REFUSAL_KEPT_MS = 300_000  # by then clients have given up a record
+REFUSAL_KEPT_MS = 300_000  # after this time clients have given up the record
 
 
 class ProducedBatch(NamedTuple):
@@ -52,14 +52,14 @@ class CompletedTransaction(NamedTuple):
     producer_id: int
     first_offset: int
     last_offset: int
-    """Of the marker."""
+    """The offset of the marker."""
     last_stable_offset: int
-    """As it is once this transaction is out of the way: what the transaction index stores."""
+    """The last stable offset after the end of this transaction, for the transaction index."""
     aborted: bool
 
 
 class ProducerEntry:
-    """One producer's state. `batches` is ascending, at most five, all of the current epoch."""
+    """One producer's state. `batches` is ascending and has at most five, all of the current epoch."""
 
     __slots__ = (
         "batches",
@@ -102,12 +102,12 @@ class ProducerStates:
         self._partition = partition
         self.expiration_ms = expiration_ms
         self._entries: dict[int, ProducerEntry] = {}
-        # First offset -> producer id, ascending; insertion keeps it so, as offsets only grow.
+        # First offset -> producer id. Insertion order is ascending, because offsets only grow.
         self._ongoing: dict[int, int] = {}
         # First offset -> offset of the marker, for transactions whose marker may not be replicated yet.
         self._completed: dict[int, int] = {}
         self._verifications: dict[int, Verification] = {}
-        # Not part of what the log says: it outlives `clear` and `load`.
+        # Not derived from the log: it survives `clear` and `load`.
         self._refused: dict[int, RefusedBatch] = {}
 
     def __len__(self) -> int:
@@ -165,7 +165,7 @@ class ProducerStates:
         return None
 
     def refuse(self, header: BatchHeader, code: ErrorCode, now_ms: int) -> None:
-        """The batch may be appended when it comes again, and those behind it not before."""
+        """Record that the batch was refused for now: batches after it must wait until it is sent again."""
         if header.producer_id < 0 or header.base_sequence < 0:
             return
         earlier = self._refused.get(header.producer_id)
@@ -178,13 +178,13 @@ class ProducerStates:
         if refused is None or refused.epoch != header.producer_epoch:
             return
         behind = (header.base_sequence - refused.sequence) & MAX_SEQUENCE
-        if behind == 0:  # it has come again
+        if behind == 0:  # it was sent again
             del self._refused[header.producer_id]
         elif behind <= MAX_SEQUENCE // 2:
             raise self._refusal(refused.code, header, f"sequence {refused.sequence} comes first, and was refused")
 
     def append(self, header: BatchHeader, base_offset: int, now_ms: int, timestamp: int | None = None) -> None:
-        """Remember a batch of data that now is in the log at `base_offset`; `timestamp` if the log stamped its own."""
+        """Record a data batch that is now in the log at `base_offset`; `timestamp` if the log assigned its own."""
         producer_id = header.producer_id
         if self._refused:
             self._refused.pop(producer_id, None)
@@ -215,10 +215,10 @@ class ProducerStates:
     def begin_verification(
         self, header: BatchHeader, now_ms: int, *, transaction_version: int = 0
     ) -> Verification | None:
-        """What the coordinator has to be asked before this transactional batch is appended.
+        """The verification that the coordinator must answer before this transactional batch is appended.
 
-        None if the transaction is open here. `transaction_version` is 2 for clients that leave it to the leader to add
-        the partition.
+        None if the transaction is open here. `transaction_version` is 2 for clients that let the leader add the
+        partition.
         """
         entry = self._entries.get(header.producer_id)
         epoch = header.producer_epoch
@@ -235,10 +235,10 @@ class ProducerStates:
         return verification
 
     def check_verified(self, header: BatchHeader, verification: Verification | None) -> None:
-        """May a transactional batch be appended? Its transaction is open here, or the `verification` that it was given
-        when it arrived still holds: no marker has come since.
+        """Check that a transactional batch may be appended: its transaction is open here, or the `verification` that it
+        got on arrival is still valid, because no marker has come since.
 
-        Part of the append itself, so that nothing can happen in between.
+        This is part of the append itself, so that nothing can happen in between.
         """
         entry = self._entries.get(header.producer_id)
         if entry is not None:
@@ -269,9 +269,10 @@ class ProducerStates:
             )
 
     def check_marker(self, header: BatchHeader, coordinator_epoch: int, transaction_version: int) -> None:
-        """May the coordinator end this producer's transaction now? KafkaError if the marker is late or from a zombie.
+        """Check that the coordinator may end this producer's transaction now. KafkaError if the marker is late or from
+        a zombie.
 
-        From transaction version 2 on the coordinator raises the producer's epoch for every marker, so that one that is
+        From transaction version 2 on the coordinator raises the producer's epoch for every marker. So a marker that is
         not above the current epoch is late, unless it is the retry of a marker that already ended the transaction.
         """
         entry = self._entries.get(header.producer_id)
@@ -294,7 +295,7 @@ class ProducerStates:
     def append_marker(
         self, header: BatchHeader, offset: int, now_ms: int, *, aborted: bool, coordinator_epoch: int
     ) -> CompletedTransaction | None:
-        """A marker now is in the log at `offset`; the transaction it ended, if there was data in it."""
+        """Record a marker that is now in the log at `offset`; returns the transaction it ended, if that had data."""
         producer_id = header.producer_id
         entry = self._entries.get(producer_id)
         if entry is None:
@@ -316,7 +317,7 @@ class ProducerStates:
         return completed
 
     def completed_by_marker(self, producer_id: int, offset: int, *, aborted: bool) -> CompletedTransaction | None:
-        """The transaction that a marker at `offset` ends, or would end; None if there is no data in it. Only looks."""
+        """The transaction that a marker at `offset` ends, or would end; None if it has no data. Read-only."""
         entry = self._entries.get(producer_id)
         if entry is None or entry.transaction_first_offset < 0:
             return None
@@ -325,7 +326,7 @@ class ProducerStates:
         return CompletedTransaction(producer_id, first_offset, offset, last_stable_offset, aborted)
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Exclusive; everything below it is decided and replicated."""
+        """The last stable offset, exclusive; everything below it is decided and replicated."""
         if self._completed:
             replicated = [first for first, marker in self._completed.items() if marker < high_watermark]
             for first in replicated:
@@ -336,15 +337,15 @@ class ProducerStates:
 
     @property
     def first_undecided_offset(self) -> int | None:
-        """Where the oldest open transaction began."""
+        """The first offset of the oldest open transaction."""
         return next(iter(self._ongoing), None)
 
     # -- lifetime
 
     def expire(self, now_ms: int) -> list[int]:
-        """Forget producers that were idle too long; one that comes back is welcome with any sequence.
+        """Remove producers that were idle too long; one that returns may use any sequence.
 
-        What counts is when the broker last heard of a producer, not the timestamps it puts on its records.
+        The time of the last contact with the broker counts, not the timestamps of the producer's records.
         """
         expired = [
             entry.producer_id
@@ -362,10 +363,10 @@ class ProducerStates:
         return expired
 
     def load(self, entries: Iterable[ProducerEntry], now_ms: int) -> None:
-        """Start from a snapshot, forgetting everything else.
+        """Start from a snapshot, dropping all other state.
 
-        A snapshot has no time of last contact, only a record timestamp. Where that alone would expire a producer at
-        once, it gets one more full term: replayed history carries old timestamps while its producer is alive.
+        A snapshot has no time of last contact, only a record timestamp. If that alone would expire a producer at once,
+        the producer gets one more full term: replayed history has old timestamps although its producer is alive.
         """
         self.clear()
         for entry in entries:

@@ -1,10 +1,10 @@
-"""What a leader knows of one follower, by the follower's own fetches.
+"""The leader's state of one follower, derived from the follower's fetches.
 
-A follower's fetch offset is its acknowledgement: it says "I have everything below". So it must be true on the
-follower's disk by the time the request is sent, and it is taken at its word here.
+A follower's fetch offset is its acknowledgement: "I have everything below". So this must be true on the follower's disk
+by the time it sends the request, and the leader relies on it.
 
-A follower that is told of new records within the lag limit counts as caught up even if it is always a little behind:
-what counts is when it last had everything the leader had at some moment, not whether it has everything now.
+A follower that reaches the leader's records within the lag limit counts as caught up even if it is always a little
+behind. What counts is when it last had everything the leader had at some moment, not whether it has everything now.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ class Follower:
         self.broker_id = broker_id
         self.log_end = UNKNOWN_OFFSET
         self.log_start = UNKNOWN_OFFSET
-        # The registration it fetched under; None until it did, NO_BROKER_EPOCH if it did not say.
+        # The registration it fetched under; None before its first fetch, NO_BROKER_EPOCH if the fetch had none.
         self.broker_epoch: int | None = None
         self.caught_up_ms = caught_up_ms
         self.fetched_ms = NEVER_MS
         self._leader_end_at_fetch = UNKNOWN_OFFSET
 
     def fetched(self, offset: int, log_start: int, broker_epoch: int, leader_end: int, now_ms: int) -> None:
-        """It fetched from `offset` on, when the leader's log ended at `leader_end`."""
+        """Record a fetch from `offset` on, at a time when the leader's log ended at `leader_end`."""
         if offset >= leader_end:
             caught_up_ms = now_ms
         elif offset >= self._leader_end_at_fetch:
-            caught_up_ms = self.fetched_ms  # it has all that there was then
+            caught_up_ms = self.fetched_ms  # it has everything the leader had at that fetch
         else:
             caught_up_ms = self.caught_up_ms
         if caught_up_ms > self.caught_up_ms:
@@ -47,8 +47,8 @@ class Follower:
             self._leader_end_at_fetch = leader_end
 
     def left_behind(self, leader_end: int, now_ms: int) -> None:
-        """The leader's log is about to grow beyond `leader_end`. Whoever has everything until now is not asked again
-        before there is something to tell, so this is when he was last seen to be caught up."""
+        """The leader's log is about to grow beyond `leader_end`. A follower that has everything so far does not fetch
+        again before there is new data, so this is the last moment at which it was known to be caught up."""
         if self.log_end == leader_end:
             self.caught_up_ms = now_ms
 

@@ -1,23 +1,25 @@
-"""The first batch of a transaction in a partition waits until the coordinator knows of the partition (KIP-890).
+"""Verification: the first batch of a transaction waits until the coordinator knows the partition (KIP-890).
 
-A transaction that is open in a partition the coordinator does not know of would never end there: the last stable
-offset would stand still for good. So before a producer's first batch the leader asks the coordinator: whether the
-partition is in the transaction (clients that add partitions themselves, Produce up to version 11), or to add it
-(version 12 on). Once there is a batch, nothing has to be asked until the marker.
+A transaction that is open in a partition unknown to the coordinator would never end there: the last stable offset would
+never advance again. So before a producer's first batch the leader asks the coordinator: either whether the partition is
+in the transaction (clients that add partitions themselves, Produce up to version 11), or to add it (from version 12
+on). After the first batch, no further question is needed until the marker.
 
-While the coordinator is asked, a marker may come: the transaction that was asked for is over, and the next one, under
-the same epoch with older clients, may not have the partition. The `Verification` says which question an answer belongs
-to. It is taken when asking, shown when appending, and void once a marker of the producer has come in between.
+A marker may arrive before the coordinator's answer: the transaction in question is then over, and the next one, under
+the same epoch with older clients, may not contain the partition. A `Verification` identifies the question that an
+answer belongs to. It is taken when the leader asks and presented with the append, however long the batch is on its way.
+The log itself checks it as part of the append (`Log.append_as_leader`), and refuses it if a marker of the producer has
+voided it meanwhile.
 """
 
 from __future__ import annotations
 
 
 class Verification:
-    """One question to the coordinator. Batches of the producer that come meanwhile share it.
+    """One question to the coordinator, shared by batches of the producer that arrive meanwhile.
 
-    A batch with a higher sequence than the lowest that asked must not be appended before that one: if it was refused
-    for a reason that passes, it could never follow.
+    A batch with a higher sequence than the lowest in the question must not be appended before that one: if the lowest
+    was refused for a temporary reason, it could never follow.
     """
 
     __slots__ = ("epoch", "lowest_sequence", "started_ms", "transaction_version")
@@ -36,5 +38,6 @@ class Verification:
             self.lowest_sequence = min(self.lowest_sequence, sequence)
 
     def outlives_marker(self, epoch: int) -> bool:
-        """From transaction version 2 on a marker has the epoch of the next transaction, which may be asking already."""
+        """From transaction version 2 on a marker has the epoch of the next transaction, which may be verifying
+        already."""
         return self.transaction_version >= 2 and epoch == self.epoch
