@@ -34,7 +34,7 @@ class Subscriptions:
         return frozenset(topic_id for topic_id in found if topic_id is not None)
 
     def update(self, draft: Draft, before: ConsumerMember, after: ConsumerMember, now_ms: int) -> bool:
-        """Write the member's subscription; True if the topics it has by expression have changed."""
+        """Update the group's expressions after a member's subscription changed; True if its expression changed."""
         if before.regex == after.regex:
             return False
         self.forget_unused(draft, before.regex)
