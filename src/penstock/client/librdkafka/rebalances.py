@@ -1,5 +1,6 @@
-"""Rebalances: partitions assigned to and revoked from a group member. librdkafka reports them during reads and on
-close.
+"""Rebalances: partitions assigned to and revoked from a group member.
+
+librdkafka reports them during reads and on close.
 """
 
 from __future__ import annotations

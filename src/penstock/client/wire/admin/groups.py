@@ -117,7 +117,7 @@ class Groups:
         try:
             self._cluster.patiently(lambda: self._offsets.commit(group_id, committing))
         except KafkaError as error:
-            # the broker's refusal to a non-member while the group has members
+            # The broker refuses a non-member while the group has members.
             if error.code is ErrorCode.UNKNOWN_MEMBER_ID:
                 self._refuse_for_members(group_id, f"cannot set offsets of group {group_id!r}", error)
             raise
