@@ -107,15 +107,16 @@ class Undeserializable(ClientError, ValueError):
 
 
 class NotDelivered(ClientError):
-    """The cluster did not acknowledge records. For a single record, `failures` is empty and the message describes
-    it."""
+    """The cluster did not acknowledge records.
+
+    For a single record, `failures` is empty and the message describes it.
+    """
 
     failures: Sequence[ClientError] = ()
 
 
 def raise_for(code: int, message: str | None, about: str) -> None:
-    """Raise a KafkaError if the code is an error: the subject, then the broker's message, or else the code's
-    meaning."""
+    """Raise a KafkaError if the code is an error, with the subject and the broker's message or the code's meaning."""
     if code:
         error = _CODES.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
         raise KafkaError(error, f"{about}: {message or error.text}")

@@ -186,8 +186,7 @@ class _Look:
         return any(result.error_code == ErrorCode.INVALID_REQUEST for result in answer.results)
 
     def _clocks(self, urls: Mapping[int, str]) -> tuple[ClockSeen, ...]:
-        """Return clock differences: brokers report their time in metrics, the active controller when it describes the
-        quorum."""
+        """Return clock offsets: from brokers' metrics, and from the active controller's quorum description."""
         clocks = []
         for broker_id, url in urls.items():
             before = time.time()

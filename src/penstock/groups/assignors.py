@@ -158,8 +158,7 @@ class _Balance:
             heapq.heapreplace(heap, (size + 1, place))
 
     def _move(self, topic_id: Uuid) -> bool:
-        """Move partitions from the subscriber with the most to the one with the fewest while that evens out the
-        counts."""
+        """Move partitions from the subscriber with the most to the one with the fewest until they are even."""
         member_ids = self._subscribers[topic_id]
         sizes = [len(self._shares[name]) for name in member_ids]
         if max(sizes) - min(sizes) <= 1:

@@ -347,8 +347,10 @@ class ClassicGroup:
         return self.protocol_type == CONSUMER
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member reads the topic. Consumers whose subscriptions cannot be read may be subscribed to
-        anything."""
+        """Whether a member reads the topic.
+
+        Consumers whose subscriptions cannot be read may be subscribed to anything.
+        """
         if self.subscribed_topics is None:
             return self.uses_consumer_protocol
         return topic in self.subscribed_topics

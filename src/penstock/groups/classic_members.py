@@ -109,8 +109,7 @@ class ClassicMembers:
         return out
 
     def _check_protocols(self, group: ConsumerGroup, request: JoinGroupRequest) -> ConsumerProtocolSubscription:
-        """Check that the member shares a protocol with all classic members, since the group may become classic
-        again."""
+        """Check for a protocol common to all classic members, since the group may become classic again."""
         if request.protocol_type != CONSUMER or not request.protocols:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         common = {protocol.name for protocol in request.protocols}

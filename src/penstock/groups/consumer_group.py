@@ -1,8 +1,8 @@
 """A consumer group (KIP-848). All its state is durable and comes from its records.
 
 Three epochs describe its progress. The group epoch grows whenever members, subscriptions or topics change. The
-assignment epoch is the group epoch that the target assignment was computed for. The member epoch is the assignment that
-a member has reached.
+assignment epoch is the group epoch that the target assignment was computed for. The member epoch is that of the
+assignment that the member has reached.
 
 Only `replay` changes a group. A handler that needs the effect of its own records replays them on a `copy`.
 
@@ -125,8 +125,10 @@ class ConsumerGroup:
     # -- subscriptions -------------------------------------------------------------------------------------------------
 
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
-        """Return the member's topics, by name and by expression. An expression that was not evaluated yet matches
-        nothing."""
+        """Return the member's topics, by name and by expression.
+
+        An expression that was not evaluated yet matches nothing.
+        """
         resolved = self.regexes.get(member.regex) if member.regex else None
         return member.topics if resolved is None else member.topics | resolved.topics
 

@@ -244,8 +244,10 @@ class ConsumerHeartbeat:
 
 
 def _wished(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> ConsumerMember:
-    """Apply the request's fields to the member. A member that used the classic protocol now uses the consumer
-    protocol."""
+    """Apply the request's fields to the member.
+
+    A member that used the classic protocol now uses the consumer protocol.
+    """
     names = request.subscribed_topic_names
     regex = request.subscribed_topic_regex
     timeout_ms = request.rebalance_timeout_ms

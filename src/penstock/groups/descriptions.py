@@ -51,8 +51,10 @@ class Descriptions:
     # -- DescribeGroups ------------------------------------------------------------------------------------------------
 
     def describe(self, group_id: str, version: int) -> describe_groups.DescribedGroup:
-        """Describe a classic group. If it does not exist or is not classic, older versions answer Dead without an
-        error."""
+        """Describe a classic group.
+
+        If it does not exist or is not classic, older versions answer Dead without an error.
+        """
         group = self._state.group(group_id)
         if not isinstance(group, ClassicGroup):
             described = describe_groups.DescribedGroup(group_id=group_id, group_state="Dead")

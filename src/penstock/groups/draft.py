@@ -7,8 +7,7 @@ from penstock.groups.consumer_group import ConsumerGroup
 
 
 class Draft:
-    """A copy of a group on which records are replayed, so that each step of a decision sees the result of the previous
-    ones."""
+    """A copy of a group that replays records, so that each step of a decision sees the previous steps."""
 
     def __init__(self, group: ConsumerGroup) -> None:
         self.group = group

@@ -2,8 +2,8 @@
 
 A dynamic member joins twice: the first request has no id and is answered with one (MEMBER_ID_REQUIRED, from version 4
 on), so that a client that never receives the answer leaves nothing behind but an id that expires. A static member has a
-name, `group.instance.id`, and returns under it: into a stable group without a rebalance, if its protocols do not
-change. The previous holder of the name is fenced.
+name, `group.instance.id`, and returns under it: into a stable group without a rebalance, if that does not change the
+elected protocol. The previous holder of the name is fenced.
 
 A member that joins a stable group again with the same subscription gets the current generation, unless it is the
 leader: a leader joins again to ask for a new assignment, for example because topics have changed.
@@ -73,8 +73,10 @@ class JoinGroup:
             self._join_unknown(group, request, token, caller, now_ms, out)
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
-        """Whether the group has space for the member. If the limit was lowered, the last members to join again are
-        refused."""
+        """Whether the group has space for the member.
+
+        If the limit was lowered, the last members to join again are refused.
+        """
         limit = self._state.settings.max_size
         member = group.members.get(member_id)
         if group.state is ClassicState.EMPTY:
@@ -227,7 +229,7 @@ class JoinGroup:
     def _replaced(
         self, group: ClassicGroup, member: ClassicMember, old_leader: str | None, caller: Caller
     ) -> JoinGroupResponse:
-        """Answer a static leader that came back. It must not assign, because no other member takes part in a rebalance.
+        """Answer a static member that came back. A leader must not assign: no other member takes part in a rebalance.
 
         Clients that support SkipAssignment learn that they lead; the others get the previous leader id, which is no
         longer theirs.

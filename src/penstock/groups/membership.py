@@ -63,8 +63,10 @@ class Membership:
         owned: list[TopicPartitions] | None,
         now_ms: int,
     ) -> ConsumerMember:
-        """Update a member. `before` is in the draft, unless it is new. The result is in the draft and holds the
-        member's state."""
+        """Update a member.
+
+        `before` is in the draft, unless it is new. The result is in the draft and holds the member's state.
+        """
         self._subscriptions.check(after.regex if after.regex != before.regex else None)
         assignor = draft.group.preferred_assignor(self._default_assignor)
         if after != before or after.member_id not in draft.group.members:
@@ -95,8 +97,7 @@ class Membership:
         )
 
     def replace(self, draft: Draft, old: ConsumerMember, member_id: str) -> ConsumerMember:
-        """Replace a static member that came back: the new one takes over the assignment and starts at the first
-        epoch."""
+        """Replace a static member that came back: the new one gets its assignment and starts at epoch 0."""
         group_id = draft.group.group_id
         target = draft.group.target.get(old.member_id, {})
         new = old._replace(member_id=member_id, epoch=0, previous_epoch=0)
@@ -148,8 +149,11 @@ class Membership:
         draft.emit(target_epoch_record(group.group_id, group.epoch, now_ms))
 
     def _may_assign(self, group: ConsumerGroup, now_ms: int) -> bool:
-        """Whether to compute a new assignment now. At intervals, so that members that join together are assigned
-        together; immediately if there is no assignment yet."""
+        """Whether to compute a new assignment now.
+
+        At intervals, so that members that join together are assigned together; immediately if there is no assignment
+        yet.
+        """
         interval_ms = self._state.settings_of(group.group_id).assignment_interval_ms
         return group.assignment_timestamp == 0 or now_ms >= group.assignment_timestamp + interval_ms
 

@@ -103,8 +103,10 @@ class OffsetFetches:
 
 
 def _check_member(group: ConsumerGroup, request: OffsetFetchRequestGroup) -> None:
-    """Check the epoch. A member that names itself must be up to date, because it is about to read from these
-    offsets."""
+    """Check the epoch.
+
+    A member that names itself must be up to date, because it is about to read from these offsets.
+    """
     if request.member_id is None and request.member_epoch < 0:
         return
     member = group.member(request.member_id or "")

@@ -112,8 +112,10 @@ class GroupShard:
         producer_epoch: int = -1,
         now_ms: int = 0,
     ) -> None:
-        """Replay a record. `producer_id`: of the transaction that the record is part of; it stays pending until that
-        ends."""
+        """Replay a record.
+
+        `producer_id`: of the transaction that the record is part of; it stays pending until that ends.
+        """
         self.state.replay(key, value, producer_id, now_ms)
 
     def replay_end_transaction(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
@@ -161,8 +163,7 @@ class GroupShard:
         return self.state.timers.deadline_ms
 
     def tick(self, now_ms: int) -> Decision:
-        """Handle some of the timers that are due; if more are due, `deadline` is already past, and more ticks
-        follow."""
+        """Handle some of the timers that are due. If more are due, `deadline` is already past; more ticks follow."""
         out = Decision([], [])
         fenced: dict[str, dict[str, ConsumerMember]] = {}
         for _ in range(_DEADLINES_PER_TICK):

@@ -43,8 +43,7 @@ class GroupState:
         settings_of: Callable[[str], GroupCoordinatorSettings],
         new_id: Callable[[], bytes],
     ) -> None:
-        """`settings_of` returns the settings of a group: those of all groups with its own overrides; `new_id` makes 16
-        random bytes."""
+        """`settings_of` returns the settings of a group with its own overrides; `new_id` makes 16 random bytes."""
         self.settings = settings
         self.settings_of = settings_of
         self.topics: TopicsView = NoTopics()

@@ -12,8 +12,7 @@ from penstock.model.ids import Uuid
 class TopicsView(Protocol):
     @property
     def version(self) -> int:
-        """A number that changes whenever topics are created, deleted or extended; it may change more often than
-        that."""
+        """A number that changes whenever topics are created, deleted or extended, and possibly more often."""
 
     def topic_id(self, name: str) -> Uuid | None: ...
 

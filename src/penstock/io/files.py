@@ -108,8 +108,10 @@ def read_file(files: FileSystem, path: str) -> bytes:
 
 
 def write_file_atomically(files: FileSystem, path: str, data: bytes) -> None:
-    """Replace the content of a file: after any failure it is the old or the new one, never a mixture. Durable on
-    return."""
+    """Replace the content of a file: after any failure it is the old or the new one, never a mixture.
+
+    Durable on return.
+    """
     temporary = path + ".tmp"
     files.remove(temporary)
     file = files.open(temporary, create=True)

@@ -87,8 +87,10 @@ def handed_over(work: Callable[[], Result]) -> Callable[[], Result]:
 
 
 class SharedLock:
-    """A lock between the event loop and workers. The simulator does not interrupt its holder, as the loop may wait for
-    it."""
+    """A lock between the event loop and workers.
+
+    The simulator does not interrupt its holder, as the loop may wait for it.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

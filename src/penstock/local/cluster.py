@@ -116,8 +116,10 @@ def _plan(
 
 
 def _add_metrics(cluster: LocalCluster) -> None:
-    """Add a metrics port to each node: one that is easy to guess if it is free, otherwise any other. A node keeps the
-    port in its file as long as that is available."""
+    """Add a metrics port to each node: one that is easy to guess if it is free, otherwise any other.
+
+    A node keeps the port in its file as long as that is available.
+    """
     taken = {node.port for node in cluster.nodes}
     for node in cluster.nodes:
         host = node.host

@@ -17,8 +17,10 @@ import threading
 
 
 class Lifeline:
-    """The parent's end. Pass `child_fd` to the child (`pass_fds`), then call `handed_over`; `cut` releases the
-    child."""
+    """The parent's end.
+
+    Pass `child_fd` to the child (`pass_fds`), then call `handed_over`; `cut` releases the child.
+    """
 
     def __init__(self) -> None:
         self.child_fd, self._parent_fd = os.pipe()

@@ -50,8 +50,10 @@ class LocalNode:
         wrapper: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`properties` override server.properties; `defaults` apply only to settings that it lacks. `wrapper` is a
-        command that executes the node's (`nice`, `ip netns exec`); `environment` is added to ours."""
+        """`properties` override server.properties; `defaults` apply only to settings that it lacks.
+
+        `wrapper` is a command that executes the node's (`nice`, `ip netns exec`); `environment` is added to ours.
+        """
         self.node_id = node_id
         self.directory = os.path.abspath(directory)
         self.host = host

@@ -58,8 +58,7 @@ class Supervisor:
         self._stop_requested = False
 
     def run(self, ready: Callable[[], None]) -> bool:
-        """Start all nodes, call `ready` when clients can connect, and watch until a stop is requested or no node is
-        left.
+        """Start all, call `ready` when clients can connect, watch until a stop is requested or no node is left.
 
         True for a requested stop. In any case, no node runs when this returns.
         """

@@ -1,4 +1,8 @@
-"""Network settings: listeners, and limits on connections and requests."""
+"""Network settings: listeners, and limits on connections and requests.
+
+Only Produce requests may be large. A decoded message without records can take fifty times the memory of its bytes, so
+other requests are limited to `penstock.max.small.request.bytes`.
+"""
 
 from __future__ import annotations
 

@@ -27,8 +27,11 @@ HEAL_S = 60.0
 
 class Cluster:
     def __init__(self, brokers: int = 3, *, properties: Mapping[str, str] | None = None) -> None:
-        """`properties`: settings by Kafka's names, for every node. One broker is its own controller; several have three
-        separate controllers, so that any number of brokers may die."""
+        """`properties`: settings by Kafka's names, for every node.
+
+        One broker is its own controller; several have three separate controllers, so that any number of brokers may
+        die.
+        """
         if brokers < 1:
             raise ValueError(f"a cluster has at least one broker, not {brokers}")
         self._size = brokers
@@ -124,8 +127,10 @@ class Cluster:
         replicas: int | None = None,
         configs: Mapping[str, str] | None = None,
     ) -> str:
-        """Create a topic, ready to use on return, with the cluster's default number of replicas unless given. Returns
-        the name."""
+        """Create a topic, ready to use on return, with the cluster's default number of replicas unless given.
+
+        Returns the name.
+        """
         self._cluster.create_topic(topic, partitions, replicas, configs)
         return topic
 

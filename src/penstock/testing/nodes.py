@@ -119,8 +119,10 @@ def start_node(
     node_id: int = 1,
     ready_timeout: float = 30.0,
 ) -> Iterator[RunningNode]:
-    """Start a node of both roles and wait until it is ready. Without `port` it gets a free one, and another one if that
-    is taken meanwhile."""
+    """Start a node of both roles and wait until it is ready.
+
+    Without `port` it gets a free one, and another one if that is taken meanwhile.
+    """
     attempts = _PORT_ATTEMPTS if port is None else 1
     for attempt in range(1, attempts + 1):
         chosen = free_ports(1, host)[0] if port is None else port

@@ -46,8 +46,11 @@ class PipelineUnderTest:
             self._loaded, _ = load_checked(os.fspath(pipeline), environment, parameters)
 
     def run(self, given: Given) -> PipelineOutput:
-        """Return what the pipeline would write. `given` has the rows of each source, in the format of a pipeline file's
-        tests: one batch, or a list of several, between which watermarks advance."""
+        """Return what the pipeline would write.
+
+        `given` has the rows of each source, in the format of a pipeline file's tests: one batch, or a list of several,
+        between which watermarks advance.
+        """
         return pipeline_output(self._loaded, self._session, given)
 
     def check(self, *names: str) -> None:

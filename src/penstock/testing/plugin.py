@@ -73,9 +73,11 @@ def penstock_cluster(_penstock_session_cluster: Cluster) -> Iterator[Cluster]:
 
 @pytest.fixture
 def penstock_topic(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The name of a topic for this test only: on `penstock_cluster` if the test requests that, else on
-    `penstock_broker`. One partition, unless marked `@pytest.mark.penstock_topic(partitions=3)`; the mark also accepts
-    `replicas` and `configs`."""
+    """The name of a topic for this test only: on `penstock_cluster` if requested, else on `penstock_broker`.
+
+    One partition, unless marked `@pytest.mark.penstock_topic(partitions=3)`; the mark also accepts `replicas` and
+    `configs`.
+    """
     where = "penstock_cluster" if "penstock_cluster" in request.fixturenames else "penstock_broker"
     cluster: Cluster = request.getfixturevalue(where)
     marker = request.node.get_closest_marker("penstock_topic")
@@ -114,8 +116,7 @@ def penstock_pipeline(penstock_spark: SparkSession) -> Callable[..., PipelineUnd
 
 
 def _topic_name(test: str) -> str:
-    """Return the test's name without characters that a topic name cannot have; the suffix distinguishes it from earlier
-    runs."""
+    """Return the test's name as a valid topic name, with a suffix that distinguishes it from earlier runs."""
     readable = re.sub(r"[^a-zA-Z0-9._-]+", "-", test).strip("-.")[:TOPIC_NAME_MAX]
     return f"{readable}-{os.urandom(4).hex()}"
 

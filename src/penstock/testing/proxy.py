@@ -212,8 +212,7 @@ def start_network(host: str = "127.0.0.1") -> Iterator[Network]:
 
 
 def owner_of_connection(port: int, peer_port: int) -> int | None:
-    """Return the process that owns the end of a local TCP connection with the first of these ports; None if it is
-    gone."""
+    """Return the process at the end of a local TCP connection with the first port; None if it is gone."""
     inode = _inode_of(port, peer_port)
     if inode is None:
         return None

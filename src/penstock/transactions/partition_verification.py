@@ -139,8 +139,10 @@ class Questions:
         self._waiting.append(question)
 
     def take(self) -> VerificationRequest | None:
-        """Return the next request. It holds a transactional id once; questions of its other producers follow in the
-        next one."""
+        """Return the next request.
+
+        It holds a transactional id once; questions of its other producers follow in the next one.
+        """
         entries: dict[str, tuple[Identity, bool]] = {}
         partitions: dict[str, set[TopicPartition]] = {}
         asked, later = [], []

@@ -28,8 +28,10 @@ from penstock.protocol.messages.list_transactions import ListTransactionsRespons
 
 
 def transactions_of(request: AddPartitionsToTxnRequest, api_version: int) -> list[AddPartitionsToTxnTransaction]:
-    """Return the transactions. Up to version 3 clients send one, in separate fields; from 4 on brokers send any
-    number."""
+    """Return the transactions.
+
+    Up to version 3 clients send one, in separate fields; from 4 on brokers send any number.
+    """
     if api_version >= 4:
         return request.transactions
     return [
@@ -134,8 +136,10 @@ def merge_describe(
 
 
 def merge_list(parts: Iterable[ListTransactionsResponse]) -> ListTransactionsResponse:
-    """Merge the answers of all shards of a broker. One shard that fails fails the whole, since operators must not miss
-    a hanging transaction."""
+    """Merge the answers of all shards of a broker.
+
+    One shard that fails fails the whole, since operators must not miss a hanging transaction.
+    """
     merged = ListTransactionsResponse()
     for part in parts:
         if part.error_code:

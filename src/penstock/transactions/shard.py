@@ -90,9 +90,12 @@ class MarkersDue(NamedTuple):
 
 @owned_by_loop()
 class TransactionShard:
-    """See the module. `transaction_version` returns the level finalized in the cluster, `offsets_partition` the
-    partition of `__consumer_offsets` that holds a group. `coordinator_epoch` is the leader epoch of the partition.
-    `is_sure` says whether it is certain that no other coordinator has taken over."""
+    """See the module.
+
+    `transaction_version` returns the level finalized in the cluster, `offsets_partition` the partition of
+    `__consumer_offsets` that holds a group. `coordinator_epoch` is the leader epoch of the partition. `is_sure` says
+    whether it is certain that no other coordinator has taken over.
+    """
 
     def __init__(
         self,
@@ -209,8 +212,10 @@ class TransactionShard:
     def add_partitions_to_txn(
         self, request: AddPartitionsToTxnRequest, token: Token, caller: Caller, now_ms: int
     ) -> Decision:
-        """Add partitions. All transactions of the request are this shard's (see `routing`), and their partitions
-        exist."""
+        """Add partitions.
+
+        All transactions of the request are this shard's (see `routing`), and their partitions exist.
+        """
         changed: dict[str, Transaction] = {}
         results = [
             self._add_partitions(asked, caller.api_version, changed, now_ms)
@@ -367,8 +372,7 @@ class TransactionShard:
         return Decision(records, [])
 
     def _abort_overdue(self, now_ms: int) -> list[CoordinatorRecord]:
-        """Abort transactions past their time-out and fence their producers, which must not continue as if nothing had
-        happened."""
+        """Abort transactions past their time-out and fence their producers, which must not continue unaware."""
         version = self._transaction_version()
         overdue = self._timeouts.take(now_ms, MAX_ABORTS_PER_TICK)
         if len(overdue) < MAX_ABORTS_PER_TICK:

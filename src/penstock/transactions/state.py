@@ -198,8 +198,9 @@ class Transaction(NamedTuple):
     def ended(
         self, *, commit: bool, client_version: int, ids: ProducerIds, now_ms: int, fence: bool = False
     ) -> Transaction:
-        """Decide the transaction. From transaction version 2 on, and if the producer is fenced, the markers raise the
-        epoch.
+        """Decide the transaction.
+
+        From transaction version 2 on, and if the producer is fenced, the markers raise the epoch.
 
         So the next epoch in a partition is above that of every record of this transaction, and its late records are
         refused. A pair that the client got meanwhile is raised as well: a delayed request to end this transaction must

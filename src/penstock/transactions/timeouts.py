@@ -34,8 +34,10 @@ class Timeouts:
         return None
 
     def take(self, now_ms: int, limit: int) -> list[Transaction]:
-        """Return overdue transactions, the longest overdue first. A caller that does not abort one must `add` it
-        again."""
+        """Return overdue transactions, the longest overdue first.
+
+        A caller that does not abort one must `add` it again.
+        """
         overdue: dict[str, Transaction] = {}
         while self._heap and self._heap[0][0] <= now_ms and len(overdue) < limit:
             current = self._open(*heapq.heappop(self._heap))

@@ -107,8 +107,7 @@ class AsyncConsumer(Generic[K, V]):
                 raise
 
     def _hook(self, hook: AsyncHook | None) -> Hook | None:
-        """Call the hook from the consumer's thread and run it in the loop; meanwhile the thread executes the hook's
-        calls."""
+        """Wrap a hook: the consumer's thread runs it in the loop and executes the hook's calls meanwhile."""
         if hook is None:
             return None
 
@@ -135,8 +134,7 @@ class AsyncConsumer(Generic[K, V]):
         return call
 
     async def _do(self, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
-        """Run a function in the consumer's thread; if the thread waits for a hook, it runs the function while it
-        waits."""
+        """Run a function in the consumer's thread, also while that thread waits for a hook."""
         if self._is_closed and function != self._consumer.close and self._inbox is None:
             raise Closed("the consumer is closed: make a new one")
         if self._loop is None:
@@ -164,8 +162,7 @@ class AsyncConsumer(Generic[K, V]):
         return self.records()
 
     async def records(self, idle: float | None = None) -> AsyncIterator[Record[K, V]]:
-        """Iterate over records; with `idle`, until none came for that many seconds since the group assigned
-        partitions."""
+        """Iterate over records; with `idle`, until none came for so many seconds after partitions were assigned."""
         rebalances = self._consumer._rebalances
         while True:
             let_in = rebalances.let_in

@@ -113,8 +113,10 @@ class AsyncProducer(ProducerBase[K, V]):
         return data[0], data[1], headers
 
     def _hand_over(self, record: _Waiting) -> bool:
-        """Pass a record to librdkafka; False if its queue is full. A record it refuses raises here if `send` just sent
-        it."""
+        """Pass a record to librdkafka; False if its queue is full.
+
+        A record it refuses raises here if `send` just sent it.
+        """
         partition = record.partition
         if partition is None:
             partition = self._choose(record.topic, record.key, record.value)

@@ -42,8 +42,7 @@ class Consumer(ConsumerBase[K, V]):
         return self.records()
 
     def records(self, idle: float | None = None) -> Iterator[Record[K, V]]:
-        """Iterate over records; with `idle`, until none came for that many seconds since the group assigned
-        partitions."""
+        """Iterate over records; with `idle`, until none came for so many seconds after partitions were assigned."""
         rebalances = self._rebalances
         while True:
             let_in = rebalances.let_in

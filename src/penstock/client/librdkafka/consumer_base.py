@@ -136,8 +136,9 @@ class ConsumerBase(Generic[K, V]):
                 self._client.subscribe(list(topics), **self._rebalances.expected())
 
     def assign(self, partitions: Mapping[TopicPartition, Offset | None] | Iterable[TopicPartition]) -> None:
-        """Read only these partitions, from the given offsets, or else according to `start`. They are not shared in a
-        group.
+        """Read only these partitions, from the given offsets, or else according to `start`.
+
+        They are not shared in a group.
 
         The latest offset is the one at the time of the call: a record written after this call is read.
         """
@@ -203,8 +204,7 @@ class ConsumerBase(Generic[K, V]):
         return batch
 
     def _interrupted_by(self, error: BaseException | None) -> None:
-        """Mark the last returned records as not processed if an error ended the block, but not if the user stopped
-        reading."""
+        """Mark the last returned records as unprocessed if an error, not the user, ended the block."""
         self._reading.interrupted = isinstance(error, Exception)
 
     @property
@@ -220,8 +220,10 @@ class ConsumerBase(Generic[K, V]):
     # Commits.
 
     def commit(self, record: Record[K, V] | None = None) -> None:
-        """Commit all records returned so far, or this record and those before it in its partition. Committed on
-        return."""
+        """Commit all records returned so far, or this record and those before it in its partition.
+
+        Committed on return.
+        """
         with self._use():
             if self.group is None:
                 raise ClientError('commits belong to a group: Consumer(..., group="...")')
@@ -268,8 +270,7 @@ class ConsumerBase(Generic[K, V]):
     # Positions.
 
     def positions(self) -> dict[TopicPartition, int]:
-        """By assigned partition, the offset of the next record to return; partitions without a position yet are
-        missing."""
+        """By assigned partition, the offset of the next record to return; without partitions not yet begun."""
         with self._use():
             return self._reading.positions()
 
@@ -304,8 +305,7 @@ class ConsumerBase(Generic[K, V]):
             self._seek(place, at)
 
     def seek_to_time(self, time: Timestamp, *partitions: TopicPartition) -> None:
-        """Seek to the first record that is not older, in each partition or in those named; to the end if there is
-        none."""
+        """Seek to the first record that is not older, in all or the named partitions; to the end if none."""
         with self._use():
             at = milliseconds(time)
             places = partitions or tuple(self._rebalances.assigning or self.assignment())

@@ -17,8 +17,7 @@ from typing import Literal
 SpreadName = Literal["round_robin", "sticky"]
 
 Partitioner = Callable[[str, bytes | None, bytes | None, int], int | None]
-"""A function of topic, key, value (both as bytes) and number of partitions; returns a partition, or None for the
-default."""
+"""From topic, key, value (both as bytes) and number of partitions to a partition; None for the default."""
 
 _SEED = 0x9747B28C
 _MULTIPLIER = 0x5BD1E995

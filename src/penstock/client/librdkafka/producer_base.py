@@ -145,8 +145,11 @@ class ProducerBase(Generic[K, V]):
     # Calls from deliveries.
 
     def serve(self, seconds: float) -> None:
-        """Poll for outcomes for up to `seconds`, or until there are some. One thread polls and the others wait for it:
-        a second poller would keep sleeping after the first one received the outcome it waits for."""
+        """Poll for outcomes for up to `seconds`, or until there are some.
+
+        One thread polls and the others wait for it: a second poller would keep sleeping after the first one received
+        the outcome it waits for.
+        """
         if self._polling.acquire(timeout=seconds) if seconds else self._polling.acquire(blocking=False):
             try:
                 self._poll(seconds)
@@ -168,8 +171,11 @@ class ProducerBase(Generic[K, V]):
             return int(self._client.flush(seconds))
 
     def _finished(self, error: KafkaException) -> None:
-        """Log a fatal error of this client, for example that it was fenced. The thread that polls at that time gets it,
-        once. Records in flight fail individually, as do records that are sent later."""
+        """Log a fatal error of this client, for example that it was fenced.
+
+        The thread that polls at that time gets it, once. Records in flight fail individually, as do records that are
+        sent later.
+        """
         self._trouble(error.args[0])
 
     def delivery_failed(self, delivery: Delivery, error: ClientError) -> None:

@@ -112,8 +112,10 @@ class Cluster:
         newest: int | None = None,
         draft: int | None = None,
     ) -> Response:
-        """Send to this broker. With `newest`, in no later version than that; with `draft`, in a version that is not
-        stable."""
+        """Send to this broker.
+
+        With `newest`, in no later version than that; with `draft`, in a version that is not stable.
+        """
         connection = self._broker(broker_id)
         try:
             return connection.request(message, response, newest=newest, draft=draft)
@@ -133,8 +135,10 @@ class Cluster:
         return self._connection(broker_id).served(key)
 
     def broker_ids(self) -> list[int]:
-        """The ids of the live brokers. Metadata may still list a broker that has just left, because clients look for it
-        there."""
+        """The ids of the live brokers.
+
+        Metadata may still list a broker that has just left, because clients look for it there.
+        """
         if not self.supports(ApiKey.DESCRIBE_CLUSTER):
             return sorted(broker.node_id for broker in self.metadata([]).brokers)
         described = self.request(DescribeClusterRequest(), DescribeClusterResponse)

@@ -91,8 +91,7 @@ class Leaders:
         self._channels.clear()
 
     def find(self, topics: Iterable[str]) -> None:
-        """Query topics for the first time: a missing topic is an error, after the time that a new one may need to
-        propagate."""
+        """Query topics first; a missing topic is an error, after the time that a new one needs to propagate."""
         names = list(topics)
         deadline = time.monotonic() + PROPAGATION_S
         while True:

@@ -29,8 +29,7 @@ class LogOffsets:
         self._timeout = timeout
 
     def at(self, partitions: list[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
-        """Return the offsets for EARLIEST, LATEST, or the first record at or after a time in milliseconds; -1 if
-        none."""
+        """Return offsets: EARLIEST, LATEST, or the first at or after a time in milliseconds; -1 if none."""
         deadline = time.monotonic() + self._timeout
         while True:
             try:

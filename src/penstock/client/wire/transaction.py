@@ -61,8 +61,7 @@ _RETRY_S = 0.02
 
 @dataclass(slots=True)
 class ProducerIdentity:
-    """A producer id and epoch: brokers drop records that they already have from the same identity and sequence
-    number."""
+    """A producer id and epoch. Brokers drop duplicates: records with the same identity and sequence."""
 
     producer_id: int
     producer_epoch: int
@@ -126,8 +125,7 @@ class Transaction:
         identity: ProducerIdentity | None = None,
         cluster: Cluster | None = None,
     ) -> None:
-        """Brokers abort a transaction that is open for `transaction_timeout_ms`; `timeout` limits the search for a
-        coordinator.
+        """Brokers abort it after `transaction_timeout_ms`; `timeout` limits the search for a coordinator.
 
         Many transactions can share the connections of one `cluster`, which stays open.
         """

@@ -166,8 +166,10 @@ class Groups:
         instances: Iterable[str] = (),
         reason: str = _REASON,
     ) -> None:
-        """Remove members by their ids, static ones by their instance ids, or else all. Members that are alive join
-        again."""
+        """Remove members by their ids, static ones by their instance ids, or else all.
+
+        Members that are alive join again.
+        """
         leaving = [MemberIdentity(member_id=member, reason=reason) for member in members]
         leaving += [MemberIdentity(group_instance_id=instance, reason=reason) for instance in instances]
         if not leaving:

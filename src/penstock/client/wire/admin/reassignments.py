@@ -35,8 +35,10 @@ class Reassignments:
         self._cluster = cluster
 
     def begin(self, targets: Mapping[TopicPartition, Sequence[int]]) -> None:
-        """Move each partition to these brokers, the preferred leader first. It is done when `list` no longer has
-        them."""
+        """Move each partition to these brokers, the preferred leader first.
+
+        It is done when `list` no longer has them.
+        """
         for partition, code, message in self._alter(targets):
             raise_for(code, message, f"cannot reassign {partition}")
 

@@ -97,8 +97,10 @@ class Topics:
         assignment: Sequence[Sequence[int]] | None = None,
         validate_only: bool = False,
     ) -> CreatedTopic:
-        """Create a topic. Omitted values are the cluster's defaults. An `assignment` names the replicas of each
-        partition instead."""
+        """Create a topic.
+
+        Omitted values are the cluster's defaults. An `assignment` names the replicas of each partition instead.
+        """
         topic = CreatableTopic(
             name=name,
             num_partitions=-1 if partitions is None else partitions,
@@ -153,8 +155,7 @@ class Topics:
         raise_for(result.error_code, result.error_message, f"cannot delete topic {name!r}")
 
     def offsets(self, partitions: Iterable[TopicPartition], timestamp: int = LATEST) -> dict[TopicPartition, int]:
-        """Return for each partition the first offset at or after a timestamp (milliseconds), EARLIEST or LATEST. -1:
-        none."""
+        """Return each partition's first offset at or after a timestamp (ms), EARLIEST or LATEST. -1: none."""
         wanted = list(partitions)
         return self._cluster.patiently(lambda: self._offsets(wanted, timestamp))
 

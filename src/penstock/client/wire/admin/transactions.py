@@ -105,8 +105,7 @@ class Transactions:
         longer_than_ms: int | None = None,
         pattern: str | None = None,
     ) -> list[TransactionListing]:
-        """List transactions by transactional id; only in these states, with these producer ids, open for at least this
-        long."""
+        """List transactions by id; only in these states, with these producer ids, open for this long."""
         request = ListTransactionsRequest(
             state_filters=list(states),
             producer_id_filters=list(producer_ids),
@@ -128,8 +127,7 @@ class Transactions:
     def find_hanging(
         self, partitions: Iterable[TopicPartition] | None = None, *, longer_than_ms: int = HANGING_AFTER_MS
     ) -> OpenTransactions:
-        """Return transactions open for so long that will never end by themselves; in these partitions, or in all with a
-        leader."""
+        """Return old transactions that will never end by themselves, in these or all led partitions."""
         searched = self._led() if partitions is None else sorted(set(partitions))
         now_ms = time.time_ns() // 1_000_000
         old = [each for each in self._open(searched) if now_ms - each.producer.last_timestamp > longer_than_ms]
