@@ -1,8 +1,8 @@
-"""What can go wrong between a client and a cluster, each as one line a person can act on.
+"""Errors between a client and a cluster, each with a one-line message that a person can act on.
 
-Errors that a broker answers our own requests with are `KafkaError`s with Kafka's code; these are the others. Those of
-`Producer` and `Consumer`, which stand on librdkafka, all descend from `ClientError`; `code` is Kafka's name for what
-happened (`MSG_SIZE_TOO_LARGE`, or with an underscore one of librdkafka's own, `_TRANSPORT`) where there is one.
+An error code in a broker's answer to our own requests is a `KafkaError`; these are the others. The errors of `Producer`
+and `Consumer`, which use librdkafka, are all subclasses of `ClientError`; `code` is Kafka's name for the error
+(`MSG_SIZE_TOO_LARGE`, or with an underscore one of librdkafka's own, `_TRANSPORT`) if there is one.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ _CODES = {int(code): code for code in ErrorCode}
 
 
 class ClientError(Exception):
-    """The base of all below."""
+    """The base class of the errors below."""
 
     code: str | None = None
 
 
 class Unreachable(ClientError):
-    """No connection, or it broke."""
+    """The connection failed or broke."""
 
 
 class TimedOut(ClientError):
-    """Connected, but no answer in time."""
+    """The connection is open, but no answer came in time."""
 
 
 class UnsupportedApi(ClientError):
-    """The broker does not serve this request in any version we speak."""
+    """The broker does not serve this request in any version that this client supports."""
 
 
 class BadResponse(ClientError):
-    """Bytes that are no Kafka response; most likely the peer is not a Kafka broker."""
+    """The bytes are not a Kafka response; most likely the peer is not a Kafka broker."""
 
 
 class BadSetting(ClientError):
-    """A setting that does not exist, or a value it cannot have."""
+    """The setting does not exist, or its value is invalid."""
 
 
 class Closed(ClientError):
-    """The client was closed, or belongs to the process that this one was forked from: make a new one."""
+    """The client was closed, or belongs to the parent process of a fork: make a new one."""
 
 
 class WrongThread(ClientError):
@@ -49,11 +49,11 @@ class WrongThread(ClientError):
 
 
 class UnknownTopic(ClientError):
-    """No such topic, and the cluster does not make one by itself, or no such partition of it."""
+    """The topic does not exist and the cluster does not create it automatically, or it has no such partition."""
 
 
 class NotAuthorized(ClientError):
-    """The cluster does not let this user do this, or does not let this user in."""
+    """The cluster does not authorize this operation, or this user."""
 
 
 class RecordTooLarge(ClientError):
@@ -61,41 +61,41 @@ class RecordTooLarge(ClientError):
 
 
 class QueueFull(ClientError):
-    """Records wait to be sent, and no room came in time: the cluster is slower than the sender, or gone."""
+    """The queue of records to send stayed full: the cluster is slower than the sender, or unavailable."""
 
 
 class Fenced(ClientError):
-    """A newer client took this one's `transactional_id` or `group.instance.id`: only that one may go on."""
+    """A newer client uses this one's `transactional_id` or `group.instance.id`: only that one may continue."""
 
 
 class TransactionAborted(ClientError):
-    """The transaction could not be committed; none of it counts. Do the work again in a new one."""
+    """The transaction could not be committed and has no effect. Repeat the work in a new one."""
 
 
 class CommitFailed(ClientError):
-    """The offsets were not committed: their partitions belong to another member by now, which reads them again."""
+    """The offsets were not committed: their partitions now belong to another member, which reads the records again."""
 
 
 class OffsetOutOfRange(ClientError):
-    """The log does not hold the offset to start from: name another with `seek`, or `start="earliest"`."""
+    """The log does not contain the start offset: choose another one with `seek`, or `start="earliest"`."""
 
 
 class PollTooLate(ClientError):
-    """Longer than `max.poll.interval.ms` between two reads, so the group went on without this consumer.
+    """More than `max.poll.interval.ms` passed between two reads, so the group removed this consumer.
 
-    The next read joins again. Take fewer records at once, or raise the setting.
+    The next read joins again. Read fewer records at once, or raise the setting.
     """
 
 
 class Unserializable(ClientError, ValueError):
-    """A key or a value that its serializer cannot turn into bytes; nothing was sent."""
+    """The serializer cannot convert a key or a value to bytes; nothing was sent."""
 
 
 class Undeserializable(ClientError, ValueError):
-    """A key or a value that its deserializer cannot read.
+    """The deserializer cannot read a key or a value.
 
-    The consumer stays where it is: `consumer.seek(error.topic, error.partition, error.offset + 1)` passes over the
-    record, and `on_error` lets the consumer do so by itself.
+    The consumer keeps its position: `consumer.seek(error.topic, error.partition, error.offset + 1)` skips the record,
+    and `on_error` makes the consumer do so automatically.
     """
 
     def __init__(self, text: str, topic: str, partition: int, offset: int, *, is_key: bool) -> None:
@@ -107,13 +107,16 @@ class Undeserializable(ClientError, ValueError):
 
 
 class NotDelivered(ClientError):
-    """Records that the cluster did not acknowledge: with one record, `failures` is empty and the text is about it."""
+    """The cluster did not acknowledge records.
+
+    For a single record, `failures` is empty and the message describes it.
+    """
 
     failures: Sequence[ClientError] = ()
 
 
 def raise_for(code: int, message: str | None, about: str) -> None:
-    """A KafkaError if the code is one: what it is about, then what the broker says, or else what the code means."""
+    """Raise a KafkaError if the code is an error, with the subject and the broker's message or the code's meaning."""
     if code:
         error = _CODES.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
         raise KafkaError(error, f"{about}: {message or error.text}")

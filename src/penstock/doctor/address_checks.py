@@ -1,4 +1,4 @@
-"""Findings about addresses: can be reached, lead where they should, all to one cluster."""
+"""Findings about addresses: whether they can be reached, lead to the right broker, and all to one cluster."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def partitions(seen: Observations) -> Iterator[Finding]:
 
 
 def _by_missing(partitions: Iterable[PartitionSeen]) -> list[tuple[str, list[PartitionSeen]]]:
-    """Together what lacks the same brokers, with their names."""
+    """Group partitions that lack the same brokers, with the brokers' names."""
     found: dict[frozenset[int], list[PartitionSeen]] = {}
     for each in partitions:
         if each.leader is None:

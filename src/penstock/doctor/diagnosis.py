@@ -1,7 +1,7 @@
-"""From observations to findings: pure, and all of the doctor's knowledge.
+"""Derives findings from observations, as a pure function. All of the doctor's knowledge is here and in the checks.
 
-A finding names what is wrong, the cause as far as it can be seen, and what to do. One cause is one finding: partitions
-that lack the same broker are told of together.
+A finding names the problem, the cause as far as it is visible, and the remedy. One cause is one finding: partitions
+that lack the same broker are reported together.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from penstock.doctor.observations import Observations
 
 
 def diagnose(seen: Observations, limits: Limits | None = None) -> list[Finding]:
-    """Errors first."""
+    """Return the findings, errors first."""
     limits = limits or Limits()
     findings = [
         *address_checks.bootstrap(seen),
@@ -30,5 +30,5 @@ def diagnose(seen: Observations, limits: Limits | None = None) -> list[Finding]:
 
 
 def can_check(seen: Observations) -> bool:
-    """Whether anybody answered at all."""
+    """Whether any broker answered."""
     return any(reached.ok for reached in seen.bootstrap)

@@ -1,4 +1,4 @@
-"""What the doctor finds, by which limits, and the words for it."""
+"""Findings, the limits they depend on, and helpers for their wording."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Limits:
     lag_max: int = 10_000  # records of a group, over all partitions
     disk_free_min: float = 0.10
     clock_skew_max_ms: int = 2_000
-    rebalances_max: int = 1  # while we watch
-    cluster_id: str | None = None  # what the cluster should be
+    rebalances_max: int = 1  # during the observation
+    cluster_id: str | None = None  # the expected cluster id
 
 
 def named(partitions: Sequence[PartitionSeen]) -> str:

@@ -1,7 +1,7 @@
-"""Pages of metrics: where brokers have them, and what they say.
+"""Metrics pages of brokers: finding and parsing them.
 
-A broker tells where its endpoint is as one of its settings, so whoever has a bootstrap address finds them all. They are
-optional: a cluster of Apache Kafka has none, and a firewall may be in between.
+A broker reports its metrics endpoint as one of its settings, so a bootstrap address is enough to find them all. They
+are optional: a cluster of Apache Kafka has none, and a firewall may block them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Page:
         return set(self._samples)
 
     def of(self, name: str, **labels: str) -> Iterator[tuple[Labels, float]]:
-        """Samples that have at least these labels."""
+        """Return the samples that have at least these labels."""
         for found, value in self._samples.get(name, ()):
             if all(found.get(key) == wanted for key, wanted in labels.items()):
                 yield found, value
@@ -50,7 +50,7 @@ class Page:
         return sum(value for _, value in self.of(name, **labels))
 
     def value(self, name: str, **labels: str) -> float | None:
-        """Of the only one; None if there is none."""
+        """Return the value of the only sample; None if there is none."""
         values = [value for _, value in self.of(name, **labels)]
         return values[0] if len(values) == 1 else None
 
@@ -62,15 +62,15 @@ class Page:
 
 
 def read_page(url: str, timeout: float = 5.0) -> Page:
-    """Raises OSError or ValueError if it cannot be had."""
-    # Never through a proxy: what is asked for stands beside the brokers.
+    """Read a page; raise OSError or ValueError if that fails."""
+    # Never use a proxy: the endpoints are next to the brokers.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(url, timeout=timeout) as answer:
         return Page(answer.read(PAGE_BYTES_MAX).decode("utf-8"))
 
 
 def find_pages(admin: Admin, hosts: Mapping[int, str]) -> dict[int, str]:
-    """Where brokers, named with their hosts, have their metrics; without those that have none or do not say."""
+    """Return the URLs of the brokers' metrics pages by broker id, without those that have or report none."""
     from penstock.client.wire.admin import ResourceType
 
     found: dict[int, str] = {}
@@ -89,7 +89,7 @@ def find_pages(admin: Admin, hosts: Mapping[int, str]) -> dict[int, str]:
 
 
 def read_pages(urls: Mapping[int, str], timeout: float = 5.0) -> dict[int, Page]:
-    """Those that answer."""
+    """Read the pages that answer."""
     pages: dict[int, Page] = {}
     for broker_id, url in urls.items():
         try:

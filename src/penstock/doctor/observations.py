@@ -1,6 +1,6 @@
-"""What can be seen of a cluster from one place. Nothing in it is judged yet.
+"""Observations of a cluster from one place, without judgement.
 
-Times are milliseconds. What could not be asked is None, or missing, and named in `unobserved`.
+Times are milliseconds. A value that could not be observed is None, or missing, and named in `unobserved`.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from penstock.model.ids import TopicPartition
 
 Failure = Literal["name", "refused", "silent", "not-kafka", "controller"]
 
-# States of groups, of both protocols.
+# States of groups, for both protocols.
 REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """An attempt to talk to whoever is at an address."""
+    """An attempt to contact a broker at an address."""
 
     address: str
     host: str
     failure: Failure | None = None  # None: a broker answered
     error: str = ""
     cluster_id: str | None = None
-    is_loopback: bool = False  # the address leads to the machine we are on
+    is_loopback: bool = False  # the address is this machine's
 
     @property
     def ok(self) -> bool:
@@ -35,16 +35,16 @@ class Reached:
 @dataclass(frozen=True, slots=True)
 class BrokerSeen:
     broker_id: int
-    reached: Reached | None  # at the address that clients are told; None for a fenced one, which they are not told of
+    reached: Reached | None  # at the address that clients get; None for a fenced broker, which clients do not get
     fenced: bool = False
-    is_somebody_else: bool = False  # a broker of the same cluster answers there, but another one
+    is_somebody_else: bool = False  # another broker of the same cluster answers there
 
 
 @dataclass(frozen=True, slots=True)
 class ClockSeen:
     node_id: int
     is_controller: bool
-    offset_ms: float  # of its clock before ours
+    offset_ms: float  # how far its clock is ahead of ours
     uncertainty_ms: float
 
 
@@ -60,7 +60,7 @@ class PartitionSeen:
 @dataclass(frozen=True, slots=True)
 class QuorumSeen:
     leader_id: int
-    lags: tuple[tuple[int, int], ...]  # of the voters: records of metadata that they lack
+    lags: tuple[tuple[int, int], ...]  # of the voters: the number of metadata records that they lack
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +75,13 @@ class DirectorySeen:
 @dataclass(frozen=True, slots=True)
 class GroupSample:
     state: str
-    generation: int | None  # or epoch; None where nobody tells
+    generation: int | None  # or epoch; None if it is not reported
     members: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressSeen:
-    """A group in one partition, at the beginning and at the end of the time we watched."""
+    """A group's progress in one partition, at the beginning and at the end of the observation."""
 
     where: TopicPartition
     committed: int
@@ -99,7 +99,7 @@ class ProgressSeen:
 class GroupSeen:
     group_id: str
     samples: tuple[GroupSample, ...]
-    clients: str = ""  # who its members are, in words
+    clients: str = ""  # a description of its members
     progress: tuple[ProgressSeen, ...] = ()
 
 
@@ -108,7 +108,7 @@ class TransactionSeen:
     transactional_id: str | None
     producer_id: int
     age_ms: int
-    where: TopicPartition | None = None  # of one that nobody will end
+    where: TopicPartition | None = None  # of a hanging transaction
     start_offset: int | None = None
 
 

@@ -1,9 +1,9 @@
-"""Looking at a cluster over the wire, from where the doctor runs.
+"""Observes a cluster over the wire, from the machine on which the doctor runs.
 
-First the addresses, one by one and without help, as each may be what is wrong: those we were given, then those that
-brokers tell clients of. Everything else is asked through those that answer; a question that cannot be answered is
-noted and passed over. Groups are watched for a little while, as a look at one moment does not tell who stands still,
-who falls behind and who cannot settle: briefly if all are settled and have read nearly everything, longer if not.
+First it tries the addresses one by one and independently, because each may be the problem: those that were given, then
+those that brokers report to clients. Everything else is queried through the addresses that answer; a query that fails
+is recorded and skipped. Groups are observed for a short while, because a single moment does not show which group is
+stuck, falls behind or keeps rebalancing: briefly if all are stable and have read nearly everything, longer if not.
 """
 
 from __future__ import annotations
@@ -61,16 +61,16 @@ Result = TypeVar("Result")
 class Patience:
     timeout_s: float = 5.0
     watch_s: float = 5.0
-    """Of groups that are behind, or rebalance."""
+    """How long to observe groups that lag or rebalance."""
     settled_watch_s: float = 1.0
-    """Of groups that are not."""
+    """How long to observe groups that do not."""
     lag_max: int = 10_000
     transaction_ms: int = 15 * 60 * 1000
-    """A transaction that is open for longer is looked at."""
+    """Transactions that are open for longer are examined."""
 
 
 def observe(bootstrap: str, patience: Patience | None = None) -> Observations:
-    """Raises ClientError only for a bootstrap that is no address."""
+    """Observe a cluster; raise ClientError only for a bootstrap that is not an address."""
     patience = patience or Patience()
     given = tuple(reach(host, port, patience.timeout_s) for host, port in parse_bootstrap(bootstrap))
     usable = [reached for reached in given if reached.ok]
@@ -81,7 +81,7 @@ def observe(bootstrap: str, patience: Patience | None = None) -> Observations:
 
 
 def reach(host: str, port: int, timeout: float) -> Reached:
-    """Whether a broker answers at an address, and of which cluster it says it is."""
+    """Return whether a broker answers at an address, and which cluster it reports."""
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -108,12 +108,12 @@ def _failure(error: ClientError) -> Failure:
         return "refused"
     if isinstance(cause, OSError) and not isinstance(cause, ConnectionError):
         return "silent"  # no route to it
-    return "not-kafka"  # it hangs up on a Kafka client
+    return "not-kafka"  # it closes the connection of a Kafka client
 
 
 @dataclass
 class _Look:
-    """At one cluster that answers."""
+    """The observation of one cluster that answers."""
 
     admin: Admin
     patience: Patience
@@ -129,7 +129,7 @@ class _Look:
         urls = find_pages(self.admin, {broker_id: hosts[broker_id] for broker_id in reachable})
         pages = read_pages(urls, self.patience.timeout_s)
         lost = [each.broker_id for each in brokers if not each.fenced and not self._is_right(each)]
-        if lost:  # each of them may lead or coordinate what is asked for
+        if lost:  # any of them may lead or coordinate the objects of the next queries
             self.unobserved.append(f"groups and transactions: broker {', '.join(map(str, lost))} cannot be asked")
         began = time.monotonic()
         groups = () if lost else self._groups(urls, pages)
@@ -165,14 +165,14 @@ class _Look:
         return BrokerSeen(broker.broker_id, reached, is_somebody_else=elsewhere)
 
     def _is_right(self, broker: BrokerSeen) -> bool:
-        """Whether clients find it where they are told to."""
+        """Whether clients find the broker at its advertised address."""
         reached = broker.reached
         return (
             reached is not None and reached.ok and reached.cluster_id == self.cluster_id and not broker.is_somebody_else
         )
 
     def _is_another(self, broker: BrokerDescription) -> bool:
-        """Whether the broker at this one's address is another one: none tells the settings of others."""
+        """Whether another broker answers at this one's address: no broker reports the settings of others."""
         resource = DescribeConfigsResource(
             resource_type=ResourceType.BROKER,
             resource_name=str(broker.broker_id),
@@ -186,7 +186,7 @@ class _Look:
         return any(result.error_code == ErrorCode.INVALID_REQUEST for result in answer.results)
 
     def _clocks(self, urls: Mapping[int, str]) -> tuple[ClockSeen, ...]:
-        """Brokers tell in their metrics, the active controller whenever it describes the quorum."""
+        """Return clock offsets: from brokers' metrics, and from the active controller's quorum description."""
         clocks = []
         for broker_id, url in urls.items():
             before = time.time()
@@ -290,7 +290,7 @@ class _Look:
         while True:
             for group in self._described(names):
                 last[group.group_id] = group
-                # Of classic groups only the metrics tell, and they are read twice.
+                # For classic groups only the metrics report it, and they are read twice.
                 generation = generations.pop(group.group_id, None) if group.epoch is None else group.epoch
                 members = frozenset(member.member_id for member in group.members)
                 samples[group.group_id].append(GroupSample(group.state, generation, members))
@@ -320,7 +320,7 @@ class _Look:
         )
 
     def _described(self, names: list[str]) -> list[GroupDescription]:
-        """One that is deleted meanwhile has no more samples."""
+        """Describe groups; one that is deleted meanwhile has no more samples."""
         try:
             return self.admin.groups.describe(names)
         except (ClientError, KafkaError):
@@ -352,7 +352,7 @@ def _generations(pages: Mapping[int, Page]) -> dict[str, int]:
 
 
 def _last_sample(samples: list[GroupSample], generation: int | None) -> list[GroupSample]:
-    """What only the metrics tell of a classic group."""
+    """Return the last sample of a classic group, with the generation that only the metrics report."""
     if generation is None or not samples:
         return []
     return [GroupSample(samples[-1].state, generation, samples[-1].members)]

@@ -1,4 +1,4 @@
-"""Findings about those who use a cluster: groups that lag or cannot settle, transactions that do not end."""
+"""Findings about the use of a cluster: groups that lag or keep rebalancing, transactions that do not end."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def groups(seen: Observations, limits: Limits) -> Iterator[Finding]:
 
 
 def _rebalances(group: GroupSeen) -> int:
-    """How many there were between the samples, as far as they show it: there are at least as many."""
+    """Return the number of rebalances that the samples show; there were at least as many."""
     generations = [each.generation for each in group.samples if each.generation is not None]
     counted = generations[-1] - generations[0] if generations else 0
     changes = 0
@@ -61,7 +61,7 @@ def _rebalances(group: GroupSeen) -> int:
             continue
         changes += settled is not None and settled != sample.members
         settled = sample.members
-    # A group that empties and fills again is also seen in its states alone.
+    # The states alone also show a group that empties and fills again.
     begun = sum(
         later.state in REBALANCING and earlier.state not in REBALANCING
         for earlier, later in zip(group.samples, group.samples[1:], strict=False)

@@ -1,1 +1,12 @@
-"""Consumer groups, pure: the classic protocol, KIP-848, committed offsets and server-side assignors."""
+"""Consumer groups as pure state machines: classic protocol, KIP-848, committed offsets, server-side assignors.
+
+`shard.py` is the entry point. Differences from Kafka:
+
+- The hash of a group's metadata uses another function than Kafka's (`topics.metadata_hash`): a group that moves between
+  the two is assigned once more than necessary.
+- A classic group whose assignments carry user data of one of the four usual assignors may move to the consumer protocol
+  (`migration`): librdkafka's cooperative-sticky sends its user data with every assignment. Kafka takes it for the data
+  of a custom assignor and refuses.
+- Offsets of topics that were deleted while a coordinator was being replaced are removed by the next search for expired
+  offsets (`offset_deletion`).
+"""

@@ -1,13 +1,13 @@
 """The assignors of the consumer protocol: `range` and `uniform`.
 
-Both give every partition of a subscribed topic to exactly one subscriber, and are functions of their input alone: the
+Both give every partition of a subscribed topic to exactly one subscriber. They are functions of their input alone: the
 same members and topics get the same assignment on every coordinator.
 
-- `range`, topic by topic: members in order, each with a run of partitions next to each other. Members that share their
-  subscriptions get the same runs of each topic, so that topics can be joined. It looks at nothing that was before.
-- `uniform`: as even as the subscriptions allow, and what a member has it keeps, as far as that is even.
+- `range` assigns topic by topic: members in order, each with a run of adjacent partitions. Members with the same
+  subscriptions get the same runs of each topic, so that topics can be joined. It ignores the previous assignment.
+- `uniform` assigns as evenly as the subscriptions allow. A member keeps its partitions as far as that is even.
 
-The order of members: static ones by their names, which outlive their ids, then the others by id.
+The order of members: static members by instance id, which outlives their member ids, then the others by member id.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Subscriber(NamedTuple):
     member_id: str
     instance_id: str | None
     topics: frozenset[Uuid]
-    # Its part of the assignment before.
+    # Its part of the previous assignment.
     current: Target
 
 
@@ -78,7 +78,7 @@ ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": assign_uniform, "range": 
 
 
 def _keep(members: list[Subscriber], partition_counts: Mapping[Uuid, int]) -> tuple[_Shares, list[_Partition]]:
-    """What each member has and may keep, and what is with nobody."""
+    """Return what each member has and may keep, and the partitions that no member has."""
     topics = sorted({topic_id for member in members for topic_id in member.topics})
     unowned = {(topic_id, index): None for topic_id in topics for index in range(partition_counts.get(topic_id, 0))}
     shares: _Shares = {}
@@ -94,7 +94,7 @@ def _keep(members: list[Subscriber], partition_counts: Mapping[Uuid, int]) -> tu
 
 
 def _level(shares: _Shares, free: list[_Partition]) -> None:
-    """All read the same topics: each gets the same number, or one more."""
+    """Balance members that all read the same topics: each gets the same number of partitions, or one more."""
     total = len(free) + sum(len(share) for share in shares.values())
     quota, longer = divmod(total, len(shares))
     with_one_more: set[str] = set()
@@ -103,7 +103,7 @@ def _level(shares: _Shares, free: list[_Partition]) -> None:
         if len(share) > quota and len(with_one_more) < longer:
             with_one_more.add(member_id)
             allowed += 1
-        # The last ones go: those that remain are next to each other more often.
+        # Remove the last ones: the remaining partitions are then adjacent more often.
         surplus = sorted(share)[allowed:]
         share.difference_update(surplus)
         free.extend(surplus)
@@ -118,9 +118,9 @@ def _level(shares: _Shares, free: list[_Partition]) -> None:
 
 
 class _Balance:
-    """Subscriptions differ: partitions go where they may, to whoever has least."""
+    """Balance members whose subscriptions differ: each partition goes to the subscriber that has the fewest."""
 
-    # Moving partitions of one topic can make another uneven. Few rounds settle it; perfection is not needed.
+    # Moving partitions of one topic can make another uneven. A few rounds settle it; perfection is not needed.
     ROUNDS: Final = 16
 
     def __init__(self, members: list[Subscriber], shares: _Shares) -> None:
@@ -131,7 +131,7 @@ class _Balance:
                 self._subscribers.setdefault(topic_id, []).append(member.member_id)
 
     def settle(self, free: list[_Partition], partition_counts: Mapping[Uuid, int]) -> None:
-        # Topics with the most work per subscriber come first: the others have more freedom to make up for it.
+        # Topics with the most partitions per subscriber come first: the others have more freedom to compensate.
         def freedom(topic_id: Uuid) -> tuple[float, int, Uuid]:
             count = len(self._subscribers[topic_id])
             return (-partition_counts.get(topic_id, 0) / count, count, topic_id)
@@ -158,12 +158,12 @@ class _Balance:
             heapq.heapreplace(heap, (size + 1, place))
 
     def _move(self, topic_id: Uuid) -> bool:
-        """From who has most to who has least, among the subscribers of a topic, as long as that evens things out."""
+        """Move partitions from the subscriber with the most to the one with the fewest until they are even."""
         member_ids = self._subscribers[topic_id]
         sizes = [len(self._shares[name]) for name in member_ids]
         if max(sizes) - min(sizes) <= 1:
             return False
-        # What each has of this topic, the last one to go first.
+        # The partitions of this topic that each member has; the last one is moved first.
         has = [sorted(entry for entry in self._shares[name] if entry[0] == topic_id) for name in member_ids]
         least = [(size, place) for place, size in enumerate(sizes)]
         most = [(-size, -place) for place, size in enumerate(sizes) if has[place]]

@@ -1,17 +1,17 @@
-"""A classic group as it lives in memory: its members, what they vote for, and where its rebalance stands.
+"""A classic group in memory: its members, their votes for a protocol, and the state of its rebalance.
 
-All of this is soft. What the log knows of the group is its last completed generation (`GroupMetadataValue`); a
-coordinator that takes over begins from that, as a stable or an empty group, and members that were in the middle of a
-rebalance find out and join again. `value()` is the record of the group as it is, `from_value` the group of a record.
+All of this is soft state. The log holds only the last completed generation of the group (`GroupMetadataValue`). A new
+coordinator starts from that, with a stable or an empty group; members that were in the middle of a rebalance find out
+and join again. `value()` returns the record of the group as it is; `from_value` makes the group of a record.
 
     Empty                a member joins              -> PreparingRebalance
     PreparingRebalance   all members have joined     -> CompletingRebalance, in the next generation
                          all members have left       -> Empty, in the next generation
-    CompletingRebalance  the leader hands out        -> Stable
+    CompletingRebalance  the leader's SyncGroup      -> Stable
                          a member joins or leaves    -> PreparingRebalance
     Stable               a member joins or leaves    -> PreparingRebalance
 
-A member's subscription is opaque, except that consumers begin theirs with the topics they read.
+A member's subscription is opaque, except that a consumer's subscription begins with the topics it reads.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PREDECESSORS: Final = {
 
 
 class Protocol(NamedTuple):
-    """A way to assign that a member supports, and its subscription for it."""
+    """An assignor that a member supports, and the member's subscription for it."""
 
     name: str
     metadata: bytes
@@ -87,18 +87,18 @@ class ClassicMember:
         self.client_host = client_host
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.session_timeout_ms = session_timeout_ms
-        # Best first. A coordinator that took over knows only the one that was chosen.
+        # In order of preference. A new coordinator knows only the protocol that was chosen.
         self.protocols = protocols
         self.assignment = assignment
         # Its first JoinGroup has not been answered yet.
         self.is_new = False
-        # Who waits for the answer to JoinGroup, or to SyncGroup.
+        # The requests that wait for an answer to JoinGroup and to SyncGroup.
         self.join_token: Token | None = None
         self.sync_token: Token | None = None
 
     @property
     def waits(self) -> bool:
-        """A member that waits for an answer need not send heartbeats."""
+        """Whether the member waits for an answer; it need not send heartbeats while it does."""
         return self.join_token is not None or self.sync_token is not None
 
     def metadata(self, protocol: str | None) -> bytes:
@@ -112,23 +112,23 @@ class ClassicGroup:
     def __init__(self, group_id: str, now_ms: int) -> None:
         self.group_id = group_id
         self.state = ClassicState.EMPTY
-        # Whether the rebalance that goes on began with an empty group, which waits for others to join.
+        # Whether the current rebalance began with an empty group, which waits for more members to join.
         self.is_first_rebalance = False
         self.state_timestamp = now_ms
         # None for a group that only stores offsets.
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.generation = 0
-        # Generations that the log knows of and no member has been in.
+        # Generations that are in the log but that no member has been in.
         self.skipped_generations = 0
         self.leader: str | None = None
         self.members: dict[str, ClassicMember] = {}
         self.static_members: dict[str, str] = {}
-        # Ids handed out to clients that have not come back with them yet.
+        # Member ids given to clients that have not yet joined with them.
         self.pending_joins: set[str] = set()
-        # Members of this generation that have not asked for their assignment yet.
+        # Members of this generation that have not sent SyncGroup yet.
         self.pending_syncs: set[str] = set()
-        # Somebody joined since the initial delay began, which is then extended.
+        # Whether a member joined since the initial delay began; the delay is then extended.
         self.new_member_added = False
         self.remaining_delay_ms = 0
         # The topics its consumers read; None where that is unknown.
@@ -136,7 +136,7 @@ class ClassicGroup:
         self._awaiting_joins = 0
         self._supporters: dict[str, int] = {}
 
-    # -- as a record ---------------------------------------------------------------------------------------------------
+    # -- record --------------------------------------------------------------------------------------------------------
 
     @classmethod
     def from_value(cls, group_id: str, value: GroupMetadataValue) -> ClassicGroup:
@@ -201,7 +201,7 @@ class ClassicGroup:
         self.state_timestamp = now_ms
 
     def next_generation(self, now_ms: int) -> None:
-        """All who will join have joined: they vote, and wait for what the leader hands out."""
+        """Start the next generation: all members have joined; they vote, and wait for the leader's assignment."""
         self.generation += 1 + self.skipped_generations
         self.skipped_generations = 0
         self.protocol = self.elect_protocol() if self.members else None
@@ -215,7 +215,7 @@ class ClassicGroup:
 
     @property
     def is_simple(self) -> bool:
-        """Offsets and no more: nobody ever joined."""
+        """Whether the group only stores offsets: no member has ever joined."""
         return self.protocol_type is None and self.is_empty and not self.pending_joins
 
     @property
@@ -237,7 +237,7 @@ class ClassicGroup:
         self.pending_joins.discard(member.member_id)
 
     def remove(self, member_id: str) -> None:
-        """Whoever waits for an answer must have got one."""
+        """Remove a member. Requests of it that wait must have been answered before."""
         self.pending_joins.discard(member_id)
         self.pending_syncs.discard(member_id)
         member = self.members.pop(member_id, None)
@@ -251,7 +251,7 @@ class ClassicGroup:
             self.leader = next(iter(self.members), None)
 
     def rename(self, member: ClassicMember, member_id: str) -> None:
-        """A static member came back: it keeps its place under a new id."""
+        """Rename a static member that came back: it keeps its place under a new id."""
         assert member.instance_id is not None
         assert not member.waits
         old_id = member.member_id
@@ -275,7 +275,7 @@ class ClassicGroup:
         member.session_timeout_ms = session_timeout_ms
 
     def check_member(self, member_id: str, instance_id: str | None) -> None:
-        """KafkaError for a stranger, or for a static member that another has replaced."""
+        """Raise KafkaError for an unknown member, or for a static member that another one has replaced."""
         if instance_id is not None:
             existing = self.static_members.get(instance_id)
             if existing is None:
@@ -285,7 +285,7 @@ class ClassicGroup:
         if member_id not in self.members:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
 
-    # -- who waits -----------------------------------------------------------------------------------------------------
+    # -- waiting members -----------------------------------------------------------------------------------------------
 
     def await_join(self, member: ClassicMember, token: Token) -> None:
         assert member.join_token is None
@@ -307,7 +307,7 @@ class ClassicGroup:
         return len(self.members) == self._awaiting_joins and not self.pending_joins
 
     def elect_joined_leader(self) -> bool:
-        """A leader that has not joined in time loses its office to one that has. False if there is none."""
+        """Replace a leader that has not joined in time with a member that has. False if there is none."""
         leader = self.members.get(self.leader or "")
         if leader is None or leader.join_token is None:
             joined = next((entry for entry in self.members.values() if entry.join_token is not None), None)
@@ -319,7 +319,7 @@ class ClassicGroup:
     # -- protocols -----------------------------------------------------------------------------------------------------
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """Whether a member with these protocols can be one of this group."""
+        """Whether a member with these protocols can join this group."""
         if self.state is ClassicState.EMPTY:
             return bool(protocol_type) and any(True for _ in names)
         if self.protocol_type != protocol_type:
@@ -327,7 +327,7 @@ class ClassicGroup:
         return any(self._supporters.get(name, 0) == len(self.members) for name in names)
 
     def elect_protocol(self) -> str:
-        """Each member votes for the first of its protocols that all support; the most votes win."""
+        """Elect a protocol: each member votes for the first of its protocols that all support; the most votes win."""
         votes: dict[str, int] = {}
         for member in self.members.values():
             for protocol in member.protocols:
@@ -347,7 +347,10 @@ class ClassicGroup:
         return self.protocol_type == CONSUMER
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Consumers whose subscriptions cannot be read may be subscribed to anything."""
+        """Whether a member reads the topic.
+
+        Consumers whose subscriptions cannot be read may be subscribed to anything.
+        """
         if self.subscribed_topics is None:
             return self.uses_consumer_protocol
         return topic in self.subscribed_topics

@@ -1,8 +1,8 @@
-"""Members that speak the classic protocol in a consumer group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
+"""Members of a consumer group that use the classic protocol: JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
 
-There is no barrier at which all wait for each other. Such a member goes its own way like any other, only in more steps:
-its generation is its epoch; a heartbeat tells it to join again when there is something to give up or to get; JoinGroup
-brings what it owns, and is answered at once; SyncGroup brings it what it has been assigned. It must do both in time.
+There is no barrier at which all members wait for each other. Such a member reconciles like any other, in more steps:
+its generation is its epoch; a heartbeat tells it to join again when it has partitions to give up or to get; JoinGroup
+lists the partitions it owns and is answered at once; SyncGroup returns its assignment. It must do both in time.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupRes
 from penstock.protocol.messages.leave_group import MemberIdentity, MemberResponse
 from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-# The version of subscriptions from which on they tell the generation they are of, and what stands there for none.
+# Subscriptions state their generation from this version on; -1 stands for none.
 GENERATION_SINCE = 2
 NO_GENERATION = -1
-# A client with this assignor tells its generation from its second join on, and keeps partitions while it joins.
+# A client with this assignor states its generation from its second join on, and keeps partitions while it joins.
 COOPERATIVE = "cooperative-sticky"
 
 
@@ -64,7 +64,7 @@ class ClassicMembers:
         if not request.member_id and is_dynamic and caller.api_version >= MEMBER_ID_REQUIRED_SINCE:
             return Decision([], [Reply(token, join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id))])
         if request.member_id and not self._is_rightful(group, member_id, subscription):
-            # It was thrown out, and does not know it: what it owns is not its own any more.
+            # The member was removed and does not know it: it no longer owns the partitions it lists.
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         draft = Draft.of(group)
         member, replaced = self._admit(draft, request, member_id)
@@ -81,14 +81,14 @@ class ClassicMembers:
         )
         owned: list[TopicPartitions] | None = self._owned(subscription)
         if replaced is None and _is_of_another_generation(request, subscription, member.epoch):
-            # It may have been given more since it wrote this. It joins again, and then it knows.
+            # It may have been assigned more since it wrote this. It will join again, and know then.
             owned = None
         moved = self._membership.update(draft, member, wished, owned, now_ms)
         out = Decision([], [])
         if replaced is not None:
             self._membership.forget(group.group_id, replaced)
         if self._migration.can_downgrade(draft.group):
-            # It took the place of the last one that spoke the consumer protocol.
+            # It replaced the last member that used the consumer protocol.
             classic = self._migration.downgrade(draft, now_ms)
             out.records.extend(draft.records)
             classic.await_join(classic.members[moved.member_id], token)
@@ -109,7 +109,7 @@ class ClassicMembers:
         return out
 
     def _check_protocols(self, group: ConsumerGroup, request: JoinGroupRequest) -> ConsumerProtocolSubscription:
-        """It must have one that all classic members have: they may be among themselves again."""
+        """Check for a protocol common to all classic members, since the group may become classic again."""
         if request.protocol_type != CONSUMER or not request.protocols:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         common = {protocol.name for protocol in request.protocols}
@@ -124,7 +124,7 @@ class ClassicMembers:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL) from None
 
     def _admit(self, draft: Draft, request: JoinGroupRequest, member_id: str) -> tuple[ConsumerMember, str | None]:
-        """The member that joins, and the id of the static member it replaces."""
+        """Return the member that joins, and the id of the static member it replaces."""
         group, instance_id = draft.group, request.group_instance_id
         if instance_id is None:
             return group.members.get(member_id) or ConsumerMember(member_id), None
@@ -143,7 +143,7 @@ class ClassicMembers:
         )
 
     def _owned(self, subscription: ConsumerProtocolSubscription) -> list[TopicPartitions]:
-        """A member that rebalances eagerly has given up everything, and owns nothing."""
+        """Return the partitions a member owns. One that rebalances eagerly has given up everything and owns nothing."""
         parts = by_topic_id(
             ((part.topic, part.partitions) for part in subscription.owned_partitions), self._state.topics
         )
@@ -154,7 +154,7 @@ class ClassicMembers:
     # -- SyncGroup -----------------------------------------------------------------------------------------------------
 
     def sync(self, group: ConsumerGroup, request: SyncGroupRequest, now_ms: int) -> SyncGroupResponse:
-        """KafkaError if it should do something else."""
+        """Answer SyncGroup; raise KafkaError if the member must do something else first."""
         member, classic = self._known(group, request.member_id, request.group_instance_id, request.generation_id)
         protocol = classic.protocols[0]
         if request.protocol_type not in (None, CONSUMER) or request.protocol_name not in (None, protocol.name):
@@ -184,7 +184,7 @@ class ClassicMembers:
         return ErrorCode.NONE
 
     def _waits(self, group: ConsumerGroup, member: ConsumerMember) -> bool:
-        """Whether anything of its target is still with another."""
+        """Whether another member still has a partition of this member's target."""
         return any(
             partition not in member.assigned.get(topic_id, {})
             and group.owner_of(topic_id, partition) not in (None, member.member_id)
@@ -211,7 +211,7 @@ class ClassicMembers:
     def leave(
         self, group: ConsumerGroup, identities: list[MemberIdentity], now_ms: int, out: Decision
     ) -> list[MemberResponse]:
-        """An administrator may remove members of either protocol."""
+        """Answer LeaveGroup. An administrator may remove members of either protocol."""
         responses = []
         leaving: dict[str, ConsumerMember] = {}
         for identity in identities:
@@ -243,11 +243,11 @@ class ClassicMembers:
 def _is_of_another_generation(
     request: JoinGroupRequest, subscription: ConsumerProtocolSubscription, epoch: int
 ) -> bool:
-    """Whether the member may own something else than it says here.
+    """Whether the member may own something else than this subscription says.
 
-    librdkafka's eager assignors (range, roundrobin) never tell a generation: such a member has given up everything
-    before it joins, and would never get another chance to say so. A cooperative one that tells none has not heard of
-    its first assignment yet, or the request is an old one.
+    librdkafka's eager assignors (range, roundrobin) never state a generation: such a member has given up everything
+    before it joins, and would never get another chance to say so. A cooperative member that states none has not
+    received its first assignment yet, or the request is an old one.
     """
     protocol = request.protocols[0]
     if version_of(bytes(protocol.metadata)) < GENERATION_SINCE or subscription.generation_id == epoch:

@@ -22,7 +22,7 @@ class ClassicRequests:
     # -- SyncGroup -----------------------------------------------------------------------------------------------------
 
     def sync(self, group: ClassicGroup, request: SyncGroupRequest, token: Token, now_ms: int, out: Decision) -> None:
-        """The leader brings the assignment, the others wait for it."""
+        """Answer SyncGroup: the leader sends the assignment; the other members wait for it."""
         error = self._check_sync(group, request)
         if error:
             out.replies.append(Reply(token, sync_error(error)))
@@ -35,7 +35,7 @@ class ClassicRequests:
             out.replies.append(Reply(token, assignment_of(group, member)))
             return
         if member.sync_token is not None:
-            # Its client asks again: the first request is as good as lost.
+            # The client repeats the request: it has given up on the first one.
             out.replies.append(Reply(member.sync_token, sync_error(ErrorCode.REBALANCE_IN_PROGRESS)))
         member.sync_token = token
         if group.leader == member.member_id:
@@ -59,7 +59,7 @@ class ClassicRequests:
         return ErrorCode.NONE
 
     def _assign(self, group: ClassicGroup, request: SyncGroupRequest, now_ms: int, out: Decision) -> None:
-        """The generation is complete. Whom the leader has forgotten gets nothing."""
+        """Complete the generation. Members that the leader has left out get an empty assignment."""
         assignments = {entry.member_id: bytes(entry.assignment) for entry in request.assignments}
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
@@ -106,7 +106,7 @@ class ClassicRequests:
     def _leave_one(self, group: ClassicGroup, identity: MemberIdentity, out: Decision) -> ErrorCode:
         member_id = identity.member_id
         if not member_id:
-            # An administrator removes a static member by its name alone.
+            # An administrator removes a static member by its instance id alone.
             known = group.static_members.get(identity.group_instance_id or "")
             if known is None:
                 return ErrorCode.UNKNOWN_MEMBER_ID

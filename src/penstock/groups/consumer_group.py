@@ -1,12 +1,13 @@
-"""A consumer group (KIP-848), all of which is durable: it is what its records say.
+"""A consumer group (KIP-848). All its state is durable and comes from its records.
 
-Three epochs tell how far it is. The group's epoch grows whenever members, subscriptions or topics change. The
-assignment epoch says which of them the target assignment is for. Each member's own says how far it has followed.
+Three epochs describe its progress. The group epoch grows whenever members, subscriptions or topics change. The
+assignment epoch is the group epoch that the target assignment was computed for. The member epoch is that of the
+assignment that the member has reached.
 
-`replay` alone changes a group. A handler that has to know what its own records will amount to replays them on a `copy`.
+Only `replay` changes a group. A handler that needs the effect of its own records replays them on a `copy`.
 
-Law: a partition has one owner, `owner_of`, from when it is assigned to a member until that member has confirmed, or was
-thrown out and so forfeited it.
+Law: a partition has one owner, `owner_of`, from when it is assigned to a member until that member has confirmed that it
+gave it up, or was removed and so forfeited it.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class ConsumerState(Enum):
 
 
 class ResolvedRegex(NamedTuple):
-    """The topics an expression matched when it was last looked at."""
+    """The topics that an expression matched when it was last evaluated."""
 
     topics: frozenset[str]
     version: int
@@ -63,15 +64,15 @@ class ConsumerGroup:
         self.members: dict[str, ConsumerMember] = {}
         self.target: dict[str, Target] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
-        # A record that coordinators of old wrote, which is to be deleted.
+        # Whether the log has a subscription metadata record of an older coordinator, which must be deleted.
         self.has_subscription_metadata = False
         self.is_deleted = False
-        # Soft: the version of the topics that the group was last compared with; and the one its expressions were
-        # matched with, and when.
+        # Soft state: the version of the topics that the group was last compared with, and the version that its
+        # expressions were matched with, and when.
         self.checked_version = -2
         self.regexes_checked_version = -2
         self.regexes_checked_ms = 0
-        # What follows from the members.
+        # Derived from the members.
         self.static_members: dict[str, str] = {}
         self._owners: dict[tuple[Uuid, int], str] = {}
         self._subscribers: dict[str, int] = {}
@@ -86,7 +87,7 @@ class ConsumerGroup:
         return other
 
     def durable(self) -> object:
-        """Everything that came from records, for comparison."""
+        """Return all state that comes from records, for comparison."""
         soft = ("checked_version", "regexes_checked_version", "regexes_checked_ms")
         return {name: value for name, value in vars(self).items() if name not in soft}
 
@@ -124,7 +125,10 @@ class ConsumerGroup:
     # -- subscriptions -------------------------------------------------------------------------------------------------
 
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
-        """By name and by expression. An expression that was not matched yet matches nothing."""
+        """Return the member's topics, by name and by expression.
+
+        An expression that was not evaluated yet matches nothing.
+        """
         resolved = self.regexes.get(member.regex) if member.regex else None
         return member.topics if resolved is None else member.topics | resolved.topics
 
@@ -142,7 +146,7 @@ class ConsumerGroup:
         return iter(self._regex_subscribers)
 
     def preferred_assignor(self, default: str) -> str:
-        """The one that most members ask for."""
+        """Return the assignor that most members ask for."""
         votes = self._assignor_votes
         return max(votes, key=lambda name: (votes[name], name)) if votes else default
 
@@ -238,10 +242,10 @@ class ConsumerGroup:
         if member.classic is not None:
             self.classic_members += change
 
-    # -- its end -------------------------------------------------------------------------------------------------------
+    # -- deletion ------------------------------------------------------------------------------------------------------
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        """What deletes the group, and everything of it that may be in the log."""
+        """Return the tombstones that delete the group and every record of it that may be in the log."""
         group_id = self.group_id
         found = [records.current_record(group_id, member_id, None) for member_id in self.members]
         found += [records.target_tombstone(group_id, member_id) for member_id in {**self.members, **self.target}]

@@ -1,12 +1,11 @@
-"""ConsumerGroupHeartbeat: the one request of a consumer-protocol member.
+"""ConsumerGroupHeartbeat: the only membership request of the consumer protocol.
 
-With epoch 0 it joins, with -1 it leaves, with -2 a static member leaves for a while and keeps its partitions until its
-session ends. Otherwise it brings the epoch it was last told; one that is not the coordinator's means that the member
-has missed something, gives up all it has and joins again. The one exception: the epoch before, from a member that has
-nothing it should not have, because the answer may have been lost.
+With epoch 0 a member joins. With -1 it leaves. With -2 a static member leaves temporarily and keeps its partitions
+until its session ends. Otherwise the request carries the last epoch the member received. If that is not the
+coordinator's epoch, the member has missed something; it gives up all partitions and joins again. The one exception is
+the previous epoch, from a member that has no partition it should not have, because the answer may have been lost.
 
-Fields that are null are as they were. The answer has an assignment only if that has changed, or if the member sent
-everything.
+A null field means "unchanged". The answer has an assignment only if it has changed, or if the member sent all fields.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class ConsumerHeartbeat:
         out.replies.append(Reply(token, response))
         return out
 
-    # -- what is asked -------------------------------------------------------------------------------------------------
+    # -- request -------------------------------------------------------------------------------------------------------
 
     def _check(self, request: ConsumerGroupHeartbeatRequest, version: int) -> None:
         epoch = request.member_epoch
@@ -92,7 +91,7 @@ class ConsumerHeartbeat:
                 f"Supported assignors: {', '.join(assignors)}.",
             )
 
-    # -- a member comes, or goes on ------------------------------------------------------------------------------------
+    # -- join and heartbeat --------------------------------------------------------------------------------------------
 
     def _beat(
         self, request: ConsumerGroupHeartbeatRequest, caller: Caller, now_ms: int, out: Decision
@@ -103,11 +102,11 @@ class ConsumerHeartbeat:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {request.group_id} not found.")
             member = self._known(group, request)
             wished = _wished(member, request, caller)
-            # What a member of the epoch before says it owns may be older than what it was given since: it proves
-            # nothing about what it has given up.
+            # A member of the previous epoch may list partitions that are older than its last assignment: the list
+            # proves nothing about what it has given up.
             is_behind = request.member_epoch != member.epoch
             owned = None if is_behind else request.topic_partitions
-            # The answer before was lost, maybe with an assignment in it.
+            # The previous answer was lost, possibly with an assignment in it.
             had = None if is_behind else member.assigned
             if wished == member and not self._membership.is_due(group, now_ms):
                 moved = self._membership.follow(group, member, owned)
@@ -142,18 +141,18 @@ class ConsumerHeartbeat:
                     self._migration.upgrade(classic, draft)
                     upgraded = classic
                 elif classic.generation:
-                    # Epochs go on where generations ended.
+                    # Group epochs continue where generations ended.
                     draft.emit(epoch_record(request.group_id, classic.generation, 0))
                     draft.emit(target_epoch_record(request.group_id, classic.generation, 0))
         member_id = request.member_id or self._state.new_member_id()
         self._membership.check_room(draft.group, member_id, request.instance_id)
         member, replaced = self._admit(draft, member_id, request.instance_id)
         wished = _wished(member, request, caller)
-        # A member that is known and joins has given up everything; unless the request is an old one, repeated by the
-        # network, while the member goes on. What it must give up it confirms with its next heartbeat.
+        # A known member that joins has given up everything, unless this is an old request that the network repeated
+        # while the member goes on. It confirms what it must give up with its next heartbeat.
         is_certain = replaced is not None or member.epoch == 0 or member.state is MemberState.UNKNOWN
         moved = self._membership.update(draft, member, wished, [] if is_certain else None, now_ms)
-        # Nothing can be refused from here on.
+        # Nothing below can refuse the request.
         out.records.extend(draft.records)
         if upgraded is not None:
             self._migration.upgraded(upgraded, draft.group, now_ms, out)
@@ -163,7 +162,7 @@ class ConsumerHeartbeat:
         return self._response(request, None, moved)
 
     def _admit(self, draft: Draft, member_id: str, instance_id: str | None) -> tuple[ConsumerMember, str | None]:
-        """The member that joins, and the id of the static member it replaces."""
+        """Return the member that joins, and the id of the static member it replaces."""
         known = draft.group.members.get(member_id)
         if instance_id is not None:
             existing = draft.group.static_member(instance_id)
@@ -178,7 +177,7 @@ class ConsumerHeartbeat:
         return known or ConsumerMember(member_id), None
 
     def _known(self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> ConsumerMember:
-        """The member, if it is what it says: KafkaError otherwise."""
+        """Return the member; raise KafkaError if its id, instance id or epoch is wrong."""
         if request.instance_id is None:
             member = group.member(request.member_id)
         else:
@@ -202,14 +201,14 @@ class ConsumerHeartbeat:
     def _response(
         self, request: ConsumerGroupHeartbeatRequest, had: Owned | None, member: ConsumerMember
     ) -> ConsumerGroupHeartbeatResponse:
-        """`had`: what the member was last told; None if it must be told anyway."""
+        """Make the response. `had`: the assignment the member last received; None if it must be sent in any case."""
         is_full = (
             request.rebalance_timeout_ms != -1
             and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
             and request.topic_partitions is not None
         )
         assignment = None
-        # An answer may have been lost within an epoch, too: then it says that it has something else.
+        # An answer may also be lost within an epoch: then the member lists other partitions than it was assigned.
         is_mistaken = request.topic_partitions is not None and not owns_exactly(request.topic_partitions, member)
         if is_full or is_mistaken or had != member.assigned:
             assignment = Assignment(
@@ -225,7 +224,7 @@ class ConsumerHeartbeat:
             assignment=assignment,
         )
 
-    # -- a member leaves -----------------------------------------------------------------------------------------------
+    # -- leave ---------------------------------------------------------------------------------------------------------
 
     def _leave(
         self, request: ConsumerGroupHeartbeatRequest, now_ms: int, out: Decision
@@ -245,7 +244,10 @@ class ConsumerHeartbeat:
 
 
 def _wished(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> ConsumerMember:
-    """The member with what the request says of it. If it has spoken the classic protocol, it now speaks this one."""
+    """Apply the request's fields to the member.
+
+    A member that used the classic protocol now uses the consumer protocol.
+    """
     names = request.subscribed_topic_names
     regex = request.subscribed_topic_regex
     timeout_ms = request.rebalance_timeout_ms

@@ -1,8 +1,8 @@
-"""A member of a consumer group (KIP-848), as two records have it: what it wants, and what it has.
+"""A member of a consumer group (KIP-848), as two records describe it: its subscription and its current assignment.
 
-What it has: the partitions assigned to it, those it was told to give up and has not given up yet (`revoking`), and the
-epoch up to which it has followed its group. Each partition carries the epoch in which the member got it. Values are
-never changed in place: whoever wants another member makes one with `_replace`.
+The current assignment: the partitions assigned to it, those it must give up and has not given up yet (`revoking`), and
+the member epoch it has reached. Each partition carries the epoch in which the member got it. Values are immutable: use
+`_replace` to make a changed member.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from penstock.protocol.messages.group_records import (
     TopicPartitions,
 )
 
-# Epochs that are not epochs: of a request, "I join", "I leave", "I leave and will be back under my name".
+# Special epochs of a request: the member joins; leaves; leaves temporarily and will return under its instance id.
 JOINING: Final = 0
 LEAVING: Final = -1
 LEAVING_FOR_A_WHILE: Final = -2
 
-# Partitions by topic, with the epoch since when they are assigned.
+# Partitions by topic, with the epoch in which each was assigned.
 Owned: TypeAlias = Mapping[Uuid, Mapping[int, int]]
 # Partitions by topic.
 Target: TypeAlias = Mapping[Uuid, frozenset[int]]
 
 
 class MemberState(IntEnum):
-    """Numbered as in the records."""
+    """The state of a member, numbered as in the records."""
 
     STABLE = 0
-    # It must give up partitions before it moves on.
+    # The member must give up partitions before it can move to the next epoch.
     UNREVOKED_PARTITIONS = 1
-    # It has moved on, and partitions that are to be its own have not been given up by others yet.
+    # The member is in the target's epoch, but others have not yet given up some partitions of its target.
     UNRELEASED_PARTITIONS = 2
-    # Of a version to come.
+    # Written by a newer version.
     UNKNOWN = 127
 
 
 class ClassicFacet(NamedTuple):
-    """What a member needs that speaks the classic protocol in a consumer group."""
+    """The extra fields of a member that uses the classic protocol in a consumer group."""
 
     session_timeout_ms: int
     protocols: tuple[Protocol, ...]
@@ -53,7 +53,7 @@ class ClassicFacet(NamedTuple):
 
 class ConsumerMember(NamedTuple):
     member_id: str
-    # -- what it wants
+    # -- subscription
     instance_id: str | None = None
     rack_id: str | None = None
     client_id: str = ""
@@ -63,9 +63,9 @@ class ConsumerMember(NamedTuple):
     regex: str | None = None
     rebalance_timeout_ms: int = -1
     assignor: str | None = None
-    # None for a member that speaks the consumer protocol.
+    # None for a member that uses the consumer protocol.
     classic: ClassicFacet | None = None
-    # -- what it has
+    # -- current assignment
     epoch: int = 0
     previous_epoch: int = -1
     state: MemberState = MemberState.STABLE
@@ -75,7 +75,7 @@ class ConsumerMember(NamedTuple):
     def is_reconciled_to(self, epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == epoch
 
-    # -- as records ----------------------------------------------------------------------------------------------------
+    # -- records -------------------------------------------------------------------------------------------------------
 
     def wishes(self) -> ConsumerGroupMemberMetadataValue:
         classic = None
@@ -154,7 +154,7 @@ def _partitions(owned: Owned) -> list[TopicPartitions]:
 
 
 def _owned(parts: Iterable[TopicPartitions], epoch: int) -> dict[Uuid, dict[int, int]]:
-    """A coordinator of old wrote no epochs: the member's own is the safe guess."""
+    """Convert owned partitions. An older coordinator wrote no epochs: the member's own epoch is the safe guess."""
     owned = {}
     for part in parts:
         epochs = part.assignment_epochs

@@ -1,7 +1,7 @@
-"""How members leave a consumer group: on their own, or because they were not heard of in time.
+"""Departures from a consumer group: a member leaves, or its session or rebalance time-out ends.
 
-What a member had is free at once. The group moves to its next epoch; the others get their part of it with their next
-heartbeats. If all that remain speak the classic protocol, the group becomes a classic one again.
+The partitions of the member are free at once. The group moves to its next epoch; the other members get their share with
+their next heartbeats. If all remaining members use the classic protocol, the group becomes classic again.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Departures:
         self._migration = migration
 
     def leave_for_a_while(self, group: ConsumerGroup, member: ConsumerMember, out: Decision) -> None:
-        """A static member will be back before its session ends, under another id, and takes up what it had."""
+        """Mark a static member that will return under another id before its session ends, and keeps its partitions."""
         assigned = {topic_id: dict.fromkeys(partitions, 0) for topic_id, partitions in member.assigned.items()}
         left = member._replace(epoch=LEAVING_FOR_A_WHILE, revoking={}, assigned=assigned)
         out.records.append(current_record(group.group_id, member.member_id, left.possessions()))
 
     def fence(self, group: ConsumerGroup, members: Sequence[ConsumerMember], now_ms: int, out: Decision) -> None:
-        """Out of the group go all of these."""
+        """Remove all of these members from the group."""
         if not members:
             return
         group_id = group.group_id
@@ -61,7 +61,7 @@ class Departures:
             current_hash = metadata_hash(draft.group.subscribed_topics(), self._state.topics)
             draft.emit(epoch_record(group_id, epoch, current_hash))
             if not draft.group.members:
-                # Nobody is left to assign to. The time is that of a group that never was assigned, so that the next
+                # No member is left to assign to. The time is that of a group that never was assigned, so that the next
                 # member need not wait.
                 draft.emit(target_epoch_record(group_id, epoch, 0))
             out.records.extend(draft.records)

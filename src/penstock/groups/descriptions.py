@@ -51,7 +51,10 @@ class Descriptions:
     # -- DescribeGroups ------------------------------------------------------------------------------------------------
 
     def describe(self, group_id: str, version: int) -> describe_groups.DescribedGroup:
-        """Of a group that is not there, or not classic: clients of old are told that it is dead, and no error."""
+        """Describe a classic group.
+
+        If it does not exist or is not classic, older versions answer Dead without an error.
+        """
         group = self._state.group(group_id)
         if not isinstance(group, ClassicGroup):
             described = describe_groups.DescribedGroup(group_id=group_id, group_state="Dead")
@@ -60,7 +63,7 @@ class Descriptions:
                 reason = "not found" if group is None else "is not a classic group"
                 described.error_message = f"Group {group_id} {reason}."
             return described
-        # In between generations subscriptions mean nothing yet.
+        # Between generations subscriptions have no meaning yet.
         protocol = group.protocol if group.state is ClassicState.STABLE else None
         return describe_groups.DescribedGroup(
             group_id=group_id,
@@ -103,7 +106,7 @@ class Descriptions:
         )
 
     def _consumer(self, group: ConsumerGroup, member: ConsumerMember) -> consumer_group_describe.Member:
-        # What it is still giving up is still its own.
+        # Partitions that the member is still giving up are still its own.
         has: dict[Uuid, set[int]] = {}
         for owned in (member.assigned, member.revoking):
             for topic_id, partitions in owned.items():
@@ -123,7 +126,7 @@ class Descriptions:
         )
 
     def _assignment(self, parts: Mapping[Uuid, Iterable[int]]) -> consumer_group_describe.Assignment:
-        """Topics that are gone have no name to show."""
+        """Convert an assignment. Deleted topics are left out: they have no name to show."""
         found = []
         for topic_id, partitions in parts.items():
             name = self._state.topics.topic_name(topic_id)
@@ -138,7 +141,7 @@ class Descriptions:
     # -- DeleteGroups --------------------------------------------------------------------------------------------------
 
     def delete(self, group_id: str, records: list[CoordinatorRecord]) -> DeletableGroupResult:
-        """Offsets and all."""
+        """Delete a group with its offsets."""
         try:
             group = self._state.group_or_error(group_id)
         except KafkaError as error:

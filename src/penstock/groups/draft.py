@@ -1,4 +1,4 @@
-"""A consumer group as it will be once the records written so far are replayed."""
+"""A draft: a consumer group as it will be once the records written so far are replayed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from penstock.groups.consumer_group import ConsumerGroup
 
 
 class Draft:
-    """Decisions of several steps need to see what the steps before amount to: they are replayed on a copy."""
+    """A copy of a group that replays records, so that each step of a decision sees the previous steps."""
 
     def __init__(self, group: ConsumerGroup) -> None:
         self.group = group

@@ -1,8 +1,8 @@
-"""What consumers of classic groups tell each other, read by the coordinator where it must.
+"""Decodes the subscriptions and assignments that consumers of classic groups exchange.
 
-A classic coordinator passes subscriptions and assignments on unread. It looks into a subscription only to know which
-topics a group reads (so that offsets of others may be deleted), and into both when a group moves between the protocols.
-Each is preceded by its version; whatever a newer version adds comes after what is known.
+A classic coordinator passes subscriptions and assignments on unread. It reads a subscription only to find which topics
+a group reads (so that offsets of other topics may be deleted), and both when a group moves between the protocols. Each
+starts with its version; a newer version adds fields only after the known ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HIGHEST_VERSION: Final = 3
 
 
 def embedded_version(data: bytes) -> int:
-    """The version of a subscription or an assignment, of those that are known."""
+    """Return the version of a subscription or an assignment, limited to the known versions."""
     if len(data) < 2:
         raise MalformedMessage("an embedded message without a version")
     version = int.from_bytes(data[:2], "big", signed=True)
@@ -35,12 +35,12 @@ def embedded_version(data: bytes) -> int:
 
 
 def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
-    """MalformedMessage if it is not one."""
+    """Decode a subscription; raise MalformedMessage if it is not one."""
     return decode_from(ConsumerProtocolSubscription, data, embedded_version(data), 2)[0]
 
 
 def read_topics(data: bytes) -> list[str]:
-    """The topics alone, which every version begins with."""
+    """Decode only the topics, which every version begins with."""
     embedded_version(data)
     return decode_from(ConsumerProtocolSubscription, data, 0, 2)[0].topics
 
@@ -50,7 +50,7 @@ def read_assignment(data: bytes) -> ConsumerProtocolAssignment:
 
 
 def write_assignment(assigned: Mapping[Uuid, Iterable[int]], topics: TopicsView, version: int) -> bytes:
-    """An assignment for a classic member; what is assigned of topics that are gone is left out."""
+    """Encode an assignment for a classic member, without deleted topics."""
     parts = []
     for topic_id in sorted(assigned):
         name = topics.topic_name(topic_id)
@@ -62,7 +62,7 @@ def write_assignment(assigned: Mapping[Uuid, Iterable[int]], topics: TopicsView,
 
 
 def by_topic_id(parts: Iterable[tuple[str, Iterable[int]]], topics: TopicsView) -> dict[Uuid, frozenset[int]]:
-    """Partitions by topic id; those of topics that are gone are left out."""
+    """Return partitions by topic id, without those of deleted topics."""
     found: dict[Uuid, frozenset[int]] = {}
     for name, partitions in parts:
         topic_id = topics.topic_id(name)

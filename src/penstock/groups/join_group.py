@@ -1,12 +1,12 @@
 """JoinGroup to a classic group.
 
-A dynamic member comes twice: without an id it is given one (MEMBER_ID_REQUIRED, from version 4 on), so that a client
-that never hears the answer leaves nothing behind but an id that expires. A static member has a name of its own,
-`group.instance.id`, and comes back under it: into a stable group without any rebalance, as long as that changes nothing
-about the protocol. Whoever had the name before is fenced.
+A dynamic member joins twice: the first request has no id and is answered with one (MEMBER_ID_REQUIRED, from version 4
+on), so that a client that never receives the answer leaves nothing behind but an id that expires. A static member has a
+name, `group.instance.id`, and returns under it: into a stable group without a rebalance, if that does not change the
+elected protocol. The previous holder of the name is fenced.
 
-A member that joins again with the same subscription while the group is stable is told what it knows already, unless it
-is the leader: that is how a leader asks for a new assignment, because topics have changed for example.
+A member that joins a stable group again with the same subscription gets the current generation, unless it is the
+leader: a leader joins again to ask for a new assignment, for example because topics have changed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SKIP_ASSIGNMENT_SINCE = 9
 
 
 def protocols_of(request: JoinGroupRequest) -> tuple[Protocol, ...]:
-    """A name that is there twice counts once."""
+    """Return the protocols of a request. A name that occurs twice counts once."""
     seen: dict[str, bytes] = {}
     for protocol in request.protocols:
         seen.setdefault(protocol.name, bytes(protocol.metadata))
@@ -33,7 +33,7 @@ def protocols_of(request: JoinGroupRequest) -> tuple[Protocol, ...]:
 
 
 def rebalance_timeout_of(request: JoinGroupRequest) -> int:
-    """Version 0 has none of its own."""
+    """Return the rebalance time-out. Version 0 has none of its own and uses the session time-out."""
     return request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms
 
 
@@ -45,8 +45,10 @@ class JoinGroup:
     def join(
         self, request: JoinGroupRequest, token: Token, caller: Caller, now_ms: int, out: Decision, generation: int = 0
     ) -> None:
-        """To a group that is classic or not there yet. `generation`: how far a new one has come before, in another
-        form: generations never go back."""
+        """Join a group that is classic or does not exist yet.
+
+        `generation`: the generation or epoch that a new group had before, in another form; generations never go back.
+        """
         group = self._state.classic.get(request.group_id)
         if group is None:
             if request.member_id:
@@ -58,7 +60,7 @@ class JoinGroup:
                 out.replies.append(Reply(token, join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)))
                 return
             self._state.classic[request.group_id] = group
-            # The log learns of the group before anybody is told of it.
+            # The group is written to the log before any client learns of it.
             out.records.append(classic_group_record(group.group_id, group.value()))
         if not self._has_room(group, request.member_id):
             self._refuse(group, request.member_id, token, now_ms, out)
@@ -71,7 +73,10 @@ class JoinGroup:
             self._join_unknown(group, request, token, caller, now_ms, out)
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
-        """While members join again, those that come last are too many if the limit was lowered."""
+        """Whether the group has space for the member.
+
+        If the limit was lowered, the last members to join again are refused.
+        """
         limit = self._state.settings.max_size
         member = group.members.get(member_id)
         if group.state is ClassicState.EMPTY:
@@ -89,7 +94,7 @@ class JoinGroup:
             group.remove(member_id)
         self._rebalance.complete_if_all_joined(group, now_ms, out)
 
-    # -- without an id -------------------------------------------------------------------------------------------------
+    # -- requests without a member id ----------------------------------------------------------------------------------
 
     def _join_unknown(
         self,
@@ -140,7 +145,7 @@ class JoinGroup:
         self._state.timers.set(key, now_ms + self._state.settings.new_member_join_timeout_ms)
         self._rebalance.begin_or_go_on(group, now_ms, out)
 
-    # -- with an id ----------------------------------------------------------------------------------------------------
+    # -- requests with a member id -------------------------------------------------------------------------------------
 
     def _join_known(
         self,
@@ -178,8 +183,8 @@ class JoinGroup:
         group.update(member, protocols_of(request), rebalance_timeout_of(request), request.session_timeout_ms)
         earlier = group.take_join_token(member)
         if earlier is not None:
-            # The same member twice: its client has given up on the first request, and must not be told twice that it
-            # has joined. Nobody may be left without an answer either.
+            # The client has given up on the first request and repeats it. It must not learn twice that it has joined,
+            # but both requests must be answered.
             out.replies.append(Reply(earlier, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)))
         group.await_join(member, token)
 
@@ -209,8 +214,8 @@ class JoinGroup:
             out.replies.append(Reply(token, self._replaced(group, member, old_leader, caller)))
             return
         group.await_join(member, token)
-        # An old id may have been told to the leader already, which would assign to a member that is gone: a rebalance
-        # begins, whatever the state.
+        # The leader may already have received the old id and would assign to a member that is gone: rebalance in any
+        # state.
         self._rebalance.begin_or_go_on(group, now_ms, out)
 
     def _fence(self, group: ClassicGroup, member: ClassicMember, out: Decision) -> None:
@@ -224,8 +229,11 @@ class JoinGroup:
     def _replaced(
         self, group: ClassicGroup, member: ClassicMember, old_leader: str | None, caller: Caller
     ) -> JoinGroupResponse:
-        """A leader that came back must not assign: nobody else takes part. Clients that can be told so are told that
-        they lead; the others are told that the leader is who it was, which they are no more."""
+        """Answer a static member that came back. A leader must not assign: no other member takes part in a rebalance.
+
+        Clients that support SkipAssignment learn that they lead; the others get the previous leader id, which is no
+        longer theirs.
+        """
         if caller.api_version >= SKIP_ASSIGNMENT_SINCE:
             return generation_of(group, member, skip_assignment=group.leader == member.member_id)
         response = generation_of(group, member)

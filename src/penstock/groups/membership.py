@@ -1,8 +1,8 @@
-"""What follows when a member of a consumer group comes, wishes for something else, or just sends a heartbeat.
+"""The steps of one heartbeat in a consumer group: subscription, group epoch, target assignment, reconciliation.
 
-In this order, each step on what the one before has written: the member's wishes; the group's epoch, if subscriptions,
-topics or the assignor changed; the target assignment, if it is for an older epoch; and where the member itself is on
-its way there. Most heartbeats change nothing and cost nothing.
+Each step builds on the records of the previous one: write the member's subscription; bump the group epoch, if
+subscriptions, topics or the assignor changed; compute the target assignment, if it is for an older epoch; and reconcile
+the member. Most heartbeats change nothing and cost nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Membership:
     # -- one member ----------------------------------------------------------------------------------------------------
 
     def is_due(self, group: ConsumerGroup, now_ms: int) -> bool:
-        """Whether a heartbeat that changes nothing is still a reason to look at the group."""
+        """Whether to look at the group although the heartbeat changes nothing."""
         if group.checked_version != self._state.topics.version:
             return True
         if group.assignment_epoch < group.epoch and self._may_assign(group, now_ms):
@@ -50,7 +50,7 @@ class Membership:
     def follow(
         self, group: ConsumerGroup, member: ConsumerMember, owned: list[TopicPartitions] | None
     ) -> ConsumerMember:
-        """A member whose wishes are what they were, in a group that is."""
+        """Reconcile a member whose subscription has not changed."""
         if member.is_reconciled_to(group.assignment_epoch):
             return member
         return reconcile(member, self._wanted(group, member, False), owned)
@@ -63,7 +63,10 @@ class Membership:
         owned: list[TopicPartitions] | None,
         now_ms: int,
     ) -> ConsumerMember:
-        """`before` is in the draft, unless it is new. The result is in the draft, and says where the member is now."""
+        """Update a member.
+
+        `before` is in the draft, unless it is new. The result is in the draft and holds the member's state.
+        """
         self._subscriptions.check(after.regex if after.regex != before.regex else None)
         assignor = draft.group.preferred_assignor(self._default_assignor)
         if after != before or after.member_id not in draft.group.members:
@@ -94,7 +97,7 @@ class Membership:
         )
 
     def replace(self, draft: Draft, old: ConsumerMember, member_id: str) -> ConsumerMember:
-        """A static member came back: what the old one had is the new one's, which begins from the first epoch."""
+        """Replace a static member that came back: the new one gets its assignment and starts at epoch 0."""
         group_id = draft.group.group_id
         target = draft.group.target.get(old.member_id, {})
         new = old._replace(member_id=member_id, epoch=0, previous_epoch=0)
@@ -114,7 +117,7 @@ class Membership:
             must_bump |= self._subscriptions.refresh(draft, now_ms)
             self._mark(group.group_id, regexes_checked_ms=now_ms, regexes_checked_version=self._state.topics.version)
         current_hash = metadata_hash(group.subscribed_topics(), self._state.topics)
-        # No member is ever in epoch 0: that would mean it joins.
+        # No member is ever in epoch 0, which in a request means "join".
         if must_bump or current_hash != group.metadata_hash or group.epoch == 0:
             draft.emit(epoch_record(group.group_id, group.epoch + 1, current_hash))
         if group.has_subscription_metadata:
@@ -146,7 +149,11 @@ class Membership:
         draft.emit(target_epoch_record(group.group_id, group.epoch, now_ms))
 
     def _may_assign(self, group: ConsumerGroup, now_ms: int) -> bool:
-        """Not too often, so that members that come at once are assigned at once; at once if there is none yet."""
+        """Whether to compute a new assignment now.
+
+        At intervals, so that members that join together are assigned together; immediately if there is no assignment
+        yet.
+        """
         interval_ms = self._state.settings_of(group.group_id).assignment_interval_ms
         return group.assignment_timestamp == 0 or now_ms >= group.assignment_timestamp + interval_ms
 
@@ -163,7 +170,7 @@ class Membership:
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def watch(self, group_id: str, before: ConsumerMember | None, member: ConsumerMember, now_ms: int) -> None:
-        """It is alive; and if it must give something up, it must do so in time."""
+        """Restart the member's session, and its rebalance time-out if it must give up partitions."""
         timers = self._state.timers
         if member.classic is not None:
             session_ms = member.classic.session_timeout_ms
@@ -194,7 +201,7 @@ class Membership:
 
 
 def check_name(group: ConsumerGroup, member_id: str, instance_id: str) -> ConsumerMember:
-    """The static member of this name, if it is the one that asks."""
+    """Return the static member of this name; raise KafkaError if another member id holds the name."""
     member = group.static_member(instance_id)
     if member is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")

@@ -1,14 +1,14 @@
-"""A group with members changes its protocol.
+"""Migration of a group with members between the classic and the consumer protocol.
 
-Up: a consumer-protocol member joins a classic group. What the members have becomes their assignment and their target,
-each keeps its classic side, and the newcomer is what brings the next epoch. Members that wait in the middle of a
-classic rebalance are told to join again, and join the new group.
+Upgrade: a consumer-protocol member joins a classic group. The partitions of the members become their assignment and
+their target; each member keeps its classic fields; the new member starts the next epoch. Members that wait in a classic
+rebalance are told to join again, and join the new group.
 
-Down: when the last consumer-protocol member has left, the group becomes classic, with what everybody has as its
-assignment, and rebalances at once.
+Downgrade: when the last consumer-protocol member has left, the group becomes classic, with the current assignment of
+all members, and rebalances at once.
 
-Both are one batch of records: the tombstones of what the group was, and what it is. What a handler needs of the group
-before that batch is replayed, it finds in a draft or, on the way down, in the live classic group put in place here.
+Either is one batch of records: the tombstones of the old group and the records of the new one. Before that batch is
+replayed, a handler finds the group in a draft or, in a downgrade, in the live classic group created here.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from penstock.model.ids import Uuid
 from penstock.protocol.codec import MalformedMessage
 from penstock.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 
-# Assignors whose notes, should an assignment carry any, are also in the members' subscriptions: librdkafka hands out
-# those of its cooperative-sticky with each assignment. (Kafka takes them for a custom assignor's, and refuses.)
+# Assignors whose user data, if an assignment carries any, is also in the members' subscriptions: librdkafka sends that
+# of cooperative-sticky with each assignment. (Kafka takes it for a custom assignor's, and refuses.)
 _SELF_CONTAINED = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
 
 
@@ -55,10 +55,10 @@ class Migration:
         self._state = state
         self._rebalance = rebalance
 
-    # -- up ------------------------------------------------------------------------------------------------------------
+    # -- upgrade -------------------------------------------------------------------------------------------------------
 
     def upgrade(self, classic: ClassicGroup, draft: Draft) -> None:
-        """The classic group as a consumer group, in the draft. KafkaError if that cannot be."""
+        """Write the classic group as a consumer group to the draft. KafkaError if that is impossible."""
         self._check_upgrade(classic)
         try:
             members = self._members(classic)
@@ -76,7 +76,7 @@ class Migration:
             draft.emit(current_record(group_id, member.member_id, member.possessions()))
 
     def upgraded(self, classic: ClassicGroup, group: ConsumerGroup, now_ms: int, out: Decision) -> None:
-        """Who waits joins again; sessions go on."""
+        """Complete an upgrade: waiting members are told to join again; sessions continue."""
         for member in classic.waiting():
             token = classic.take_join_token(member)
             if token is not None:
@@ -129,12 +129,12 @@ class Migration:
     def _ownership(
         self, classic: ClassicGroup, subscriptions: Mapping[str, ConsumerProtocolSubscription]
     ) -> dict[str, dict[Uuid, dict[int, int]]]:
-        """What each member may have now; each partition with one of them.
+        """Return the partitions that each member may have now; each partition has one owner.
 
-        That is what it said it owns when it joined last, and what it was assigned last: nobody knows which of the two
-        it has heard of. Those that were told what they have in this generation come first: a static member that missed
-        the rebalance may still claim something of it. Who has less than is thought here says so when it joins again,
-        which is soon.
+        That is what the member listed as owned when it last joined, plus what it was last assigned: the coordinator
+        does not know which of the two it has received. Members that received their assignment in this generation come
+        first: a static member that missed the rebalance may still claim some of the same partitions. A member that has
+        less than assumed here says so when it joins again, which is soon.
         """
         claimed: set[tuple[Uuid, int]] = set()
         owned: dict[str, dict[Uuid, dict[int, int]]] = {}
@@ -166,10 +166,10 @@ class Migration:
             )
         return [(part.topic, part.partitions) for part in assignment.assigned_partitions]
 
-    # -- down ----------------------------------------------------------------------------------------------------------
+    # -- downgrade -----------------------------------------------------------------------------------------------------
 
     def can_downgrade(self, group: ConsumerGroup) -> bool:
-        """Whether all members there are speak the classic protocol, and may."""
+        """Whether all members use the classic protocol, and policy and `group.max.size` allow a classic group."""
         return (
             0 < len(group.members) == group.classic_members
             and self._state.settings.allows_downgrade
@@ -177,7 +177,7 @@ class Migration:
         )
 
     def downgrade(self, draft: Draft, now_ms: int) -> ClassicGroup:
-        """The group of the draft as a classic group; its records are in the draft."""
+        """Return the group of the draft as a classic group; its records are in the draft."""
         group = draft.group
         classic = ClassicGroup(group.group_id, now_ms)
         classic.generation = group.epoch
@@ -203,8 +203,8 @@ class Migration:
             entry.assignment = write_assignment(_has(group.members[entry.member_id]), self._state.topics, version)
         for record in group.tombstones():
             draft.records.append(record)
-        # In the log it is one generation further than its members: should another coordinator take over before the
-        # rebalance is over, which is in memory only, they find out and join again.
+        # The log is one generation ahead of the members. If another coordinator takes over before the rebalance, which
+        # is in memory only, is over, the members find out and join again.
         value = classic.value()
         value.generation += 1
         classic.skipped_generations = 1
@@ -212,7 +212,7 @@ class Migration:
         return classic
 
     def downgraded(self, classic: ClassicGroup, now_ms: int, out: Decision) -> None:
-        """It lives from now on, and rebalances."""
+        """Make the classic group live and start its rebalance."""
         self._state.classic[classic.group_id] = classic
         for member in classic.members.values():
             for kind in ("rejoin", "resync"):
@@ -222,7 +222,7 @@ class Migration:
 
 
 def version_of(metadata: bytes) -> int:
-    """The version to answer a subscription in; the first, if it cannot be read."""
+    """Return the version in which to answer a subscription; the first version, if it cannot be read."""
     try:
         return embedded_version(metadata)
     except MalformedMessage:
@@ -230,7 +230,7 @@ def version_of(metadata: bytes) -> int:
 
 
 def _has(member: ConsumerMember) -> dict[Uuid, list[int]]:
-    """What it is still giving up is still its own."""
+    """Return the partitions of a member, including those it is still giving up."""
     found: dict[Uuid, list[int]] = {}
     for owned in (member.assigned, member.revoking):
         for topic_id, partitions in owned.items():

@@ -1,12 +1,12 @@
-"""OffsetCommit and TxnOffsetCommit.
+"""OffsetCommit and TxnOffsetCommit: who may commit offsets, and the records of a commit.
 
-Who may commit: a member of the group's current generation or epoch; and anybody without one (generation -1, which is
-what administrators and consumers that assign partitions to themselves send) as long as the group is empty. A classic
-group that waits for its assignment refuses, because its members read nothing now. A transaction may commit for a group
-it names no member of: producers of old knew none.
+A member of the group's current generation or epoch may commit. A client without one may commit while the group is empty
+(generation -1, which administrators and consumers with manually assigned partitions send). A classic group that waits
+for its assignment refuses, because its members read nothing now. A transaction may commit for a group without naming a
+member, because older producers send none.
 
-A consumer-protocol member may commit with an epoch older than its own for partitions it has had since then: its commit
-may have crossed a heartbeat that moved it on.
+A consumer-protocol member may commit with an epoch older than its own for partitions it has had since that epoch: its
+commit may have crossed a heartbeat that raised its epoch.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ COMMIT_KNOWS_GROUP_ID_NOT_FOUND_SINCE = 9
 COMMIT_BY_MEMBER_EPOCH_SINCE = 9
 TXN_COMMIT_BY_TOPIC_ID_SINCE = 6
 TXN_COMMIT_KNOWS_NEW_ERRORS_SINCE = 6
-# The latest moment a record can name; clients may ask to keep an offset for longer than that.
+# The latest time a record can hold; clients may ask to keep an offset for longer.
 END_OF_TIME = (1 << 63) - 1
 
-# Raises KafkaError for a partition that this member may not commit for.
+# Raises KafkaError for a partition that this member may not commit.
 PartitionCheck: TypeAlias = Callable[[Uuid, int], None]
 
 
 class _Member(NamedTuple):
-    """Who commits, as the request says."""
+    """The member that commits, as named in the request."""
 
     member_id: str
     instance_id: str | None
@@ -63,7 +63,7 @@ class _Member(NamedTuple):
 
 
 class _Commit(NamedTuple):
-    """What is committed, in either kind of request."""
+    """The offsets to commit, from either kind of request."""
 
     group_id: str
     topics: Sequence[OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic]
@@ -72,7 +72,7 @@ class _Commit(NamedTuple):
     expire_timestamp: int
 
 
-# Each partition, and what became of it.
+# Each partition with its error code.
 _Outcomes: TypeAlias = list[tuple[int, ErrorCode]]
 
 
@@ -103,7 +103,7 @@ class OffsetCommits:
     def commit_in_transaction(
         self, request: TxnOffsetCommitRequest, token: Token, caller: Caller, now_ms: int
     ) -> Decision:
-        """The runtime appends these records as the producer's, and replays them with its id."""
+        """Decide a TxnOffsetCommit. The runtime appends the records as the producer's and replays them with its id."""
         by_id = caller.api_version >= TXN_COMMIT_BY_TOPIC_ID_SINCE
         generation = request.generation_id_or_member_epoch
         member = _Member(request.member_id, request.group_instance_id, generation, True, caller.api_version)
@@ -122,11 +122,13 @@ class OffsetCommits:
         ]
         return Decision(records, [Reply(token, TxnOffsetCommitResponse(topics=topics))])
 
-    # -- what is committed ---------------------------------------------------------------------------------------------
+    # -- offsets -------------------------------------------------------------------------------------------------------
 
     def _decide(self, commit: _Commit, member: _Member) -> tuple[list[CoordinatorRecord], list[_Outcomes]]:
-        """The records, and for each topic each partition and what became of it. A member that may not commit commits
-        nothing; what is wrong with a partition is told anyway."""
+        """Return the records, and for each topic the error code of each partition.
+
+        A member that may not commit commits nothing; errors of single partitions are reported anyway.
+        """
         records: list[CoordinatorRecord] = []
         try:
             check = self._check(commit.group_id, member, commit.now_ms)
@@ -177,16 +179,16 @@ class OffsetCommits:
             outcomes.append((entry.partition_index, error))
         return outcomes
 
-    # -- who commits ---------------------------------------------------------------------------------------------------
+    # -- members -------------------------------------------------------------------------------------------------------
 
     def _check(self, group_id: str, member: _Member, now_ms: int) -> PartitionCheck | None:
-        """KafkaError if this member may not commit at all."""
+        """Raise KafkaError if this member may not commit at all."""
         if member.is_transactional and not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         group = self._state.group(group_id)
         if group is None:
             if member.generation < 0:
-                # A group that will only store offsets.
+                # This group will only store offsets.
                 return None
             knows_the_error = (
                 TXN_COMMIT_KNOWS_NEW_ERRORS_SINCE if member.is_transactional else COMMIT_KNOWS_GROUP_ID_NOT_FOUND_SINCE
@@ -212,7 +214,7 @@ class OffsetCommits:
             return
         if group.state is ClassicState.COMPLETING_REBALANCE:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
-        # Who commits is alive.
+        # A member that commits is alive.
         known = group.members[member.member_id]
         key = TimerKey("session", group.group_id, member.member_id)
         self._state.timers.set(key, now_ms + known.session_timeout_ms)

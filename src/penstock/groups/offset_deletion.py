@@ -1,11 +1,11 @@
-"""How offsets go: on request, with their topic, with their group, or because nobody has wanted them for long.
+"""Deletion of offsets: on request, with their topic, with their group, or because they have expired.
 
-An offset expires `offsets.retention.minutes` after its group became empty, if consumers ever were its members; else
-after it was committed. As long as consumers are subscribed to its topic it stays, and so it does while a transaction
-has another one pending in its place. With the last offset of an empty group goes the group.
+An offset expires `offsets.retention.minutes` after its group became empty, if the group ever had consumers as members;
+otherwise after it was committed. It does not expire while consumers are subscribed to its topic, or while a transaction
+has a pending offset for the same partition. The group is deleted with the last offset of an empty group.
 
-Topics may be deleted while a coordinator is being replaced, and nobody is told: the search for what is old finds those
-offsets, too.
+Topics may be deleted while a coordinator is being replaced, and the new one is not notified: the search for expired
+offsets finds those offsets, too.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from penstock.protocol.messages.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 
-# Offsets looked at in one go: a few milliseconds of work.
+# Offsets to check in one step: a few milliseconds of work.
 _SLICE: Final = 1000
 
 
 class OffsetDeletion:
     def __init__(self, state: GroupState) -> None:
         self._state = state
-        # Groups that the search for expired offsets has still to look at.
+        # Groups that the search for expired offsets has still to check.
         self._unchecked: list[str] = []
-        # Topics that were deleted, and the groups whose offsets of them have still to go.
+        # Deleted topics, each with the groups whose offsets are still to be deleted.
         self._of_deleted: deque[tuple[dict[str, Uuid], list[str]]] = deque()
 
     # -- on request ----------------------------------------------------------------------------------------------------
 
     def delete(self, request: OffsetDeleteRequest, records: list[CoordinatorRecord]) -> OffsetDeleteResponse:
-        """KafkaError if the group is not there, or not one that could spare any."""
+        """Answer OffsetDelete; raise KafkaError if the group does not exist or its offsets may not be deleted."""
         group = self._state.group_or_error(request.group_id)
         if isinstance(group, ClassicGroup) and not group.is_empty and not group.uses_consumer_protocol:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
@@ -65,7 +65,7 @@ class OffsetDeletion:
                     records.append(offset_tombstone(request.group_id, topic.name, index))
         return response
 
-    # -- with its group or topic ---------------------------------------------------------------------------------------
+    # -- with the group or topic ---------------------------------------------------------------------------------------
 
     def delete_all(self, group_id: str, records: list[CoordinatorRecord]) -> None:
         committed = self._state.offsets.of_group(group_id)
@@ -76,12 +76,12 @@ class OffsetDeletion:
                 records.append(offset_tombstone(group_id, topic, index))
 
     def topics_deleted(self, deleted: Collection[DeletedTopic]) -> None:
-        """Their offsets are to go: `delete_of_topics` does it."""
+        """Remember deleted topics; `delete_of_topics` deletes their offsets."""
         ids = {topic.name: topic.topic_id for topic in deleted}
         self._of_deleted.append((ids, sorted(self._state.offsets.groups(), reverse=True)))
 
     def delete_of_topics(self, records: list[CoordinatorRecord]) -> bool:
-        """Of some of the groups; False when there are more."""
+        """Delete the offsets of deleted topics in some of the groups; False if there are more."""
         budget = _SLICE
         while self._of_deleted and budget > 0:
             ids, groups = self._of_deleted[0]
@@ -94,7 +94,7 @@ class OffsetDeletion:
         return not self._of_deleted
 
     def _of_topics(self, group_id: str, ids: Mapping[str, Uuid]) -> list[CoordinatorRecord]:
-        """Offsets of a topic of the same name and another id are those of its successor, and stay."""
+        """Return tombstones. Offsets of a new topic with the same name and another id stay."""
         gone: set[tuple[str, int]] = set()
         committed = self._state.offsets.of_group(group_id)
         for name in ids.keys() & committed.keys():
@@ -105,19 +105,19 @@ class OffsetDeletion:
                 gone.add((name, index))
         return [offset_tombstone(group_id, name, index) for name, index in sorted(gone)]
 
-    # -- because they are old ------------------------------------------------------------------------------------------
+    # -- expiry --------------------------------------------------------------------------------------------------------
 
     @property
     def is_searching(self) -> bool:
         return bool(self._unchecked)
 
     def begin_search(self) -> None:
-        """All groups there are now will be looked at."""
+        """Start a search over all groups that exist now."""
         groups = {*self._state.classic, *self._state.consumer}
         self._unchecked = sorted(groups, reverse=True)
 
     def search(self, now_ms: int, out: Decision) -> bool:
-        """Some of the groups; False when there are more."""
+        """Search some of the groups; False if there are more."""
         budget = _SLICE
         while self._unchecked and budget > 0:
             group_id = self._unchecked.pop()
@@ -127,7 +127,7 @@ class OffsetDeletion:
         return not self._unchecked
 
     def _expire(self, group: ClassicGroup | ConsumerGroup, now_ms: int, records: list[CoordinatorRecord]) -> int:
-        """How many offsets were looked at."""
+        """Delete expired offsets; return how many offsets were checked."""
         group_id = group.group_id
         committed = self._state.offsets.of_group(group_id)
         pending = self._state.offsets.pending_of(group_id)

@@ -1,9 +1,9 @@
-"""OffsetFetch: where a group is.
+"""OffsetFetch: the committed offsets of a group.
 
-A group or a partition that nothing is known of is no error: its offset is -1. With RequireStable, a partition for which
-a transaction has an offset that is not decided yet gets UNSTABLE_OFFSET_COMMIT, and the client asks again. An offset of
-a topic that was deleted and created again under the same name is not an offset of the new one: from version 10 on,
-where clients go by topic ids, it is not returned.
+An unknown group or partition is no error: its offset is -1. With RequireStable, a partition with a pending
+transactional offset gets UNSTABLE_OFFSET_COMMIT, and the client asks again. An offset of a topic that was deleted and
+created again under the same name does not belong to the new topic: from version 10 on, where clients use topic ids, it
+is not returned.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class OffsetFetches:
         self._state = state
 
     def fetch(self, request: OffsetFetchRequest, caller: Caller) -> OffsetFetchResponse:
-        """Of all groups in the request; who calls picks those that live here."""
+        """Return the offsets of all groups in the request, which must all belong to this partition."""
         if caller.api_version >= BATCHED_SINCE:
             return OffsetFetchResponse(
                 groups=[self._group(group, request.require_stable, caller.api_version) for group in request.groups]
@@ -90,7 +90,7 @@ class OffsetFetches:
         for name, partitions in self._state.offsets.of_group(group_id).items():
             topic_id = self._state.topics.topic_id(name) or ZERO_UUID
             if version >= BY_TOPIC_ID_SINCE and topic_id == ZERO_UUID:
-                # It could not be said which topic this is.
+                # The answer could not identify the topic.
                 continue
             response = OffsetFetchResponseTopics(name=name, topic_id=topic_id)
             for index, offset in partitions.items():
@@ -103,7 +103,10 @@ class OffsetFetches:
 
 
 def _check_member(group: ConsumerGroup, request: OffsetFetchRequestGroup) -> None:
-    """A member of a consumer group that names itself must be up to date: it is about to read from there."""
+    """Check the epoch.
+
+    A member that names itself must be up to date, because it is about to read from these offsets.
+    """
     if request.member_id is None and request.member_epoch < 0:
         return
     member = group.member(request.member_id or "")
@@ -127,7 +130,7 @@ def _failed(index: int, error: ErrorCode) -> OffsetFetchResponsePartitions:
 
 
 def group_error(request: OffsetFetchRequestGroup, error: ErrorCode, version: int) -> OffsetFetchResponseGroup:
-    """An error for the group as a whole; with each partition, for those that know no other place for errors."""
+    """Make an error for the whole group; also with each partition, for versions that have no field for group errors."""
     if version >= GROUP_ERROR_SINCE:
         return OffsetFetchResponseGroup(group_id=request.group_id, error_code=error)
     topics = [
@@ -142,7 +145,7 @@ def group_error(request: OffsetFetchRequestGroup, error: ErrorCode, version: int
 
 
 def single_group(group: OffsetFetchResponseGroup, version: int) -> OffsetFetchResponse:
-    """As versions before 8 have it."""
+    """Convert the answer of one group to the format before version 8."""
     topics = [
         OffsetFetchResponseTopic(
             name=topic.name,

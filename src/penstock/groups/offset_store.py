@@ -1,9 +1,9 @@
-"""Committed offsets, and those that wait for the end of a transaction.
+"""Committed offsets, and offsets that are pending until their transaction ends.
 
-An offset committed within a transaction is pending until its producer's marker comes: then it becomes the group's, or
-is forgotten. Where plain and transactional commits mix, the one appended last counts, not the one that became visible
-last; each offset therefore remembers how late it came (`sequence`: compaction removes records, and never changes their
-order). A tombstone removes what is pending for its partition too: who deletes offsets wants them gone.
+An offset committed in a transaction is pending until its producer's marker: then it becomes the group's offset or is
+dropped. Where plain and transactional commits mix, the one appended last wins, not the one that became visible last; so
+each offset keeps its order (`sequence`: compaction removes records but never reorders them). A tombstone also removes
+the pending offsets of its partition, since deleting offsets means deleting all of them.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class CommittedOffset(NamedTuple):
     leader_epoch: int
     metadata: str
     commit_timestamp: int
-    # -1, unless a client of old said how long this offset is to be kept.
+    # -1, unless an older client set how long to keep this offset.
     expire_timestamp: int
-    # ZERO_UUID if it was committed by a coordinator that knew no topic ids.
+    # ZERO_UUID if a coordinator without topic ids wrote it.
     topic_id: Uuid
     sequence: int
 
@@ -50,23 +50,23 @@ class OffsetStore:
     def __init__(self) -> None:
         self._by_group: dict[str, Offsets] = {}
         self._pending: dict[int, dict[str, dict[TopicPartition, CommittedOffset]]] = {}
-        # Which producers have an offset pending for a partition, by group.
+        # The producers that have a pending offset for a partition, by group.
         self._open: dict[str, dict[TopicPartition, set[int]]] = {}
         self._sequence = 0
-        # How often something was removed.
+        # The number of removals.
         self.removals = 0
 
-    # -- what is there -------------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------------------
 
     def of_group(self, group_id: str) -> Offsets:
-        """By topic and partition."""
+        """Return a group's offsets by topic and partition."""
         return self._by_group.get(group_id, {})
 
     def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
         return self.of_group(group_id).get(topic, {}).get(partition)
 
     def pending_of(self, group_id: str) -> dict[TopicPartition, set[int]]:
-        """The partitions for which a transaction has offsets that are not decided, and the producers that have them."""
+        """Return the partitions with pending transactional offsets, and the producers that have them."""
         return self._open.get(group_id, {})
 
     def has_any(self, group_id: str) -> bool:
@@ -88,10 +88,10 @@ class OffsetStore:
                 yield where, self._pending[producer_id][group_id][where]
 
     def durable(self) -> object:
-        """Everything that came from records, for comparison."""
+        """Return all state that comes from records, for comparison."""
         return self._by_group, self._pending, self._open
 
-    # -- what changes it -----------------------------------------------------------------------------------------------
+    # -- changes -------------------------------------------------------------------------------------------------------
 
     def replay(
         self,
@@ -113,7 +113,7 @@ class OffsetStore:
             self._open.setdefault(group_id, {}).setdefault(where, set()).add(producer_id)
 
     def partitions_of(self, group_id: str, topic: str) -> dict[int, CommittedOffset]:
-        """What is stored for a topic, to be written to, as long as nothing is removed."""
+        """Return the writable offsets of a topic; valid until something is removed."""
         topics = self._by_group.get(group_id)
         if topics is None:
             topics = self._by_group[group_id] = {}

@@ -1,14 +1,15 @@
-"""The rebalance of a classic group: who must join, how long it is waited for, and what follows.
+"""The rebalance of a classic group: which members must join, until when, and what follows.
 
-A rebalance begins when members come, leave or change their minds. Those that wait for an assignment are sent back to
-join; the others learn it from their heartbeats. It ends when all members have joined, or after the longest of their
-rebalance time-outs: then the dynamic ones that have not joined are out (a static one keeps its place for as long as its
-session lasts). An empty group first waits a while, because a service that starts has members that come one by one.
+A rebalance begins when members join, leave or change their subscription. Members that wait for an assignment are told
+to join again; the others learn it from their heartbeats. The rebalance ends when all members have joined, or after the
+longest of their rebalance time-outs: then dynamic members that have not joined are removed (a static member keeps its
+place until its session ends). An empty group first waits for a while, because the members of a service that starts join
+one by one.
 
-Those that have joined get the generation and its leader. Whoever then does not ask for its assignment within the
-rebalance time-out is out as well.
+Members that have joined get the generation and its leader. A member that then does not send SyncGroup within the
+rebalance time-out is removed as well.
 
-Deadlines of a group: `join` (the rebalance, or the initial delay) and `sync`; of a member: `session`.
+Timers of a group: `join` (the rebalance, or the initial delay) and `sync`; of a member: `session`.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ class Rebalance:
     def __init__(self, state: GroupState) -> None:
         self._state = state
 
-    # -- the course of it ----------------------------------------------------------------------------------------------
+    # -- phases --------------------------------------------------------------------------------------------------------
 
     def begin_or_go_on(self, group: ClassicGroup, now_ms: int, out: Decision) -> None:
-        """Members changed: a rebalance begins, or the one that goes on may be complete."""
+        """Begin a rebalance because members changed, or check whether the current one is complete."""
         if group.can_rebalance:
             self.begin(group, now_ms, out)
         else:
@@ -59,7 +60,7 @@ class Rebalance:
             self._state.timers.set(TimerKey("join", group.group_id), now_ms + delay_ms)
 
     def join_expired(self, group: ClassicGroup, now_ms: int, out: Decision) -> None:
-        """The deadline `join` has come."""
+        """Handle the timer `join`."""
         if group.state is not ClassicState.PREPARING_REBALANCE:
             return
         if group.is_first_rebalance and group.new_member_added and group.remaining_delay_ms > 0:
@@ -82,7 +83,7 @@ class Rebalance:
             if member.join_token is None and member.instance_id is None:
                 self.drop(group, member)
         if group.members and not group.elect_joined_leader():
-            # Only static members, and none of them has joined: their sessions decide.
+            # The group has only static members, and none has joined: their sessions decide.
             timers.set(TimerKey("join", group.group_id), now_ms + group.rebalance_timeout_ms)
             return
         group.next_generation(now_ms)
@@ -97,7 +98,7 @@ class Rebalance:
         timers.set(TimerKey("sync", group.group_id), now_ms + group.rebalance_timeout_ms)
 
     def sync_expired(self, group: ClassicGroup, now_ms: int, out: Decision) -> None:
-        """The deadline `sync` has come: whoever joined and never asked for its assignment is out."""
+        """Handle the timer `sync`: remove members that joined and never asked for their assignment."""
         if group.state not in (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE) or not group.pending_syncs:
             return
         for member_id in sorted(group.pending_syncs):
@@ -110,8 +111,8 @@ class Rebalance:
             self.complete_if_all_joined(group, now_ms, out)
             return
         member = group.members.get(member_id)
-        # Who waits for an answer cannot be expected to send heartbeats, except for new members: their clients do not
-        # know who they are yet, and may have given up.
+        # A member that waits for an answer is not expected to send heartbeats. New members are the exception: their
+        # clients do not know their ids yet, and may have given up.
         if member is None or (member.waits and not member.is_new):
             return
         self.remove(group, member, out)
@@ -120,12 +121,12 @@ class Rebalance:
     # -- members -------------------------------------------------------------------------------------------------------
 
     def drop(self, group: ClassicGroup, member: ClassicMember) -> None:
-        """Out of the group goes a member that waits for nothing."""
+        """Remove a member that waits for no answer."""
         self._state.timers.cancel(TimerKey("session", group.group_id, member.member_id))
         group.remove(member.member_id)
 
     def remove(self, group: ClassicGroup, member: ClassicMember, out: Decision) -> None:
-        """Out of the group goes a member; if it waits, it is told so, and may join again."""
+        """Remove a member; if it waits for an answer, it gets an error and may join again."""
         token = group.take_join_token(member)
         if token is not None:
             out.replies.append(Reply(token, join_error(ErrorCode.UNKNOWN_MEMBER_ID)))
@@ -146,18 +147,18 @@ class Rebalance:
             out.replies.append(Reply(token, generation_of(group, member)))
 
     def hand_out(self, group: ClassicGroup, now_ms: int, out: Decision, error: ErrorCode = ErrorCode.NONE) -> None:
-        """Whoever waits for an assignment gets it, or the error."""
+        """Answer all members that wait for an assignment, with the assignment or the error."""
         for member in group.members.values():
             token, member.sync_token = member.sync_token, None
             if token is None:
                 continue
             out.replies.append(Reply(token, assignment_of(group, member) if not error else sync_error(error)))
-            # While it waited it sent no heartbeats, and nobody looked at its session.
+            # The member sent no heartbeats while it waited, and its session was not checked.
             self.restart_session(group, member, now_ms)
 
 
 def generation_of(group: ClassicGroup, member: ClassicMember, *, skip_assignment: bool = False) -> JoinGroupResponse:
-    """What a member is told that has joined. Its leader is told who the others are, because it assigns to them."""
+    """Make the JoinGroup response of a member. The leader also gets the list of members, because it assigns to them."""
     members = []
     if group.leader == member.member_id:
         members = [

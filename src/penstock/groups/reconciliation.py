@@ -1,15 +1,15 @@
-"""How a member gets from what it has to what it should have.
+"""Reconciliation: how a member moves from its current assignment to its target.
 
-    Stable               a new target               -> what it must give up comes first, if there is any
-    UnrevokedPartitions  it has given all of it up  -> the target's epoch, with what is free of its target
-    UnreleasedPartitions what others held is free   -> it gets that too
-    anything             nothing missing            -> Stable, in the target's epoch
+    Stable               a new target                 -> first it must revoke partitions, if there are any to revoke
+    UnrevokedPartitions  it has revoked all of them   -> the target's epoch, with the free partitions of its target
+    UnreleasedPartitions others released partitions   -> it gets these too
+    anything             nothing missing              -> Stable, in the target's epoch
 
-A member learns what it must give up by an assignment without it, and confirms by a heartbeat that lists what it owns.
-Only then does it enter the epoch of its target, and only then may others have what it gave up: no partition is ever
-with two members. What is still with another is simply left out, and follows with a later heartbeat.
+A member learns what it must give up from an assignment without those partitions, and confirms with a heartbeat that
+lists what it owns. Only then does it enter the epoch of its target, and only then may others get these partitions: no
+partition ever has two owners. Partitions that another member still has are left out, and follow with a later heartbeat.
 
-Whatever the target says, a member gets nothing of topics it is not subscribed to any more.
+Whatever the target says, a member gets no partitions of topics it is no longer subscribed to.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from penstock.protocol.messages.consumer_group_heartbeat import TopicPartitions
 
 
 class WantedAssignment(NamedTuple):
-    """What a member is to have, and in which epoch."""
+    """The target of a member, and its epoch."""
 
     epoch: int
     target: Target
     # Ids of the topics it is subscribed to.
     subscribed: Collection[Uuid]
-    # Whether that has just changed, so that even a member that is up to date may have to give something up.
+    # Whether that has just changed: then even a member that is up to date may have to give up partitions.
     subscription_changed: bool
-    # Who has a partition now.
+    # The current owner of a partition.
     owner_of: Callable[[Uuid, int], str | None]
 
 
 def reconcile(
     member: ConsumerMember, wanted: WantedAssignment, owned: Iterable[TopicPartitions] | None
 ) -> ConsumerMember:
-    """The member after its heartbeat. `owned`: what it says it has; None if it did not say."""
+    """Return the member after its heartbeat. `owned`: the partitions it lists; None if it lists none."""
     reported = None if owned is None else {part.topic_id: frozenset(part.partitions) for part in owned}
     if member.state is MemberState.STABLE and member.epoch == wanted.epoch:
         return _shed(member, wanted, reported) if wanted.subscription_changed else member
@@ -54,14 +54,14 @@ def reconcile(
 
 
 def _still_has(revoking: Owned, reported: Target | None) -> bool:
-    """Who does not say what it owns may still own all of it."""
+    """Whether the member may still own revoked partitions. A member that lists nothing may still own all of them."""
     if reported is None:
         return True
     return any(not partitions.isdisjoint(revoking.get(topic_id, ())) for topic_id, partitions in reported.items())
 
 
 def _shed(member: ConsumerMember, wanted: WantedAssignment, reported: Target | None) -> ConsumerMember:
-    """Within its epoch, a member gives up the topics it has unsubscribed from."""
+    """Give up topics that the member has unsubscribed from, within its epoch."""
     kept = {topic_id: part for topic_id, part in member.assigned.items() if topic_id in wanted.subscribed}
     if len(kept) == len(member.assigned):
         return member
@@ -76,7 +76,7 @@ def _shed(member: ConsumerMember, wanted: WantedAssignment, reported: Target | N
             assigned=kept,
             revoking=revoking,
         )
-    # It has given them up before it was asked to.
+    # It gave them up before it was told to.
     return member._replace(previous_epoch=member.epoch, assigned=kept)
 
 
@@ -92,7 +92,7 @@ def _advance(member: ConsumerMember, wanted: WantedAssignment, reported: Target 
         lost = {partition: epoch for partition, epoch in has.items() if partition not in target}
         new = {}
         for partition in target - has.keys():
-            # What it was giving up, and has given up, it may have back.
+            # The member may get back partitions that it has given up.
             if wanted.owner_of(topic_id, partition) in (None, member.member_id):
                 new[partition] = wanted.epoch
             else:
@@ -111,7 +111,7 @@ def _advance(member: ConsumerMember, wanted: WantedAssignment, reported: Target 
         )
     state = MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE
     if (member.state, member.epoch, member.assigned) == (state, wanted.epoch, granted):
-        # Still waiting for the same.
+        # It still waits for the same partitions.
         return member
     return member._replace(
         state=state,

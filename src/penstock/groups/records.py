@@ -1,4 +1,4 @@
-"""The records of `__consumer_offsets` as coordinators write them, one function a kind; and their versions."""
+"""Constructors for the records of `__consumer_offsets`, one function per kind, and the versions of their values."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from penstock.protocol.messages.group_records import (
 
 
 def value_version(value: Message) -> int:
-    """The version a value is written with: Kafka's choice.
+    """Return the version to write a value with, which is Kafka's choice.
 
-    Offsets have version 4, except those with an expiry of their own, which only version 1 can carry.
+    Offsets use version 4, except those with their own expiry, which only version 1 can carry.
     """
     if isinstance(value, OffsetCommitValue):
         return 4 if value.expire_timestamp == -1 else 1
@@ -94,7 +94,7 @@ def epoch_tombstone(group_id: str) -> CoordinatorRecord:
 
 
 def subscription_metadata_tombstone(group_id: str) -> CoordinatorRecord:
-    """Kafka wrote such a record before it knew of metadata hashes; nothing needs it any more."""
+    """Delete a record that Kafka wrote before it had metadata hashes. No version needs it any more."""
     return CoordinatorRecord(ConsumerGroupPartitionMetadataKey(group_id=group_id), None)
 
 

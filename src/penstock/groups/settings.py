@@ -1,4 +1,4 @@
-"""What an operator decides about groups, as their coordinator needs it."""
+"""Settings of the group coordinator."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Final
 from penstock.settings.group_config import GroupConfig
 from penstock.settings.groups import GroupSettings
 
-# Members of a service that start together join a few milliseconds apart. Even without an initial delay they belong into
-# one generation: a member that had everything for a moment would have to give it up again, and a client learns that
-# only by its next heartbeat. (Kafka completes the first rebalance by a timer, which takes about as long.)
+# Members of a service that start together join a few milliseconds apart. Even without an initial delay they belong in
+# one generation: a member that had all partitions for a moment would have to give some up again, and a client learns
+# that only with its next heartbeat. (Kafka completes the first rebalance by a timer, which takes about as long.)
 GATHERING_MS: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCoordinatorSettings:
-    """The defaults are Kafka's."""
+    """Settings of the coordinator, with Kafka's defaults."""
 
     # -- the classic protocol
 
-    # group.initial.rebalance.delay.ms: an empty group waits so long for more members, and longer while they come.
+    # group.initial.rebalance.delay.ms: how long an empty group waits for more members; extended while they join.
     initial_rebalance_delay_ms: int = 3000
     # group.min.session.timeout.ms, group.max.session.timeout.ms
     min_session_timeout_ms: int = 6000
@@ -28,7 +28,7 @@ class GroupCoordinatorSettings:
     # group.max.size
     max_size: int = 2**31 - 1
     # A new member cannot send heartbeats until its first JoinGroup is answered. If that takes longer than this, it is
-    # removed: whoever has given up waiting would else linger. Kafka has no setting for it.
+    # removed: otherwise members whose clients have given up would stay. Kafka has no setting for it.
     new_member_join_timeout_ms: int = 300_000
 
     # -- the consumer protocol
@@ -45,9 +45,9 @@ class GroupCoordinatorSettings:
     migration_policy: str = "bidirectional"
     # group.consumer.regex.refresh.interval.ms
     regex_refresh_interval_ms: int = 600_000
-    # Whatever topics come and go, expressions are not matched again before this. Kafka has no setting for it.
+    # The minimum interval between evaluations of expressions, however often topics change. Kafka has no setting for it.
     regex_refresh_min_interval_ms: int = 10_000
-    # group.consumer.assignment.interval.ms: members that come at once are assigned at once.
+    # group.consumer.assignment.interval.ms: members that join together are assigned together.
     assignment_interval_ms: int = 1000
 
     # -- offsets
@@ -79,7 +79,7 @@ class GroupCoordinatorSettings:
         )
 
     def with_config(self, config: GroupConfig) -> GroupCoordinatorSettings:
-        """For a group with settings of its own."""
+        """Return the settings of a group that has its own configuration."""
         return replace(
             self,
             consumer_session_timeout_ms=config.consumer_session_timeout_ms,

@@ -1,12 +1,12 @@
-"""The coordinator of the groups in one partition of `__consumer_offsets`, as its runtime sees it.
+"""The coordinator of the groups in one partition of `__consumer_offsets`: the interface that its runtime calls.
 
-Records come in through `replay` (when loading, and right after every append), requests through one method an API, time
-through `tick`; decisions come out. `loaded` is called once in between, when everything in the log has been replayed:
-from then on the groups live. All laws are those of `penstock.coordinator.decision`.
+Input: records through `replay` (during loading, and right after every append), requests through one method per API,
+time through `tick`. Output: decisions. The runtime calls `loaded` once, after it has replayed the log: from then on the
+groups are live. The laws are those of `penstock.coordinator.decision`.
 
-Requests that name several groups must name only groups of this partition; who calls splits them, and joins the answers.
-The runtime keeps `topics` current, and tells what was deleted (`topics_deleted`). Topics and groups that the caller may
-not see are the runtime's business too.
+Requests that name several groups must name only groups of this partition; the caller splits them and merges the
+answers. The runtime keeps `topics` current and reports deleted topics (`topics_deleted`). It also filters topics and
+groups that the caller may not see.
 """
 
 from __future__ import annotations
@@ -60,8 +60,7 @@ from penstock.protocol.messages.sync_group import SyncGroupRequest
 from penstock.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 LEAVE_IN_BATCHES_SINCE = 3
-# Deadlines dealt with in one tick, and what may follow from them: some milliseconds of work, and a batch that is not
-# too large.
+# Timers handled in one tick, with their consequences: some milliseconds of work, and a batch that is not too large.
 _DEADLINES_PER_TICK: Final = 100
 _CONSEQUENCES_PER_TICK: Final = 500
 _EXPIRY: Final = TimerKey("expiry")
@@ -77,8 +76,7 @@ class GroupShard:
         new_id: Callable[[], bytes],
         topics: TopicsView,
     ) -> None:
-        """`settings_of` a group tells what it has of its own, now; `new_id` makes 16 random bytes, for the ids of
-        members."""
+        """`settings_of` returns the current settings of a group; `new_id` makes 16 random bytes for member ids."""
         self.state = state = GroupState(settings, settings_of, new_id)
         state.topics = topics
         self._rebalance = Rebalance(state)
@@ -114,14 +112,17 @@ class GroupShard:
         producer_epoch: int = -1,
         now_ms: int = 0,
     ) -> None:
-        """`producer_id`: of the transaction that the record is part of. It stays so until the transaction's end."""
+        """Replay a record.
+
+        `producer_id`: of the transaction that the record is part of; it stays pending until that ends.
+        """
         self.state.replay(key, value, producer_id, now_ms)
 
     def replay_end_transaction(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
         self.state.offsets.end_transaction(producer_id, committed)
 
     def loaded(self, now_ms: int) -> Decision:
-        """Sessions begin anew: nobody could send heartbeats while there was no coordinator."""
+        """Start the groups. Sessions begin anew, because no member could send heartbeats without a coordinator."""
         out = Decision([], [])
         self.state.begin(now_ms)
         for group in self.state.classic.values():
@@ -136,7 +137,7 @@ class GroupShard:
         return out
 
     def resigned(self) -> list[Reply]:
-        """Another coordinator has the partition. Everybody who waits is sent there."""
+        """Answer all waiting members with an error: another coordinator has the partition."""
         replies = []
         for group in self.state.classic.values():
             for member in group.waiting():
@@ -158,11 +159,11 @@ class GroupShard:
 
     @property
     def deadline(self) -> int | None:
-        """When `tick` is due. It may then find that there is more time."""
+        """When `tick` is due. It may then find that nothing is due yet."""
         return self.state.timers.deadline_ms
 
     def tick(self, now_ms: int) -> Decision:
-        """Some of what is due; if that is not all, `deadline` is past already, and there are more ticks to come."""
+        """Handle some of the timers that are due. If more are due, `deadline` is already past; more ticks follow."""
         out = Decision([], [])
         fenced: dict[str, dict[str, ConsumerMember]] = {}
         for _ in range(_DEADLINES_PER_TICK):
@@ -173,7 +174,7 @@ class GroupShard:
                 break
             if key == _EXPIRY:
                 self._search_expired(now_ms, out)
-                # It may have touched any group: what else is due can see that only after the records are replayed.
+                # The timer may have changed any group: other timers can see that only after the records are replayed.
                 break
             if key == _DELETED_TOPICS:
                 self._delete_of_topics(now_ms, out)
@@ -225,7 +226,7 @@ class GroupShard:
         out = Decision([], [])
         self._join_group.join(request, token, caller, now_ms, out, generation=group.epoch if group is not None else 0)
         if group is not None and request.group_id in self.state.classic:
-            # It was a consumer group once, and has no members: it changes its kind.
+            # This was a consumer group and has no members: it becomes a classic group.
             out.records[:0] = group.tombstones()
         return out
 
@@ -317,7 +318,7 @@ class GroupShard:
         out.replies.append(Reply(token, response))
         return out
 
-    # -- groups as a whole ---------------------------------------------------------------------------------------------
+    # -- groups --------------------------------------------------------------------------------------------------------
 
     def list_groups(self, request: ListGroupsRequest, token: Token, caller: Caller, now_ms: int) -> Decision:
         return Decision([], [Reply(token, ListGroupsResponse(groups=self._descriptions.list_groups(request)))])
@@ -340,7 +341,7 @@ class GroupShard:
 
 
 def _is_overdue(key: TimerKey, member: ConsumerMember) -> bool:
-    """A timer that was not cancelled in time may find that its reason is gone."""
+    """Whether a timer still applies: its reason may be gone although it was not cancelled."""
     if key.kind == "revoke":
         return member.state is MemberState.UNREVOKED_PARTITIONS
     return key.kind == "session" or member.classic is not None

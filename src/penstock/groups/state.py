@@ -1,8 +1,8 @@
-"""What one partition of `__consumer_offsets` says, and what has grown on it since.
+"""The state of one partition of `__consumer_offsets`: durable state from records, and soft state derived since.
 
-Durable, changed by replaying records and by nothing else: the last record of each classic group (`written`), the
-consumer groups, the offsets. Soft: the classic groups as they live (`classic`), which are ahead of their records while
-they rebalance, and the timers. While the log is being loaded there are no live groups; `begin` makes them.
+Durable, changed only by replaying records: the last record of each classic group (`written`), the consumer groups, the
+offsets. Soft: the live classic groups (`classic`), which are ahead of their records while they rebalance, and the
+timers. While the log is being loaded there are no live groups; `begin` creates them.
 
 A group that was never joined is classic too: it has offsets, no record and no members.
 """
@@ -30,7 +30,7 @@ from penstock.protocol.messages.group_records import (
     OffsetCommitValue,
 )
 
-# Tuples: by far most records are offsets, and a union of types would be made anew for each of them.
+# Tuples: most records by far are offsets, and a union of types would be created for each of them.
 _OFFSET_KEYS = (OffsetCommitKey, LegacyOffsetCommitKey)
 _OFFSET_VALUES = (OffsetCommitValue, LegacyOffsetCommitValue)
 
@@ -43,8 +43,7 @@ class GroupState:
         settings_of: Callable[[str], GroupCoordinatorSettings],
         new_id: Callable[[], bytes],
     ) -> None:
-        """`settings_of` a group are those of all groups, but for what it has of its own; `new_id` makes 16 random
-        bytes."""
+        """`settings_of` returns the settings of a group with its own overrides; `new_id` makes 16 random bytes."""
         self.settings = settings
         self.settings_of = settings_of
         self.topics: TopicsView = NoTopics()
@@ -71,7 +70,7 @@ class GroupState:
         return group
 
     def durable(self) -> object:
-        """Everything that came from records, for comparison."""
+        """Return all state that comes from records, for comparison."""
         consumer = {group_id: group.durable() for group_id, group in self.consumer.items()}
         return self.written, consumer, self.offsets.durable()
 
@@ -101,7 +100,7 @@ class GroupState:
     def _replay_consumer(self, key: Message, value: Message | None) -> None:
         group_id = getattr(key, "group_id", None)
         if group_id is None:
-            # A record of a kind that a newer version writes.
+            # A newer version writes this kind of record.
             return
         group = self.consumer.get(group_id)
         if group is None:
@@ -113,7 +112,7 @@ class GroupState:
             del self.consumer[group_id]
 
     def begin(self, now_ms: int) -> None:
-        """All records have been replayed: the groups come to life."""
+        """Create the live groups after all records have been replayed."""
         self._is_loaded = True
         for group_id, value in self.written.items():
             self.classic[group_id] = ClassicGroup.from_value(group_id, value)

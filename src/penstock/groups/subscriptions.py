@@ -1,7 +1,8 @@
-"""Which topics a consumer group reads: by name, and by regular expression.
+"""Subscriptions of consumer groups: the topics a group reads, by name and by regular expression.
 
-Expressions are matched when they are new, and again when topics have changed, but not all the time. Who has the same
-expression shares the result, within a group (it is in the group's records) and between groups (it is remembered here).
+Expressions are matched when they are new, and again when topics have changed, but at limited intervals. Equal
+expressions share the result, within a group (it is in the group's records) and between groups (the compiled form is
+cached here).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import Uuid
 from penstock.regex import InvalidRegex, Regex
 
-# Expressions remembered in their compiled form.
+# The number of compiled expressions to cache.
 _REMEMBERED: Final = 1000
 
 
@@ -28,12 +29,12 @@ class Subscriptions:
         self._matched: dict[str, tuple[int, frozenset[str]]] = {}
 
     def topic_ids(self, group: ConsumerGroup, member: ConsumerMember) -> frozenset[Uuid]:
-        """Of the topics it is subscribed to, those that exist."""
+        """Return the ids of the existing topics that the member is subscribed to."""
         found = (self._state.topics.topic_id(name) for name in group.topics_of(member))
         return frozenset(topic_id for topic_id in found if topic_id is not None)
 
     def update(self, draft: Draft, before: ConsumerMember, after: ConsumerMember, now_ms: int) -> bool:
-        """The member's wishes have been written; True if what it has by expression has changed."""
+        """Update the group's expressions after a member's subscription changed; True if its expression changed."""
         if before.regex == after.regex:
             return False
         self.forget_unused(draft, before.regex)
@@ -46,7 +47,7 @@ class Subscriptions:
             draft.emit(regex_tombstone(draft.group.group_id, regex))
 
     def check(self, regex: str | None) -> None:
-        """KafkaError for what is not an expression, or takes too much work to match."""
+        """Raise KafkaError if the expression is invalid or too expensive to match."""
         if regex:
             self._match(regex)
 
@@ -64,13 +65,13 @@ class Subscriptions:
         return is_outdated or now_ms >= last_ms + settings.regex_refresh_interval_ms
 
     def refresh(self, draft: Draft, now_ms: int) -> bool:
-        """True if any expression matches other topics than it did."""
+        """Match all expressions again; True if any matches other topics than before."""
         changed = False
         for regex, resolved in list(draft.group.regexes.items()):
             try:
                 topics = self._match(regex)
             except KafkaError:
-                # Another coordinator took it for one: what it matched stays.
+                # Another coordinator accepted this expression: keep the topics it matched.
                 continue
             if topics != resolved.topics:
                 self._write(draft, regex, topics, now_ms)

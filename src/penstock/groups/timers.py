@@ -1,8 +1,8 @@
-"""Deadlines by key, where most are moved away before they are due.
+"""Timers by key, optimised for the case that most are postponed before they are due.
 
-Ten thousand members move their deadline with every heartbeat. So moving one later is a dictionary write: the heap keeps
+Ten thousand members postpone their deadline with every heartbeat. So postponing is a dictionary write: the heap keeps
 the old, earlier entry, and finds out when that comes up that there is more time. The heap holds at most one live entry
-a key, and what is cancelled leaves it when its time comes.
+per key, and a cancelled entry leaves it when its time comes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class TimerKey(NamedTuple):
-    """What is due, for which group, and for which of its members (empty: for the group as a whole)."""
+    """The kind of a timer, its group, and its member (empty: the whole group)."""
 
     kind: str
     group_id: str = ""
@@ -22,7 +22,7 @@ class TimerKey(NamedTuple):
 class Timers:
     def __init__(self) -> None:
         self._due: dict[TimerKey, int] = {}
-        # When the entry of a key in the heap comes up: never later than the key is due.
+        # The time of a key's entry in the heap: never later than the key is due.
         self._queued: dict[TimerKey, int] = {}
         self._heap: list[tuple[int, TimerKey]] = []
 
@@ -56,7 +56,7 @@ class Timers:
         return None
 
     def pop(self, now_ms: int) -> TimerKey | None:
-        """One key that is due, which then runs no more."""
+        """Remove and return one key that is due."""
         while self._heap and self._heap[0][0] <= now_ms:
             key = self._drop_first()
             due_ms = self._due.get(key) if key is not None else None
@@ -74,7 +74,7 @@ class Timers:
         heapq.heappush(self._heap, (at_ms, key))
 
     def _drop_first(self) -> TimerKey | None:
-        """The first entry's key; None if a later, earlier entry took its place."""
+        """Remove the first entry; return its key, or None if an earlier entry has replaced it."""
         at_ms, key = heapq.heappop(self._heap)
         if self._queued.get(key) != at_ms:
             return None

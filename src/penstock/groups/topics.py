@@ -1,4 +1,4 @@
-"""What groups need to know of topics: a narrow view of the cluster's metadata."""
+"""A narrow view of the cluster's topics for group coordinators."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from penstock.model.ids import Uuid
 class TopicsView(Protocol):
     @property
     def version(self) -> int:
-        """Another number whenever topics come, go or grow; it may change more often than that."""
+        """A number that changes whenever topics are created, deleted or extended, and possibly more often."""
 
     def topic_id(self, name: str) -> Uuid | None: ...
 
     def topic_name(self, topic_id: Uuid) -> str | None: ...
 
     def partition_count(self, name: str) -> int:
-        """0 for a topic that is not there."""
+        """Return the number of partitions; 0 for a topic that does not exist."""
 
     def topic_names(self) -> Iterable[str]: ...
 
@@ -30,7 +30,7 @@ class DeletedTopic(NamedTuple):
 
 
 class NoTopics:
-    """Before any metadata has come."""
+    """An empty view, used before any metadata has arrived."""
 
     version = -1
 
@@ -48,11 +48,11 @@ class NoTopics:
 
 
 def metadata_hash(names: Iterable[str], topics: TopicsView) -> int:
-    """A number that changes when a topic among `names` comes, goes or grows; 0 where none of them exists.
+    """Return a number that changes when a topic in `names` is created, deleted or extended; 0 if none of them exists.
 
-    It is kept with the group's epoch, so that a coordinator that takes over knows whether anything has changed. Kafka
-    hashes the same facts with another function (and the racks of replicas, which no assignor here looks at): a group
-    that moves between the two is assigned once more than necessary.
+    It is stored with the group's epoch, so that a new coordinator knows whether anything has changed. Kafka hashes the
+    same facts with another function (and the racks of replicas, which no assignor here uses): a group that moves
+    between the two is assigned once more than necessary.
     """
     digest = hashlib.blake2b(digest_size=8)
     found = False

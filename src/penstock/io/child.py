@@ -1,8 +1,8 @@
-"""What runs in a child process: `python -m penstock.io.child PARENT MODULE ARGUMENT...`
+"""The main program of a child process: `python -m penstock.io.child PARENT MODULE ARGUMENT...`.
 
-The child gives way to its parent (a lower priority) and does not outlive it: a broker that was killed and starts again
-must not find a child of its former self at work on the same files. Both are done here, by the child itself, because
-code between fork and exec is not safe in a parent with threads.
+The child lowers its priority below its parent's and does not outlive it: a broker that was killed and restarted must
+not find a child of the previous process at work on the same files. The child does both itself, because code between
+fork and exec is not safe in a parent with threads.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _die_with(parent: int) -> None:
     if prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
-    if os.getppid() != parent:  # it died before we asked to be told
+    if os.getppid() != parent:  # the parent died before prctl took effect
         os.kill(os.getpid(), signal.SIGKILL)
 
 

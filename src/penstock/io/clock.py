@@ -1,12 +1,12 @@
-"""Wall-clock time and randomness, as things that are handed in.
+"""Wall-clock time and randomness as injected dependencies.
 
-There are three times. The wall clock (`now_ms`) is what people and other machines mean, and may be set. The event
-loop's (`loop.time`) is for what this process waits for; it stands still while the machine is suspended. `boottime_ms`
-goes on meanwhile, and nobody sets it: it is for what others count on, as leases.
+There are three times. The wall clock (`now_ms`) is the time that people and other machines use, and may be set. The
+event loop's clock (`loop.time`) is for waits within this process; it stops while the machine is suspended.
+`boottime_ms` continues during a suspension and cannot be set: it is for promises to others, such as leases.
 
 Elapsed time and timers come from the event loop (`loop.time`, `loop.call_later`), as do threads
-(`loop.run_in_executor`) and sockets (`loop.create_server`, `loop.create_connection`): the asyncio loop *is* the seam
-for those, and the simulated twin is an event loop with virtual time and an in-memory network.
+(`loop.run_in_executor`) and sockets (`loop.create_server`, `loop.create_connection`): for those the asyncio loop *is*
+the interface, and its simulated implementation is an event loop with virtual time and an in-memory network.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import time
 from typing import Final, Protocol
 
-# Linux's; other systems count a suspension in what they call monotonic, or have no such clock.
+# Linux has this clock; other systems include suspensions in their monotonic clock, or have no such clock.
 _BOOTTIME: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -25,7 +25,7 @@ class Clock(Protocol):
         ...
 
     def boottime_ms(self) -> int:
-        """Milliseconds since any beginning, those included that the machine was suspended."""
+        """Milliseconds since an arbitrary start, including time in which the machine was suspended."""
         ...
 
 

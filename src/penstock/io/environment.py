@@ -1,4 +1,4 @@
-"""All that a node has of the world outside: each of these has a simulated twin."""
+"""The environment of a node: all its interfaces to the outside. Each has a simulated implementation."""
 
 from __future__ import annotations
 

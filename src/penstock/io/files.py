@@ -1,15 +1,16 @@
-"""Files behind a seam.
+"""The file system interface, and its implementation on the operating system.
 
-The log, the checkpoints and the metadata quorum touch the disk only through `FileSystem` and `File`. `RealFileSystem`
-is a thin coat over `os`; its simulated twin in `penstock.testing` forgets, tears or refuses what a real disk may.
+The log, the checkpoints and the metadata quorum access the disk only through `FileSystem` and `File`. `RealFileSystem`
+is a thin layer over `os`; its simulated implementation in `penstock.simulator.twins` loses, tears or refuses writes as
+a real disk may.
 
 Positions are explicit (no shared cursor), so a reader never disturbs a writer. A write is complete or raises `OSError`;
-one that raised may have written some of its bytes. Nothing is durable before `File.sync` returned, and no name (a new
-file or directory, a rename, a removal) before `FileSystem.sync_directory` of the directory it stands in did. A `sync`
-that failed is final: the kernel forgets which pages it could not write, so trying again succeeds and proves nothing.
-What was written since the last good `sync` has to be written again, or the file given up.
+a write that raised may have written some of its bytes. Contents are durable only after `File.sync` returned; names (a
+new file or directory, a rename, a removal) only after `FileSystem.sync_directory` of the directory that contains them.
+A `sync` that failed is final: the kernel forgets which pages it could not write, so trying again succeeds and proves
+nothing. Everything written since the last successful `sync` must be written again, or the file abandoned.
 
-Buffers are byte views: a `memoryview` of wider items would be measured wrongly.
+Buffers are byte views: the size of a `memoryview` of wider items would be computed wrongly.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ from typing import Protocol
 Buffer = bytes | bytearray | memoryview
 
 _BUFFERS_PER_CALL = os.sysconf("SC_IOV_MAX")
-"""More buffers than this in one pwritev(2) are refused with EINVAL."""
+"""pwritev(2) refuses more buffers than this with EINVAL."""
 
 
 class File(Protocol):
     path: str
 
     def pread(self, size: int, position: int) -> bytes:
-        """Up to `size` bytes from `position`; fewer only at the end of the file."""
+        """Read up to `size` bytes from `position`; fewer only at the end of the file."""
         ...
 
     def pread_cached(self, size: int, position: int) -> Buffer | None:
-        """As `pread`, but None instead of waiting for the disk."""
+        """Like `pread`, but return None instead of waiting for the disk."""
         ...
 
     def pwrite(self, data: Buffer, position: int) -> None:
-        """Past the end of the file the gap reads as zeros."""
+        """Write at `position`. A gap after the end of the file reads as zeros."""
         ...
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> None: ...
@@ -54,13 +55,13 @@ class File(Protocol):
         ...
 
     def close(self) -> None:
-        """A second time is not an error."""
+        """Close the file. Closing it twice is not an error."""
         ...
 
 
 class FileSystem(Protocol):
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        """FileNotFoundError if the file is missing and `create` is false."""
+        """Open a file; FileNotFoundError if it does not exist and `create` is false."""
         ...
 
     def exists(self, path: str) -> bool: ...
@@ -68,7 +69,7 @@ class FileSystem(Protocol):
     def is_directory(self, path: str) -> bool: ...
 
     def list(self, path: str) -> list[str]:
-        """Names (not paths) in a directory, sorted."""
+        """Return the names (not paths) in a directory, sorted."""
         ...
 
     def size(self, path: str) -> int: ...
@@ -76,19 +77,19 @@ class FileSystem(Protocol):
     def modified_ms(self, path: str) -> int: ...
 
     def make_directories(self, path: str) -> None:
-        """With the parents; a directory that is there is not an error."""
+        """Create a directory and its parents; an existing directory is not an error."""
         ...
 
     def rename(self, source: str, target: str) -> None:
-        """Atomic; replaces a file that is there."""
+        """Rename atomically, replacing an existing file."""
         ...
 
     def remove(self, path: str) -> None:
-        """A missing file is not an error."""
+        """Remove a file; a missing file is not an error."""
         ...
 
     def remove_tree(self, path: str) -> None:
-        """A missing directory is not an error."""
+        """Remove a directory with its contents; a missing directory is not an error."""
         ...
 
     def sync_directory(self, path: str) -> None: ...
@@ -107,7 +108,10 @@ def read_file(files: FileSystem, path: str) -> bytes:
 
 
 def write_file_atomically(files: FileSystem, path: str, data: bytes) -> None:
-    """Old content or new, never a mixture, whatever happens; durable on return."""
+    """Replace the content of a file: after any failure it is the old or the new one, never a mixture.
+
+    Durable on return.
+    """
     temporary = path + ".tmp"
     files.remove(temporary)
     file = files.open(temporary, create=True)
@@ -121,8 +125,8 @@ def write_file_atomically(files: FileSystem, path: str, data: bytes) -> None:
 
 
 class ReadBuffers:
-    """Large buffers that are used again when nobody looks at them any more: to make one anew costs about as much as to
-    read into it. A view holds on to its buffer, so the count of references says whether one is free. For one thread.
+    """A pool of large buffers that are reused when nothing refers to them: allocating one costs about as much as
+    reading into it. A view references its buffer, so the reference count says whether a buffer is free. For one thread.
     """
 
     FREE = 3  # references: the list, the variable, the argument
@@ -134,7 +138,7 @@ class ReadBuffers:
         self._buffers: list[bytearray] = []
 
     def take(self, size: int) -> memoryview:
-        """Room for `size` bytes, with anything in it."""
+        """Return a view of `size` bytes with undefined content."""
         if not self._smallest <= size <= self._size:
             return memoryview(bytearray(size))
         for buffer in self._buffers:
@@ -146,7 +150,7 @@ class ReadBuffers:
         return memoryview(buffer)[:size]
 
 
-# What a consumer asks of one partition is at most 1 MiB, unless it is told otherwise.
+# A consumer requests at most 1 MiB of one partition by default.
 _read_buffers = ReadBuffers(smallest=64 * 1024, size=1024 * 1024, count_max=16)
 
 
@@ -178,7 +182,7 @@ class RealFile:
         except BlockingIOError:
             return None
         except OSError as error:
-            if error.errno in (errno.EOPNOTSUPP, errno.EINVAL):  # a file system without it: read as usual
+            if error.errno in (errno.EOPNOTSUPP, errno.EINVAL):  # the file system does not support it: read as usual
                 return self.pread(size, position)
             raise
         if read == size:
@@ -190,8 +194,8 @@ class RealFile:
     def pwrite(self, data: Buffer, position: int) -> None:
         written = os.pwrite(self._fd, data, position)
         if written != len(data):
-            # A short write: a nearly full disk, a file size limit, or more than 2 GiB. Going on either finishes it or
-            # brings the error out.
+            # A short write: a nearly full disk, a file size limit, or more than 2 GiB. Continuing either finishes the
+            # write or raises the error.
             view = memoryview(data)
             while written < len(view):
                 more = os.pwrite(self._fd, view[written:], position + written)
@@ -215,12 +219,12 @@ class RealFile:
         os.ftruncate(self._fd, size)
 
     def sync(self) -> None:
-        if self._fd < 0:  # fdatasync would say ValueError
+        if self._fd < 0:  # fdatasync would raise ValueError
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)
         os.fdatasync(self._fd)
 
     def close(self) -> None:
-        # The number is forgotten first: after a close(2) that failed it is free all the same, and soon another file's.
+        # Clear the descriptor first: close(2) frees it even if it fails, and another file may soon have it.
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -258,7 +262,7 @@ class RealFileSystem:
             os.unlink(path)
 
     def remove_tree(self, path: str) -> None:
-        # rmtree gives up when a file vanishes under it (a worker thread may be removing the same tree): begin again.
+        # rmtree fails when a file vanishes meanwhile (a worker thread may be removing the same tree): start again.
         while os.path.lexists(path):
             with contextlib.suppress(FileNotFoundError):
                 shutil.rmtree(path)

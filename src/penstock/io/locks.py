@@ -1,4 +1,4 @@
-"""One process a directory: the lock file Kafka uses, too."""
+"""Directory locks: at most one process uses a directory. The lock file is the same as Kafka's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LOCK_FILE = ".lock"
 
 
 class DirectoryLock:
-    """Held from `with` to its end, or the death of the process."""
+    """A lock that is held until the end of the `with` block, or of the process."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory

@@ -1,8 +1,9 @@
-"""Which processes live on this machine, behind a seam: the only place from which a death can be seen for certain.
+"""Detection of processes on the same machine: the only certain way to know that a process is dead.
 
-A process announces a name, which nobody else can have, and which is gone when the process is, at once and however it
-ended. Neither a network nor a proxy is in between. On Linux the name is that of a socket without a file (an abstract
-Unix socket); elsewhere nobody is ever seen here. Containers with a network of their own are machines of their own.
+A process announces a unique name, which disappears at once when the process ends, for whatever reason. No network or
+proxy is involved. Networks reset and refuse connections of live nodes, so neither proves a death; the rules for fencing
+and elections are in `controller/heartbeats.py`. On Linux the name is that of an abstract Unix socket (without a file).
+On other systems no process is ever detected. A container with its own network counts as a machine of its own.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from typing import Protocol
 
 class Neighbours(Protocol):
     def announce(self, name: str) -> None:
-        """This process is to be found by the name, until it ends or withdraws."""
+        """Announce this process under the name, until it ends or withdraws."""
         ...
 
     def is_here(self, name: str) -> bool:
-        """Whether a process of this name lives on this machine."""
+        """Whether a process of this name runs on this machine."""
         ...
 
     def withdraw(self) -> None:
-        """All that was announced."""
+        """Withdraw all announced names."""
         ...
 
 
@@ -41,7 +42,7 @@ class RealNeighbours:
             return False
         with _socket() as probe:
             try:
-                probe.connect(_address(name))  # of datagrams: nothing is sent, and nobody has to accept it
+                probe.connect(_address(name))  # datagram socket: connecting sends nothing and needs no accept
             except ConnectionRefusedError:
                 return False
         return True
@@ -52,7 +53,7 @@ class RealNeighbours:
 
 
 class NoNeighbours:
-    """For nodes that are to be found by the network alone."""
+    """An implementation for nodes that are detected only through the network."""
 
     def announce(self, name: str) -> None:
         pass

@@ -1,12 +1,12 @@
-"""Child processes behind a seam.
+"""The child process interface, and its implementation on the operating system.
 
-Work that would hold the interpreter for long (compaction) is done by a process of its own, which is started for one
-piece of work, shares nothing with us but the disk, and may be killed at any point. What it runs is a module with a
+Work that would occupy the interpreter for long (compaction) runs in a separate process. It is started for one piece of
+work, shares only the disk with its parent, and may be killed at any time. It runs a module with a
 
     def main(files: FileSystem, arguments: list[str]) -> int: ...
 
-whose result is the exit code. The real child calls it with the real files (`penstock.io.child`); the simulated twin in
-`penstock.testing` calls it in the same process with the files of a simulated disk.
+whose result is the exit code. The real child calls it with the real files (`penstock.io.child`); the simulated one in
+`penstock.simulator.twins` calls it in the same process with the files of a simulated disk.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from typing import Protocol
 
 class Processes(Protocol):
     async def run(self, module: str, arguments: Sequence[str]) -> int:
-        """The exit code (negative: the signal it died of). Cancelling kills the child, and returns when it is gone."""
+        """Run a module; return the exit code (negative: the signal that ended it).
+
+        Cancelling kills the child, and returns when it is gone.
+        """
         ...
 
 

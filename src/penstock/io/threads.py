@@ -1,10 +1,10 @@
-"""Threads beside the event loop's, and how tests make sure that they do not touch what the loop owns.
+"""Worker threads, and the checks in tests that they do not touch objects of the event loop.
 
-Classes say that their objects belong to the loop (`penstock.model.ownership`). `enforce` turns these notes into checks:
-then a worker that calls a method of such an object, or sets an attribute, breaks the law `LoopOwnsState`. The test
-suite and the simulator enforce it, and so do nodes in whose environment `PENSTOCK_CHECK_THREADS` is set, which is what
-tests start. Workers are the threads that say so (`begin_worker`, `as_worker`). Where the loop lets go of an object for
-good, or until a job is done, a worker has it to itself: `handed_over`.
+Classes declare that their objects belong to the loop (`penstock.model.ownership`). `enforce` turns these declarations
+into checks: a worker that calls a method of such an object, or sets an attribute, violates the law `LoopOwnsState`. The
+test suite and the simulator enforce it, as do nodes with `PENSTOCK_CHECK_THREADS` in their environment, which tests
+start. A thread declares itself a worker (`begin_worker`, `as_worker`). If the loop gives up an object for good, or
+until a job is done, a worker may use it exclusively: `handed_over`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 
 
 class LoopOwnsState(AssertionError):
-    """A worker thread has touched what belongs to the event loop."""
+    """A worker thread has accessed an object of the event loop."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"LoopOwnsState: a worker thread touches {what}")
@@ -43,7 +43,7 @@ _thread = _Thread()
 _is_enforced = False
 
 violations: list[LoopOwnsState] = []
-"""Of this process: whoever raised them may have swallowed them."""
+"""All violations in this process: the code that raised one may have swallowed it."""
 on_violation: list[Callable[[LoopOwnsState], None]] = []
 
 
@@ -51,7 +51,7 @@ on_violation: list[Callable[[LoopOwnsState], None]] = []
 
 
 def begin_worker() -> None:
-    """The calling thread is a worker from now on."""
+    """Mark the calling thread as a worker."""
     _thread.is_worker = True
 
 
@@ -77,7 +77,7 @@ def _being(is_worker: bool) -> Iterator[None]:
 
 
 def handed_over(work: Callable[[], Result]) -> Callable[[], Result]:
-    """Work on what the loop has let go of until it is done."""
+    """Wrap work on objects that the loop does not use until the work is done."""
 
     def run() -> Result:
         with as_owner():
@@ -87,7 +87,10 @@ def handed_over(work: Callable[[], Result]) -> Callable[[], Result]:
 
 
 class SharedLock:
-    """Between the event loop and workers. The simulator interrupts nobody who holds one: the loop may have to wait."""
+    """A lock between the event loop and workers.
+
+    The simulator does not interrupt its holder, as the loop may wait for it.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -113,7 +116,7 @@ def is_asked_for() -> bool:
 
 
 def end_process_on_violation() -> None:
-    """For a node: tests notice one that is gone. Whoever broke the law may catch the error."""
+    """End the process on a violation, for nodes: tests notice a node that is gone, even if the error is caught."""
     on_violation.append(_end_process)
 
 
@@ -124,7 +127,7 @@ def _end_process(error: LoopOwnsState) -> None:
 
 
 def enforce() -> None:
-    """Check from now on, in this process."""
+    """Start checking in this process."""
     global _is_enforced
     if not _is_enforced:
         _is_enforced = True

@@ -1,13 +1,13 @@
-"""A cluster of local nodes: who is in it, on which ports, with which settings.
+"""A cluster of local nodes: its members, their ports and their settings.
 
     DIR/node-1 ... node-N         one broker: a node in both roles (ids from 1)
-                                  several: brokers, and beside them
+                                  several: brokers, with separate controllers
     DIR/controller-1 ... -M       the metadata quorum (ids from 10001)
 
-Several brokers have controllers of their own, so that any number of brokers can die without stopping the quorum. The
-controllers listen on loopback, on ports that are drawn once and remembered in their `server.properties`; all nodes name
-them in `controller.quorum.voters`. A directory stays the kind of cluster it was made as: brokers can be added, but a
-cluster of one, whose quorum is its broker, does not become one of several.
+A cluster of several brokers has separate controllers, so that any number of brokers can die without stopping the
+quorum. The controllers listen on loopback, on ports that are chosen once and stored in their `server.properties`; all
+nodes name them in `controller.quorum.voters`. A directory keeps the kind of cluster it was created as: brokers can be
+added, but a cluster of one, whose broker is its own quorum, does not become one of several.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class LocalCluster:
 
     @property
     def nodes(self) -> tuple[LocalNode, ...]:
-        """In the order to start them."""
+        """The nodes in the order in which to start them."""
         return (*self.controllers, *self.brokers)
 
     @property
@@ -57,10 +57,10 @@ def plan_cluster(
     properties: Mapping[str, str] | None = None,
     metrics: bool = False,
 ) -> LocalCluster:
-    """The nodes of a cluster with a broker on each of the ports; nothing is started or written yet.
+    """Return the nodes of a cluster with a broker on each of the ports; nothing is started or written yet.
 
-    The number of controllers is for a new cluster; one that is there keeps what it has. With `metrics` every node gets
-    a port for them, unless it is told otherwise or has one.
+    The number of controllers is for a new cluster; an existing one keeps its own. With `metrics` every node gets a port
+    for them, unless its properties set one or it already has one.
     """
     planned = _plan(directory, host, ports, controllers, properties)
     if metrics and METRICS_LISTENER not in (properties or {}):
@@ -116,8 +116,10 @@ def _plan(
 
 
 def _add_metrics(cluster: LocalCluster) -> None:
-    """A port that is easy to guess where it is free, and any other where it is not. What a node has in its file stays,
-    as long as it can be had."""
+    """Add a metrics port to each node: one that is easy to guess if it is free, otherwise any other.
+
+    A node keeps the port in its file as long as that is available.
+    """
     taken = {node.port for node in cluster.nodes}
     for node in cluster.nodes:
         host = node.host
@@ -141,7 +143,7 @@ def _port_of(address: str) -> int:
 
 
 def replication_defaults(brokers: int) -> dict[str, str]:
-    """As many replicas as are useful; with three, one may be away and acks=all still means two copies."""
+    """Use as many replicas as are useful; with three, one may be down and acks=all still means two copies."""
     factor = str(min(REPLICATION_FACTOR_MAX, brokers))
     in_sync = "2" if brokers >= REPLICATION_FACTOR_MAX else "1"
     return {
@@ -154,7 +156,7 @@ def replication_defaults(brokers: int) -> dict[str, str]:
 
 
 def cluster_id_of(directory: str) -> str | None:
-    """The cluster that nodes in this directory were formatted for."""
+    """Return the cluster id that the nodes in this directory were formatted with."""
     for name in sorted(_entries(directory)):
         path = os.path.join(directory, name, "data", "meta.properties")
         if re.fullmatch(r"(node|controller)-\d+", name) and os.path.exists(path):
@@ -181,7 +183,7 @@ def _check_kind(directory: str, brokers: int) -> None:
 
 
 def _controller_ports(directory: str, count: int, avoid: list[int]) -> list[int]:
-    """Those remembered, where they are still free; new ones for the others."""
+    """Return the stored ports that are still free, and new ones for the others."""
     ports: list[int | None] = [_remembered_port(directory, number) for number in range(1, count + 1)]
     ports = [port if port is not None and port not in avoid and is_free(port) else None for port in ports]
     taken = {*avoid, *(port for port in ports if port is not None)}
@@ -211,7 +213,7 @@ def _properties_of(directory: str) -> dict[str, str]:
 
 
 def _numbered(directory: str, kind: str) -> int:
-    """The highest number among `DIR/<kind>-1`, `-2`, ... that were started before."""
+    """Return the highest number among `DIR/<kind>-1`, `-2`, ... that were started before."""
     found = [re.fullmatch(rf"{kind}-(\d+)", name) for name in _entries(directory)]
     started = [
         int(match.group(1))

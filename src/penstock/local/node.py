@@ -5,9 +5,9 @@
     DIR/server.log          everything the process prints
     DIR/data/               its log directory
 
-`start` returns once the process exists, `wait_ready` once it can be worked with: a broker answers ApiVersions, and
-Metadata with itself in it; a controller answers ApiVersions. The process is bound to ours by a lifeline, so that none
-is left behind.
+`start` returns once the process exists, `wait_ready` once it can be used: a broker answers ApiVersions, and Metadata
+that includes itself; a controller answers ApiVersions. A lifeline ties the process to ours, so that none is left
+behind.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LOG_TAIL_BYTES = 4096
 
 
 class NodeFailed(Exception):
-    """A node that did not start, or did not become ready; the message is one line."""
+    """A node did not start, or did not become ready; the message is one line."""
 
 
 class LocalNode:
@@ -50,8 +50,10 @@ class LocalNode:
         wrapper: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`properties` override what server.properties says already, `defaults` only stand in for what it lacks.
-        `wrapper` is a command that becomes the node's (`nice`, `ip netns exec`), `environment` is added to ours."""
+        """`properties` override server.properties; `defaults` apply only to settings that it lacks.
+
+        `wrapper` is a command that executes the node's (`nice`, `ip netns exec`); `environment` is added to ours.
+        """
         self.node_id = node_id
         self.directory = os.path.abspath(directory)
         self.host = host
@@ -97,7 +99,7 @@ class LocalNode:
         return self.process is not None and self.process.poll() is None
 
     def start(self) -> None:
-        """Write the settings and start the process. It still has to become ready."""
+        """Write the settings and start the process. It is not ready yet."""
         assert not self.running
         self._release()
         os.makedirs(self.directory, exist_ok=True)
@@ -113,7 +115,7 @@ class LocalNode:
                     stderr=subprocess.STDOUT,
                     env={**os.environ, **self._environment},
                     pass_fds=(lifeline.child_fd,),
-                    process_group=0,  # Ctrl-C is for us; we stop the nodes in order. In our session: see `lifeline`
+                    process_group=0,  # we get Ctrl-C and stop the nodes in order; same session: see `lifeline`
                 )
             finally:
                 lifeline.handed_over()
@@ -122,7 +124,7 @@ class LocalNode:
             pid.write(f"{self.process.pid}\n")
 
     def wait_ready(self, timeout: float = 30.0, *, cancelled: Callable[[], bool] = lambda: False) -> None:
-        """Returns when clients can connect, or when it is `cancelled`."""
+        """Return when clients can connect, or when it is `cancelled`."""
         deadline = time.monotonic() + timeout
         while not self.is_ready() and not cancelled():
             if not self.running:
@@ -132,7 +134,7 @@ class LocalNode:
             time.sleep(_POLL_S)
 
     def is_ready(self) -> bool:
-        """Whether clients can work with it: for a broker, that it is among the brokers it tells them of."""
+        """Whether clients can use the node: a broker must be in the list of brokers that it reports."""
         if self.is_broker:
             return self.node_id in self.known_brokers()
         try:
@@ -142,7 +144,7 @@ class LocalNode:
         return True
 
     def known_brokers(self) -> set[int]:
-        """The brokers this one tells clients of; none if it does not answer."""
+        """Return the brokers that this one reports to clients; none if it does not answer."""
         try:
             with Connection(self.host, self.port, timeout=2.0) as connection:
                 metadata = connection.request(MetadataRequest(topics=[]), MetadataResponse)
@@ -151,7 +153,7 @@ class LocalNode:
         return {broker.node_id for broker in metadata.brokers}
 
     def stop(self, grace_seconds: float = 30.0) -> int:
-        """SIGTERM, then SIGKILL if the grace is not enough; the exit status."""
+        """Send SIGTERM, then SIGKILL after the grace period; return the exit status."""
         if self.process is None:
             return 0
         self.begin_stop()
@@ -162,12 +164,12 @@ class LocalNode:
         return self._release()
 
     def begin_stop(self) -> None:
-        """SIGTERM, which also one that was stopped (SIGSTOP) shall hear."""
+        """Send SIGTERM, and SIGCONT so that a stopped (SIGSTOP) process handles it."""
         self.signal(signal.SIGTERM)
         self.signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """kill -9, and wait until it is gone."""
+        """Send SIGKILL, and wait until the process is gone."""
         if self.process is not None:
             self.signal(signal.SIGKILL)
             self.process.wait()
@@ -186,7 +188,7 @@ class LocalNode:
             return ""
 
     def last_words(self) -> str:
-        """The last line of server.log, for a one-line message."""
+        """Return the last line of server.log, for a one-line message."""
         try:
             with open(self.log_path, "rb") as log:
                 log.seek(max(0, os.path.getsize(self.log_path) - _LOG_TAIL_BYTES))
@@ -196,7 +198,7 @@ class LocalNode:
         return lines[-1].strip() if lines else f"nothing in {self.log_path}"
 
     def _release(self) -> int:
-        """Forget a process that has ended."""
+        """Release a process that has ended."""
         status = 0
         if self.process is not None:
             status = self.process.wait()

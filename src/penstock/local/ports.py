@@ -1,8 +1,8 @@
 """Free TCP ports for nodes that must know their port before they bind it.
 
-A port is free when it can be bound now; another process may take it before the node does. Ports are therefore drawn
-below the kernel's ephemeral range, where no outgoing connection lands by chance, and the caller starts again with new
-ones if a node finds its port taken.
+A port is free when it can be bound now; another process may take it before the node does. Ports are therefore chosen
+below the kernel's ephemeral range, where no outgoing connection gets one by chance, and the caller starts again with
+new ones if a node finds its port taken.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def is_free(port: int, host: str = "127.0.0.1") -> bool:
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    draw = random.SystemRandom()  # never the seeded one: two test processes would draw the same ports
+    draw = random.SystemRandom()  # never the seeded one: two test processes would choose the same ports
     found: list[int] = []
     for _ in range(1000):
         port = draw.randrange(_LOWEST, _HIGHEST)

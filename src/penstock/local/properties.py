@@ -1,7 +1,7 @@
-"""`server.properties` of local nodes.
+"""The `server.properties` files of local nodes.
 
 The file belongs to the user as much as to us: it is written on the first start, and later starts change only the lines
-that must follow the command line (where to listen, where the data is). Settings added or changed by hand stay.
+that must follow the command line (listeners, data directory). Settings added or changed by hand stay.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ HEADER = (
 
 
 def merge_properties(text: str, ours: Mapping[str, str], defaults: Mapping[str, str] | None = None) -> str:
-    """`text` with our properties in it: replaced in place where they stand, appended where they are missing.
+    """Return `text` with our properties: existing lines are replaced in place, missing ones are appended.
 
-    Defaults are appended too, but never replace what is there.
+    Defaults are appended too, but never replace an existing line.
     """
     missing = dict(ours)
     unset = {name: value for name, value in (defaults or {}).items() if name not in ours}

@@ -1,10 +1,10 @@
-"""Keeps the nodes of a local cluster running.
+"""The supervisor keeps the nodes of a local cluster running.
 
-One loop waits for what can happen: a node ends, a back-off has passed, somebody asks us to stop. Signals only write to
-a pipe that the loop waits on, so nothing is decided inside a signal handler.
+One loop waits for events: a node ends, a back-off is over, a stop is requested. Signals only write to a pipe that the
+loop waits on, so nothing is decided inside a signal handler.
 
-A node that dies is started again after a pause that doubles from death to death, and is short again once the node has
-stayed up for a while. Brokers are stopped before controllers: to hand its leaderships over, a broker needs one.
+A node that dies is restarted after a pause that doubles with every death, and is short again once the node has stayed
+up for a while. Brokers are stopped before controllers: a broker needs a controller to hand over its leaderships.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ BACKOFF_LONGEST_S = 10.0
 STABLE_S = 10.0
 GRACE_S = 30.0
 _POLL_S = 0.02
-START_S = 600.0  # a large log to recover takes its time
+START_S = 600.0  # recovering a large log takes time
 
 
 def stop_in_order(nodes: Sequence[LocalNode], grace_seconds: float) -> None:
-    """Brokers, then controllers; those of a kind all at once, so that the slowest decides how long it takes.
+    """Stop brokers, then controllers; those of a kind in parallel, so that the slowest determines the duration.
 
-    Controllers that were stopped (SIGSTOP) go on first: brokers wait for them when they take their leave.
+    Controllers that were stopped (SIGSTOP) continue first: brokers wait for them during their shutdown.
     """
     for node in nodes:
         node.signal(signal.SIGCONT)
@@ -47,7 +47,7 @@ class _Watched:
     node: LocalNode
     started: float
     backoff: float = BACKOFF_FIRST_S
-    restart_at: float | None = None  # None while it runs, and for good once it is given up
+    restart_at: float | None = None  # None while it runs, and after it was given up
 
 
 class Supervisor:
@@ -58,9 +58,9 @@ class Supervisor:
         self._stop_requested = False
 
     def run(self, ready: Callable[[], None]) -> bool:
-        """Start all, call `ready` when clients can connect, watch until told to stop or until no node is left.
+        """Start all, call `ready` when clients can connect, watch until a stop is requested or no node is left.
 
-        True for a stop that was asked for. Whatever happens, no node runs when this returns.
+        True for a requested stop. In any case, no node runs when this returns.
         """
         with self._signals() as wakeup:
             try:
@@ -75,7 +75,7 @@ class Supervisor:
         return self._stop_requested
 
     def _wait_ready(self) -> None:
-        """Until each broker is ready, and until each tells clients of all."""
+        """Wait until each broker is ready, and until each reports all of them."""
         for node in self._nodes:
             node.wait_ready(START_S, cancelled=lambda: self._stop_requested)
         brokers = {node.node_id: node for node in self._nodes if node.is_broker}
@@ -104,7 +104,7 @@ class Supervisor:
     def _died(self, each: _Watched) -> None:
         node = each.node
         if node.process is None:
-            return  # said already
+            return  # already reported
         status = node.stop()
         if status < 0:
             how = f"was killed by {signal.Signals(-status).name}"
@@ -125,7 +125,7 @@ class Supervisor:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[int]:
-        """SIGINT and SIGTERM ask us to stop, SIGCHLD wakes us; a file descriptor to wait on."""
+        """Handle SIGINT and SIGTERM as a request to stop, SIGCHLD as a wake-up; return a file descriptor to wait on."""
         wakeup, writer = os.pipe()
         os.set_blocking(writer, False)
 

@@ -1,8 +1,8 @@
 """Kafka's error codes, and the one exception that carries them.
 
-Whatever refuses a request, at any depth, raises KafkaError; the API at the top writes its code, and where the response
-has room for it its message, into the answer. A retriable error is one that Kafka's clients repeat the request for,
-usually after refreshing their metadata, without telling the application.
+Code that refuses a request, at any depth, raises KafkaError. The API handler at the top writes its code into the
+answer, and its message if the response has a field for it. On a retriable error Kafka's clients repeat the request,
+usually after refreshing their metadata, without notifying the application.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class ErrorCode(IntEnum):
 
 
 class KafkaError(Exception):
-    """A refusal, as the client will see it."""
+    """A refused request, with the error code and message for the client."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         self.code = code

@@ -1,4 +1,4 @@
-"""Identifiers: topic ids and their text form, topic-partitions."""
+"""Identifiers: topic ids and their text form, and topic partitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ZERO_UUID: Uuid = bytes(16)
 
 
 def uuid_text(uuid: Uuid) -> str:
-    """Kafka's own spelling: 22 characters of URL-safe base64, unpadded."""
+    """Format a UUID as Kafka does: 22 characters of URL-safe base64, unpadded."""
     return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode()
 
 

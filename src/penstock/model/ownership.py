@@ -1,11 +1,13 @@
-"""What belongs to the event loop.
+"""Declares which classes belong to the event loop's thread.
 
-A broker decides on one thread, that of its event loop. Worker threads wait for disks and do long work; what they are
-given are values and files, never what the loop changes meanwhile. `@owned_by_loop()` says of a class that its objects
-are the loop's. `anywhere` names the few methods that are written for any thread, and `shared` the attributes that those
-may set.
+A broker makes decisions on one thread, that of its event loop: logs, producers, replicas, sessions, shards, the
+controller and so on belong to it. Worker threads wait for disks and do long work. The loop creates the work and passes
+values and files, never objects that it may change meanwhile. `@owned_by_loop()` declares that the objects of a class
+belong to the loop. `anywhere` names the few methods that are safe on any thread (for example `Log.read` without
+`cached_only`, `read_committed`, `flush`, searches by time), and `shared` the attributes that those may set.
 
-The decorator is a note and costs nothing. `penstock.io.threads` turns the notes into checks where tests want that.
+The decorator only records the declaration and costs nothing. `penstock.io.threads` turns declarations into checks in
+tests and in the simulator.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ class Owned(NamedTuple):
 
 notes: list[Owned] = []
 listeners: list[Callable[[Owned], None]] = []
-"""Told of every note that is made from now on."""
+"""Called with every declaration that is made from now on."""
 
 
 def owned_by_loop(*, anywhere: Iterable[str] = (), shared: Iterable[str] = ()) -> Callable[[Class], Class]:

@@ -1,4 +1,4 @@
-"""Topic names: those of the brokers' own topics, and which are allowed."""
+"""Topic names: the internal topics, and the rules for valid names."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ METADATA_TOPIC_ID: Final[Uuid] = bytes(15) + b"\x01"
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
 TRANSACTION_STATE: Final = "__transaction_state"
 
-# Topics that belong to the brokers themselves, and that clients may read.
+# Topics that belong to the brokers, and that clients may read.
 INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, "__share_group_state"})
 
 
 def topic_name_problem(name: str) -> str | None:
-    """Why a name cannot be a topic's, in Kafka's words; None if it can."""
+    """Return why a topic name is invalid, in Kafka's words; None if it is valid."""
     if not name:
         return "Topic name is invalid: the empty string is not allowed"
     if name in (".", ".."):
@@ -43,7 +43,7 @@ def check_topic_name(name: str) -> None:
 
 
 def check_new_topic_name(name: str) -> None:
-    """As `check_topic_name`, and not the one name that is never created."""
+    """Like `check_topic_name`, but also refuse the one name that can never be created."""
     check_topic_name(name)
     if name == METADATA_TOPIC:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited.")

@@ -1,8 +1,8 @@
-"""Every API: its key, its messages, its versions, and who serves it.
+"""The table of all APIs: keys, messages, versions, and the listeners that serve them.
 
-Versions come from the messages. Two exceptions are stated in the table: `stable` is the newest version to serve where
-the message already declares a draft of the next, and `advertised_min` is the lowest version to name in ApiVersions
-where that is not the lowest one served.
+Versions come from the messages. The table states two exceptions: `stable` is the newest version to serve if the message
+already declares a draft of the next; `advertised_min` is the lowest version to report in ApiVersions if that is not the
+lowest one served.
 """
 
 from __future__ import annotations
@@ -194,15 +194,15 @@ class ApiSpec(NamedTuple):
     request: type[Message]
     response: type[Message]
     min_version: int
-    # The newest version to serve and to ask for.
+    # The newest version to serve and to request.
     max_version: int
-    # The newest version declared: above max_version only while Kafka still calls it unstable.
+    # The newest version declared: above max_version only while Kafka calls it unstable.
     latest_version: int
     # The first version with compact lengths and tags; above latest_version if there is none.
     flexible_from: int
     # "broker", "controller", or both.
     listeners: frozenset[str]
-    # What ApiVersions says instead of min_version.
+    # The minimum version that ApiVersions reports instead of min_version.
     advertised_min_version: int
 
 
@@ -210,7 +210,7 @@ _BROKER = frozenset({"broker"})
 _CONTROLLER = frozenset({"controller"})
 _BOTH = _BROKER | _CONTROLLER
 
-# Where an API has no flexible version.
+# The first flexible version of an API that has none.
 NEVER = 32767
 
 

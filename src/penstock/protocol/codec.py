@@ -1,11 +1,12 @@
-"""Messages to bytes and back.
+"""Encodes messages to bytes and decodes bytes to messages.
 
     data = encode(HeartbeatRequest(group_id="g"), version=4)
     request = decode(HeartbeatRequest, data, version=4)
 
-A codec is compiled the first time a message is met in a version (a few milliseconds) and kept with its class. Decoding
-takes bytes from strangers: whatever they are, the result is a message or MalformedMessage, and memory stays within a
-constant factor of the input.
+A codec for a message in one version is compiled on first use, as straight-line Python (about 1 ms), and kept with the
+message's class. A field that the version cannot carry is an error unless the schema calls it ignorable, so handlers
+check versions where Kafka's handlers do. Decoding accepts untrusted bytes: the result is always a message or
+MalformedMessage, and memory stays within a constant factor of the input.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ __all__ = [
 
 M = TypeVar("M", bound=Message)
 
-# Where in an encoded message which records belong.
+# The positions in an encoded message at which records are inserted, with the records.
 Splices = list[tuple[int, Buffer | Sequence[Buffer]]]
 
 
 class UnencodableMessage(ValueError):
-    """A message that holds what its fields cannot: a null where none may be, a number out of range."""
+    """A message with a value that its fields cannot carry: a null where none is allowed, a number out of range."""
 
 
 def encode(message: Message, version: int) -> bytes:
@@ -53,7 +54,7 @@ def encode(message: Message, version: int) -> bytes:
 
 
 def encode_parts(message: Message, version: int, out: list[Buffer]) -> None:
-    """Appends the buffers whose concatenation is the message; long records are among them as they are, not copied."""
+    """Append the buffers whose concatenation is the message. Long records are among them without a copy."""
     encoded = bytearray()
     splices: Splices = []
     encode_into(message, version, encoded, splices)
@@ -61,7 +62,7 @@ def encode_parts(message: Message, version: int, out: list[Buffer]) -> None:
 
 
 def encode_into(message: Message, version: int, out: bytearray, splices: Splices) -> None:
-    """Appends the message to `out`, except for its records: `splices` tells where they belong."""
+    """Append the message to `out`, except for its records; `splices` gets their positions."""
     schema = message.__schema__
     encoder = schema.encoders.get(version) or _compile_encoder(schema, version)
     try:
@@ -71,7 +72,7 @@ def encode_into(message: Message, version: int, out: bytearray, splices: Splices
 
 
 def splice(encoded: bytearray, splices: Splices, out: list[Buffer]) -> None:
-    """Cuts an encoded message where records belong, and appends pieces and records in order."""
+    """Cut an encoded message at the positions of records, and append pieces and records in order."""
     if not splices:
         out.append(encoded)
         return
@@ -89,14 +90,14 @@ def splice(encoded: bytearray, splices: Splices, out: list[Buffer]) -> None:
 
 
 def decode(cls: type[M], buffer: Buffer, version: int, position: int = 0) -> M:
-    """The message that fills the buffer from `position` to its end."""
+    """Decode the message that fills the buffer from `position` to its end."""
     schema = cls.__schema__
     decoder = schema.decoders.get(version) or _compile_decoder(schema, version)
     if schema.holds_records:
         if type(buffer) is not memoryview:
             buffer = memoryview(buffer)
     elif type(buffer) is not bytes:
-        # Slices of bytes are the cheapest to turn into strings, and nothing of this message refers to its buffer.
+        # Slices of bytes are the cheapest to turn into strings, and this message keeps no reference to its buffer.
         buffer = bytes(buffer[position:])
         position = 0
     message: M
@@ -107,7 +108,11 @@ def decode(cls: type[M], buffer: Buffer, version: int, position: int = 0) -> M:
 
 
 def decode_from(cls: type[M], buffer: Buffer, version: int, position: int) -> tuple[M, int]:
-    """The message at `position`, and the position after it."""
+    """Decode the message at `position`; return it and the position after it.
+
+    Brokers decode requests with it and ignore bytes after a request, as Kafka does, because librdkafka sends some.
+    Missing or malformed bytes raise MalformedMessage, which closes the connection.
+    """
     schema = cls.__schema__
     decoder = schema.decoders.get(version) or _compile_decoder(schema, version)
     if schema.holds_records and type(buffer) is not memoryview:

@@ -1,20 +1,20 @@
-"""The client's half of a connection, without the connection: requests in and bytes out, bytes in and responses out.
+"""The client side of a connection without I/O: requests in and bytes out, bytes in and responses out.
 
-A driver moves the bytes. It writes `take_outgoing()` to its socket, receives into `receive_buffer()`, says how much
-with `received(count)`, and takes responses from `next_answer()` until that returns None:
+A driver moves the bytes. It writes `take_outgoing()` to its socket, receives into `receive_buffer()`, reports the
+number of bytes with `received(count)`, and takes responses from `next_answer()` until that returns None:
 
     conversation = Conversation("my-client")
     conversation.greet()
     socket.sendall(conversation.take_outgoing())
     conversation.received(socket.recv_into(conversation.receive_buffer()))
 
-`greet` begins the handshake: ApiVersions in our highest version, and again in version 0 if the broker does not know
-that one. Once it `is_open`, each request goes out in the highest version that both sides speak. Requests are pipelined
-and answered in order. A response whose correlation id is not that of the oldest request means that the stream is
-broken: MalformedMessage, and the driver ends the connection.
+`greet` starts the handshake: ApiVersions in our highest version, and again in version 0 if the broker does not know
+that one. When the conversation `is_open`, each request is sent in the highest version that both sides support. Requests
+are pipelined and answered in order. A response whose correlation id is not that of the oldest request means that the
+stream is broken: it raises MalformedMessage, and the driver closes the connection.
 
-A response is decoded in the buffer it was received in. Its records are views, good until `receive_buffer` is called
-again.
+A response is decoded in its receive buffer. Its records are views that stay valid until the next call of
+`receive_buffer`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ContextT = TypeVar("ContextT")
 
 
 class ImplausibleLength(MalformedMessage):
-    """The peer announces a response that no broker sends: it speaks another protocol."""
+    """The peer announces a response of a size that no broker sends: it uses another protocol."""
 
 
 class HandshakeRefused(Exception):
@@ -57,7 +57,7 @@ class HandshakeRefused(Exception):
 
 class Answer(NamedTuple, Generic[ContextT]):
     context: ContextT
-    """What was given to `request`."""
+    """The context that was passed to `request`."""
     response: Any
 
 
@@ -68,34 +68,34 @@ class Sent(NamedTuple, Generic[ContextT]):
     version: int
     correlation_id: int
     context: ContextT | None
-    """None: it is part of the handshake."""
+    """None for a request of the handshake."""
 
 
 def spec_of(message: Message) -> ApiSpec:
-    """The API that a request belongs to."""
+    """Return the API of a request."""
     return _SPECS[type(message)]
 
 
 class Conversation(Generic[ContextT]):
     def __init__(self, client_id: str, *, software_version: str = "0") -> None:
         self.versions: dict[int, tuple[int, int]] = {}
-        """What the broker serves: the lowest and the highest version by API key; empty before the handshake."""
+        """The lowest and the highest version that the broker serves, by API key; empty before the handshake."""
         self.is_open = False
-        """Whether the handshake is done."""
+        """Whether the handshake is complete."""
         self.sent: deque[Sent[ContextT]] = deque()
-        """The requests that wait for a response, the oldest first."""
+        """The requests that wait for a response, oldest first."""
         self._client_id = client_id
         self._software_version = software_version
         self._correlation_id = 0
         self._outgoing: list[bytes] = []
         self._buffer = bytearray(RECEIVE_BUFFER_BYTES)
-        self._start = 0  # of what has been received and not been used
+        self._start = 0  # the start of the received bytes that have not been consumed
         self._end = 0
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
     def version(self, key: int) -> int | None:
-        """The version that requests of this API are sent in; None if there is none that both sides speak."""
+        """Return the version for requests of this API; None if both sides have no version in common."""
         spec = API[key]
         low, high = self.versions.get(key, (0, -1))
         version = min(high, spec.max_version)
@@ -105,11 +105,11 @@ class Conversation(Generic[ContextT]):
         self._greet(API[ApiKey.API_VERSIONS].max_version)
 
     def request(self, message: Message, context: ContextT, version: int, *, is_answered: bool = True) -> None:
-        """A Produce with acks=0 is not answered."""
+        """Send a request. A Produce with acks=0 is not answered."""
         self._send(message, context, version, is_answered=is_answered)
 
     def take_outgoing(self) -> bytes:
-        """What is to be written now."""
+        """Return the bytes to write now."""
         outgoing = self._outgoing
         data = outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
         outgoing.clear()
@@ -128,7 +128,7 @@ class Conversation(Generic[ContextT]):
     # -- responses ----------------------------------------------------------------------------------------------------
 
     def receive_buffer(self) -> memoryview:
-        """Where to receive; never empty."""
+        """Return the buffer to receive into; never empty."""
         unused = self._end - self._start
         needed = max(RECEIVE_BUFFER_BYTES, unused + 1)
         if unused >= 4:
@@ -141,7 +141,7 @@ class Conversation(Generic[ContextT]):
             self._buffer = buffer
         elif self._start:
             view = memoryview(self._buffer)
-            view[:unused] = view[self._start : self._end]  # a view knows about overlaps
+            view[:unused] = view[self._start : self._end]  # memoryview handles overlapping ranges
         self._start, self._end = 0, unused
         return memoryview(self._buffer)[unused:]
 
@@ -149,7 +149,7 @@ class Conversation(Generic[ContextT]):
         self._end += count
 
     def next_answer(self) -> Answer[ContextT] | None:
-        """The next response that has been received whole."""
+        """Return the next response that has been received completely."""
         while True:
             start = self._start
             if self._end - start < 4:
@@ -166,13 +166,13 @@ class Conversation(Generic[ContextT]):
                 return answer
 
     def keep_received(self) -> None:
-        """Leave the responses that were taken their buffer, and receive into another one from now on."""
+        """Keep the buffer for the responses that were taken, and receive into a new one from now on."""
         self._buffer, unused = bytearray(RECEIVE_BUFFER_BYTES), self._buffer[self._start : self._end]
         self._buffer[: len(unused)] = unused
         self._start, self._end = 0, len(unused)
 
     def read_frame(self, frame: Buffer) -> Answer[ContextT] | None:
-        """The response in a frame, given without its length; None if it is part of the handshake."""
+        """Decode the response in a frame, without its length; None if it is part of the handshake."""
         if not self.sent:
             raise MalformedMessage("a response without a request")
         spec, version, correlation_id, context = self.sent[0]

@@ -1,4 +1,4 @@
-"""How a message is declared.
+"""Declaration of messages: the base class `Message`, the function `field`, and the schema for the codec compilers.
 
     class HeartbeatRequest(Message, key=12, versions="0-4", flexible="4+"):
         group_id: str = field("0+")
@@ -6,16 +6,16 @@
         member_id: str = field("0+")
         group_instance_id: str | None = field("3+", nullable="3+", default=None)
 
-Version ranges are spelled as in Kafka's own schemas: `3+`, `1-4`, `2`. A class without `versions` is a struct inside a
-message and lives by the version of the message it is in. Field types are resolved when a codec is first compiled, so
-structs may be declared in any order: the message first, its parts below.
+Version ranges are written as in Kafka's schemas: `3+`, `1-4`, `2`. A class without `versions` is a struct inside a
+message and uses the version of that message. Field types are resolved when a codec is first compiled, so structs may be
+declared in any order: the message first, its parts below.
 
-Every field has a default, so a message can be made with only what matters. A type checker sees an ordinary dataclass
-with keyword arguments. At run time a class is slotted; its `__init__` is compiled when the first instance is made,
-which keeps importing hundreds of messages cheap.
+Every field has a default, so callers pass only the fields that matter. To a type checker a message is an ordinary
+dataclass with keyword arguments. At run time a class is slotted; its `__init__` is compiled when the first instance is
+made, which keeps importing hundreds of messages cheap.
 
-A tagged struct that is not on the wire is None, where Kafka has a struct full of defaults; unless the field is
-nullable, since then None means a null that was sent.
+A tagged struct that is absent on the wire is None, where Kafka has a struct full of defaults; except for a nullable
+field, where None means a null that was sent.
 """
 
 from __future__ import annotations
@@ -70,18 +70,18 @@ class Field:
 def field(
     versions: str, *, nullable: str = "none", default: Any = _UNSET, tag: int | None = None, ignorable: bool = False
 ) -> Any:
-    """Declares a field present in `versions`.
+    """Declare a field present in `versions`.
 
     nullable: the versions in which None may be sent.
-    default: what the field holds when it was not given or not sent; zero or empty unless said.
-    tag: sent in the tag section under this number, and only when it differs from its default.
+    default: the value if the field was not given or not sent; zero or empty if unspecified.
+    tag: the field is sent in the tag section under this number, and only when it differs from its default.
     ignorable: a value may be dropped silently when a version cannot carry it; otherwise that is an error.
     """
     return Field(versions, nullable, default, tag, ignorable)
 
 
 class TypedField(NamedTuple):
-    """A field with its type resolved: what the compiler reads."""
+    """A field with its type resolved: the compiler's input."""
 
     name: str
     type: Scalar | Variable | type[Message]
@@ -98,7 +98,7 @@ Decoder = Callable[[Any, int, int], tuple[Any, int]]
 
 
 class Schema:
-    """What is known of a message class: its key, its versions, its fields, and the codecs compiled so far."""
+    """The schema of a message class: its key, its versions, its fields, and the codecs compiled so far."""
 
     def __init__(
         self, cls: type[Message], fields: dict[str, Field], key: int | None, versions: str | None, flexible: str
@@ -110,7 +110,7 @@ class Schema:
         self.names = tuple(fields)
         self.encoders: dict[int, Encoder] = {}
         self.decoders: dict[int, Decoder] = {}
-        # Set with the first decoder: whether decoded messages refer to the buffer they came from.
+        # Whether decoded messages refer to the buffer they came from; set with the first decoder.
         self.holds_records = False
         self._declared = fields
         self._fields: tuple[TypedField, ...] | None = None
@@ -138,7 +138,7 @@ class Schema:
 
 
 def _wire_type(hint: Any) -> tuple[Scalar | Variable | type[Message], bool]:
-    """The kind or struct behind an annotation, and whether it is an array of it."""
+    """Return the kind or struct of an annotation, and whether the annotation is an array of it."""
     if typing.get_origin(hint) is typing.Annotated:
         return hint.__metadata__[0], False
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
@@ -150,7 +150,7 @@ def _wire_type(hint: Any) -> tuple[Scalar | Variable | type[Message], bool]:
 
 
 class MessageType(type):
-    """Turns declared fields into slots. All else about a message is in its Schema."""
+    """Turns declared fields into slots. Everything else about a message is in its Schema."""
 
     def __new__(
         mcs,
@@ -175,12 +175,12 @@ class MessageType(type):
 
 @dataclass_transform(kw_only_default=True)
 class Message(metaclass=MessageType):
-    """The base of every message and struct. Compared by value; not hashable."""
+    """The base class of every message and struct. Compared by value; not hashable."""
 
     __slots__ = ("unknown_tags",)
     __schema__: ClassVar[Schema]
 
-    # Tagged fields of a newer peer, kept and sent on as they came. None when there are none.
+    # Tagged fields from a newer peer, kept and sent on unchanged. None when there are none.
     unknown_tags: dict[int, bytes] | None
 
     def __init__(self, **values: Any) -> None:
@@ -209,7 +209,7 @@ def _abridged(value: object) -> str:
 
 
 def _compile_init(cls: type[Message]) -> Any:
-    """A keyword-only constructor in straight-line code: several times faster than a loop over the fields."""
+    """Compile a keyword-only constructor in straight-line code: several times faster than a loop over the fields."""
     namespace: dict[str, Any] = {"unset": _UNSET}
     parameters = []
     body = ["self.unknown_tags = None"]

@@ -1,7 +1,7 @@
 """Compiles the decoder of one message in one version.
 
-The generated function reads from a buffer and returns the message and the position after it. Fixed-size fields, and the
-length byte of what follows, are unpacked by one Struct straight into the new object:
+The generated function reads from a buffer and returns the message and the position after it. One Struct unpacks
+fixed-size fields, and the length byte of the variable field that follows, directly into the new object:
 
     message.node_id, size = unpack_iB(buffer, position)
     position += 5
@@ -9,9 +9,9 @@ length byte of what follows, are unpacked by one Struct straight into the new ob
         size, position = uvarint_rest(buffer, position, size)
     ...
 
-Reading past the end with a Struct or an index raises by itself, and `penstock.protocol.codec` turns that into
-MalformedMessage. A slice does not, so every length is checked before it is used; and every array count is checked
-against the bytes that are left before anything is allocated for it.
+Reading past the end with a Struct or an index raises an exception, which `penstock.protocol.codec` turns into
+MalformedMessage. A slice does not raise, so every length is checked before it is used; and every array count is checked
+against the remaining bytes before anything is allocated for it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class _DecoderCompiler:
             refuse_struct=_refuse_struct,
             refuse_tag_size=_refuse_tag_size,
         )
-        # Fixed-size values not yet read: their formats and what they are assigned to.
+        # Fixed-size values not yet read: their formats and their assignment targets.
         self.formats: list[str] = []
         self.targets: list[str] = []
 
@@ -104,7 +104,7 @@ class _DecoderCompiler:
         return repr(field.default)
 
     def _value(self, field: TypedField, target: str) -> None:
-        """Reads one value, or, if it is fixed-size, remembers it for the next unpack."""
+        """Read one value, or, if it is fixed-size, queue it for the next unpack."""
         nullable = self.version in field.nullable
         if field.is_array:
             self._array(field, target, nullable)
@@ -182,7 +182,7 @@ class _DecoderCompiler:
         return 1 if length is None else struct.calcsize(">" + length)
 
     def _size(self, field: TypedField) -> None:
-        """Reads what is pending and a length into `size`; -1 is null."""
+        """Read the queued values and a length into `size`; -1 is null."""
         length = length_format(field, self.flexible)
         self.formats.append(length or "B")
         self.targets.append("size")
@@ -250,7 +250,7 @@ _STRUCT_DECODERS: dict[tuple[type[Message], int, bool], Decoder] = {}
 
 
 def struct_decoder(cls: type[Message], version: int, flexible: bool) -> Decoder:
-    """The decoder of a struct inside a message of this version, compiled once."""
+    """Return the decoder of a struct inside a message of this version, compiled once."""
     key = (cls, version, flexible)
     decoder = _STRUCT_DECODERS.get(key)
     if decoder is None:
@@ -259,7 +259,7 @@ def struct_decoder(cls: type[Message], version: int, flexible: bool) -> Decoder:
 
 
 def holds_records(cls: type[Message]) -> bool:
-    """Whether record batches are somewhere in this message, so that its buffer must outlive the decoding."""
+    """Whether the message contains record batches anywhere, so that its buffer must outlive the decoding."""
     return any(
         field.type is RECORDS or (isinstance(field.type, type) and holds_records(field.type))
         for field in cls.__schema__.fields

@@ -1,7 +1,7 @@
 """Compiles the encoder of one message in one version.
 
-The generated function appends to a bytearray. Neighbouring fixed-size fields, and the length of the variable one that
-follows them, are packed by one Struct; a string of Metadata, say, costs two appends:
+The generated function appends to a bytearray. One Struct packs adjacent fixed-size fields and the length of the
+variable field that follows them; a string of Metadata, for example, costs two appends:
 
     text = message.host.encode()
     size = len(text) + 1
@@ -12,7 +12,7 @@ follows them, are packed by one Struct; a string of Metadata, say, costs two app
         out += uvarint(size)
     out += text
 
-Records are not copied: the encoder notes where they belong in `splices`, and the caller cuts the bytearray there.
+Records are not copied: the encoder stores their positions in `splices`, and the caller cuts the bytearray there.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from penstock.protocol.primitives import (
 )
 from penstock.protocol.source import Source, length_format, null_struct_marker, present, tagged
 
-# Records no longer than this are copied after all: a buffer of its own for each would cost the socket more.
+# Records up to this size are copied nevertheless: a separate buffer for each would cost more in the socket.
 COPIED_RECORDS_SIZE_MAX = 1024
 
 
@@ -77,7 +77,7 @@ class _EncoderCompiler:
             refuse_absent=_refuse_absent,
             refuse_string=_refuse_string,
         )
-        # Fixed-size values not yet written: their formats and the expressions that give them.
+        # Fixed-size values not yet written: their formats and the expressions for their values.
         self.formats: list[str] = []
         self.values: list[str] = []
 
@@ -108,7 +108,7 @@ class _EncoderCompiler:
             default = self.source.name("default", field.type())
             if isinstance(field.default, type):
                 return f"{value} != {default}"
-            # A null that may be sent is unlike any struct; where it only stands for absence, defaults are absent, too.
+            # A null that may be sent differs from any struct; where null only means absence, defaults are absent, too.
             return f"{value} is not None" + ("" if field.nullable.is_some else f" and {value} != {default}")
         if field.default is None:
             return f"{value} is not None"
@@ -118,7 +118,7 @@ class _EncoderCompiler:
         return f"{value} != {field.default!r}"
 
     def _value(self, field: TypedField, value: str, out: str) -> None:
-        """Writes one value, or, if it is fixed-size, remembers it for the next pack."""
+        """Write one value, or, if it is fixed-size, queue it for the next pack."""
         nullable = self.version in field.nullable
         if field.is_array:
             self._array(field, value, out, nullable)
@@ -181,7 +181,7 @@ class _EncoderCompiler:
                 self._variable(element, "element", out, False)
 
     def _null_check(self, field: TypedField, nullable: bool, nothing: str) -> AbstractContextManager[None]:
-        """Opens the block for a value that is there, having dealt with null."""
+        """Handle null, then open the block for a value that is present."""
         if not nullable:
             return nullcontext()
         with self.source.block("if data is None:"):
@@ -193,7 +193,7 @@ class _EncoderCompiler:
         self.source.line(f"size = {size}" + (" + 1" if length_format(field, self.flexible) is None else ""))
 
     def _flush_with_size(self, field: TypedField, out: str) -> None:
-        """Writes what is pending together with the length in `size`."""
+        """Write the queued values together with the length in `size`."""
         length = length_format(field, self.flexible)
         if length is not None:
             self.formats.append(length)
@@ -249,7 +249,7 @@ _STRUCT_ENCODERS: dict[tuple[type[Message], int, bool], Encoder] = {}
 
 
 def struct_encoder(cls: type[Message], version: int, flexible: bool) -> Encoder:
-    """The encoder of a struct inside a message of this version, compiled once."""
+    """Return the encoder of a struct inside a message of this version, compiled once."""
     key = (cls, version, flexible)
     encoder = _STRUCT_ENCODERS.get(key)
     if encoder is None:

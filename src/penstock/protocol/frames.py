@@ -1,9 +1,10 @@
 """Frames: a 4-byte length, a header, a body.
 
-A request header is read before anything is known to be valid about the request, on every request, so it is done by hand
-here: one unpack. Its form depends on the API and version it names itself: flexible requests have a tag section (header
-version 2, otherwise 1). Response headers follow the same rule (1 and 0) with one exception: the response to ApiVersions
-always has a header of version 0, because a client sends that request before it knows what the broker understands.
+A request header is read on every request, before anything about the request is known to be valid; so it is read by hand
+here, with one unpack. Its format depends on the API and version in the header itself: flexible requests have a tag
+section (header version 2, otherwise 1). Response headers follow the same rule (1 and 0) with one exception: the
+response to ApiVersions always has a header of version 0, because a client sends that request before it knows what the
+broker supports.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ def response_header_version(api_key: int, version: int) -> int:
 
 
 def read_request_header(buffer: Buffer, position: int) -> tuple[RequestHeader, int]:
-    """The header at `position` and where the body starts.
+    """Read the header at `position`; return it and the position of the body.
 
-    An unknown API, or an unknown version of a known one, is returned as it came: answering is up to the caller. The
-    tags of a header are checked and dropped, since Kafka has given meaning to none. A client id that is no UTF-8 is
-    made readable, as Kafka does: it is a name for people.
+    An unknown API, or an unknown version of a known one, is returned as it is: the caller answers it. The tags of a
+    header are checked and dropped, because Kafka defines none. A client id that is not UTF-8 is made readable, as in
+    Kafka: it is a name for people.
     """
     try:
         api_key, version, correlation_id, size = _FIXED_REQUEST_HEADER.unpack_from(buffer, position)
@@ -80,7 +81,7 @@ def _skip_tags(buffer: Buffer, position: int) -> int:
 
 
 def encode_request(request: Message, version: int, correlation_id: int, client_id: str | None) -> bytes:
-    """The whole frame of a request, its length included."""
+    """Encode the whole frame of a request, including its length."""
     key = request.__schema__.key
     if key is None:
         raise TypeError(f"{type(request).__name__} is not a request")
@@ -97,7 +98,7 @@ def encode_request(request: Message, version: int, correlation_id: int, client_i
 
 
 def response_parts(api_key: int, version: int, correlation_id: int, response: Message, out: list[Buffer]) -> None:
-    """Appends the buffers of a response frame, its length included; long records among them are not copied."""
+    """Append the buffers of a response frame, including its length; long records are not copied."""
     if response_header_version(api_key, version):
         encoded = bytearray(_LENGTH_CORRELATION_ID_AND_TAGS.pack(0, correlation_id, 0))
     else:

@@ -1,11 +1,11 @@
-"""The wire kinds of the Kafka protocol, and the few byte-level routines that compiled codecs call.
+"""The wire types of the Kafka protocol, and the byte-level functions that compiled codecs call.
 
 A message declares its fields with the aliases below: to a type checker `Int32` is an `int`, to the codec compiler it is
 four big-endian bytes. `str`, `bytes` and `bool` need no alias, since each has exactly one form on the wire.
 
-Everything of a fixed size is a `Scalar` and names its `struct` format, so that the compiler can fuse neighbours into
-one `Struct`. The rest is `Variable`: a length, then the bytes. In flexible versions the length is an unsigned varint of
-length + 1 (0 is null); before, an int16 or int32 (-1 is null).
+A type of fixed size is a `Scalar` and names its `struct` format, so that the compiler can combine adjacent fields into
+one `Struct`. The others are `Variable`: a length, then the bytes. In flexible versions the length is an unsigned varint
+of length + 1 (0 is null); before, an int16 or int32 (-1 is null).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ BUFFER_TYPES = (bytes, bytearray, memoryview)
 
 
 class MalformedMessage(ValueError):
-    """Bytes that are no such message: truncated, absurd lengths, bad UTF-8, bad tags."""
+    """The bytes are not a valid message: truncated, implausible lengths, bad UTF-8, bad tags."""
 
 
 class Scalar(NamedTuple):
-    """A kind whose every value takes the same number of bytes."""
+    """A type whose values all have the same size."""
 
     name: str
     format: str
@@ -35,7 +35,7 @@ class Scalar(NamedTuple):
 
 
 class Variable(NamedTuple):
-    """A kind that carries its own length."""
+    """A type whose values carry their length."""
 
     name: str
     default: str | bytes | None
@@ -66,13 +66,13 @@ Int64 = Annotated[int, INT64]
 Float64 = Annotated[float, FLOAT64]
 Uuid = Annotated[bytes, UUID]
 Int16String = Annotated[str, INT16_STRING]
-# Record batches pass through untouched. The decoder gives a memoryview into what it was given; the encoder takes any
-# buffer, or several that are consecutive on the wire.
+# Record batches pass through unchanged. The decoder returns a memoryview of its input; the encoder takes any buffer, or
+# several that are consecutive on the wire.
 Records = Annotated[Buffer | Sequence[Buffer] | None, RECORDS]
 
 PLAIN_KINDS: dict[Any, Scalar | Variable] = {str: STRING, bytes: BYTES, bool: BOOLEAN}
 
-# A string's length fits an int16 in flexible versions too; Kafka's own clients and brokers insist on it.
+# A string's length must fit an int16 in flexible versions too: Kafka's clients and brokers require it.
 STRING_SIZE_MAX = 32767
 
 # Five bytes of seven bits hold any unsigned 32-bit number.
@@ -80,7 +80,7 @@ UVARINT_SIZE_MAX = 5
 
 
 def uvarint(value: int) -> bytes:
-    """The unsigned LEB128 form of a number that is not negative."""
+    """Encode a non-negative number as unsigned LEB128."""
     if value < 0x80:
         return bytes((value,))
     if value < 0x4000:
@@ -94,7 +94,7 @@ def uvarint(value: int) -> bytes:
 
 
 def uvarint_rest(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
-    """The value and next position of a varint whose first byte, already read, announced more."""
+    """Read the rest of a varint after its first byte; return the value and the next position."""
     value = first & 0x7F
     for shift in range(7, 7 * UVARINT_SIZE_MAX, 7):
         byte = buffer[position]
@@ -106,7 +106,7 @@ def uvarint_rest(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
 
 
 def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """The value at `position` and the position after it. IndexError where the buffer ends too early."""
+    """Return the value at `position` and the position after it. IndexError if the buffer ends too early."""
     first = buffer[position]
     if first < 0x80:
         return first, position + 1
@@ -114,7 +114,7 @@ def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def read_tag(buffer: Buffer, position: int, end: int, previous: int) -> tuple[int, int, int]:
-    """The head of a tagged field: its tag, where its value starts, and where that ends. Tags must ascend."""
+    """Read the head of a tagged field: return its tag and the start and end of its value. Tags must ascend."""
     tag, position = read_uvarint(buffer, position)
     if tag <= previous:
         raise MalformedMessage(f"tag {tag} after tag {previous}")
@@ -125,7 +125,7 @@ def read_tag(buffer: Buffer, position: int, end: int, previous: int) -> tuple[in
 
 
 def read_unknown_tags(buffer: Buffer, position: int, end: int, count: int) -> tuple[dict[int, bytes], int]:
-    """The tagged fields of a struct that declares none; `count` is the byte that announced them."""
+    """Read the tagged fields of a struct that declares none; `count` is the byte before them."""
     if count > 0x7F:
         count, position = uvarint_rest(buffer, position, count)
     unknown: dict[int, bytes] = {}
@@ -138,7 +138,7 @@ def read_unknown_tags(buffer: Buffer, position: int, end: int, count: int) -> tu
 
 
 def put_tags(out: bytearray, tags: Mapping[int, bytes | bytearray]) -> None:
-    """Appends a whole tag section, in ascending order of tags."""
+    """Append a whole tag section, in ascending order of tags."""
     out += uvarint(len(tags))
     for tag in sorted(tags):
         value = tags[tag]
@@ -153,7 +153,7 @@ def records_size(records: Buffer | Sequence[Buffer]) -> int:
     return sum(map(len, records))
 
 
-# Short arrays of scalars (replicas, ISR, partition lists) are so common that their Structs are kept.
+# Short arrays of scalars (replicas, ISR, partition lists) are so common that their Structs are cached.
 _KEPT_LENGTH_MAX = 16
 
 
@@ -162,7 +162,7 @@ def _kept_structs(scalar: Scalar) -> tuple[struct.Struct, ...]:
 
 
 def array_packer(scalar: Scalar) -> Callable[[Sequence[Any]], bytes]:
-    """A function from a sequence of scalars (uuids excepted) to their bytes."""
+    """Return a function from a sequence of scalars (except uuids) to their bytes."""
     kept = tuple(packer.pack for packer in _kept_structs(scalar))
 
     def pack(values: Sequence[Any]) -> bytes:
@@ -175,7 +175,7 @@ def array_packer(scalar: Scalar) -> Callable[[Sequence[Any]], bytes]:
 
 
 def array_unpacker(scalar: Scalar) -> Callable[[Buffer, int, int], list[Any]]:
-    """A function from buffer, position and length to that many scalars (uuids excepted)."""
+    """Return a function from buffer, position and length to that many scalars (except uuids)."""
     kept = tuple(unpacker.unpack_from for unpacker in _kept_structs(scalar))
 
     def unpack(buffer: Buffer, position: int, length: int) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Writing Python source: what the two codec compilers share."""
+"""Generation of Python source, shared by the two codec compilers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.protocol.primitives import INT16_STRING, STRING, Scalar
 
 
 class Source:
-    """Lines of one function, with its indentation and the objects it refers to by name."""
+    """The lines of one function, with its indentation and the objects it refers to by name."""
 
     def __init__(self, **names: Any) -> None:
         self.names: dict[str, Any] = names
@@ -30,7 +30,7 @@ class Source:
         self._depth -= 1
 
     def name(self, prefix: str, value: Any) -> str:
-        """A global name for an object; the same object gets the same name."""
+        """Return a global name for an object; the same object gets the same name."""
         for known, other in self.names.items():
             if other is value and known.startswith(prefix):
                 return known
@@ -54,18 +54,18 @@ class Source:
 
 
 def present(cls: type[Message], version: int) -> tuple[TypedField, ...]:
-    """The fields sent in place in this version."""
+    """Return the fields in the body of this version."""
     return tuple(field for field in cls.__schema__.fields if version in field.versions and field.tag is None)
 
 
 def tagged(cls: type[Message], version: int) -> tuple[TypedField, ...]:
-    """The fields sent in the tag section in this version, in ascending order of tags."""
+    """Return the fields in the tag section of this version, in ascending order of tags."""
     fields = (field for field in cls.__schema__.fields if version in field.versions and field.tag is not None)
     return tuple(sorted(fields, key=lambda field: field.tag or 0))
 
 
 def length_format(field: TypedField, flexible: bool) -> str | None:
-    """The struct format of a length in front of a value, None where it is a varint."""
+    """Return the struct format of the length before a value; None if it is a varint."""
     if field.type is INT16_STRING:
         return "h"
     if flexible:
@@ -74,7 +74,7 @@ def length_format(field: TypedField, flexible: bool) -> str | None:
 
 
 def null_struct_marker(field: TypedField) -> int:
-    """The byte in place of a nullable struct that is null; before one that is there is a 1.
+    """Return the byte that stands for a null struct; a struct that is present is preceded by a 1.
 
     The two kinds of field differ because Kafka writes a signed byte in one case and a varint in the other.
     """
@@ -82,7 +82,7 @@ def null_struct_marker(field: TypedField) -> int:
 
 
 def size_min(cls: type[Message], version: int, flexible: bool) -> int:
-    """The fewest bytes an element of this struct can take: what an array's count is checked against."""
+    """Return the minimum size of an element of this struct, against which an array's count is checked."""
     total = 1 if flexible else 0
     for field in present(cls, version):
         if isinstance(field.type, Scalar) and not field.is_array:

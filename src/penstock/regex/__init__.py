@@ -1,4 +1,4 @@
-"""Regular expressions of clients: RE2's syntax, matched in linear time."""
+"""Regular expressions from clients, in RE2's syntax, matched in linear time."""
 
 from penstock.regex.matcher import Regex
 from penstock.regex.parser import InvalidRegex

@@ -1,7 +1,7 @@
-"""Sets of characters, over all of Unicode.
+"""Sets of characters over all of Unicode.
 
-A set is the sorted list of the code points where it begins or ends to contain characters: `a-c` is (97, 100). The
-complement of a set, and whether it has a character, are cheap that way however large it is.
+A set is the sorted list of the code points at which runs of its characters start and end: `a-c` is (97, 100). So the
+complement of a set, and the test for a character, are cheap however large the set is.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class CharSet:
 
     @classmethod
     def between(cls, low: str, high: str) -> CharSet:
-        """Both are in it."""
+        """Return the characters from `low` to `high`, both included."""
         return cls((ord(low), ord(high) + 1))
 
     @classmethod
     def of_ranges(cls, ranges: Iterable[tuple[int, int]]) -> CharSet:
-        """Each from its first code point to the one after its last; they may overlap."""
+        """Return a set of ranges, each from its first code point to the one after its last; ranges may overlap."""
         boundaries: list[int] = []
         for first, end in sorted(ranges):
             if boundaries and first <= boundaries[-1]:
@@ -61,7 +61,7 @@ class CharSet:
         return zip(self.boundaries[::2], self.boundaries[1::2], strict=True)
 
     def ignoring_case(self) -> CharSet:
-        """With every character that differs from one in it by case alone."""
+        """Return the set with all characters that differ only by case from one in it."""
         alike = _alike()
         if sum(end - first for first, end in self.ranges) < len(alike):
             inside: Iterable[str] = (chr(code) for span in self.ranges for code in range(*span))
@@ -75,7 +75,7 @@ def union(sets: Iterable[CharSet]) -> CharSet:
 
 
 def of_category(name: str) -> CharSet:
-    """The characters of a general category of Unicode; one letter stands for all that begin with it."""
+    """Return the characters of a general category of Unicode; one letter means all categories that begin with it."""
     return union(found for category, found in _categories().items() if category.startswith(name))
 
 
@@ -93,7 +93,7 @@ def _categories() -> dict[str, CharSet]:
 
 @cache
 def _alike() -> dict[str, str]:
-    """The characters that have a case, with those they differ from by it alone."""
+    """Return the characters that have a case, with those that differ from them only by case."""
     groups: dict[str, str] = {}
     for char in map(chr, range(_CASED_END)):
         folded = char.casefold()

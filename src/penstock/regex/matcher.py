@@ -1,9 +1,9 @@
-"""Matching names against a regular expression, in time that is bounded by their length.
+"""Matches names against a regular expression, in time bounded by the length of the names.
 
-An expression becomes a machine that can be in several states at once, one step a character. The sets of states it has
-been in, and where they lead, are remembered: names look alike, so most steps are one look-up. An expression that was
-made to be in many states, and in others at each character, is refused when its work exceeds an allowance that grows
-with the names it was matched against.
+An expression is compiled to a machine that can be in several states at once, with one step per character. The sets of
+states it has been in, and their successors, are cached: names look alike, so most steps are one look-up. An expression
+designed to be in many states, and in different ones at each character, is refused when its work exceeds an allowance
+that grows with the names it is matched against.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Final, NamedTuple
 from penstock.regex.char_set import CharSet
 from penstock.regex.parser import WORD, Assertion, Chars, Choice, InvalidRegex, Node, Repeat, Sequence, parse
 
-# What an expression may grow to when its repetitions are written out, and what is remembered of its course.
+# Limits on the size of an expression with its repetitions expanded, and on the number of cached sets of states.
 MAX_STATES: Final = 20_000
 MAX_REMEMBERED: Final = 2_000
 
-# States visited: a tenth of a second of work to begin with, and what a character adds to that.
+# States visited: the initial allowance, a tenth of a second of work, and what each character adds to it.
 FIRST_ALLOWANCE: Final = 400_000
 CHARACTER_ALLOWANCE: Final = 2
 
 
 class _Place(NamedTuple):
-    """Between two characters: the states that came here, and what can be asserted of the place."""
+    """A place between two characters: the states reached there, and what can be asserted of the place."""
 
     states: frozenset[int]
     is_start: bool
@@ -32,7 +32,7 @@ class _Place(NamedTuple):
 
 
 class _Position:
-    """A place, whether a name may end there, and where characters have led from it."""
+    """A place, whether a name may end there, and the successors found so far."""
 
     __slots__ = ("following", "is_final", "place")
 
@@ -44,10 +44,10 @@ class _Position:
 
 class Regex:
     def __init__(self, text: str) -> None:
-        """InvalidRegex for what is not an expression."""
-        # For each state: the characters it takes, and where they lead.
+        """Compile an expression; raise InvalidRegex if it is invalid."""
+        # For each state: the characters it accepts, and the next state.
         self._steps: list[tuple[CharSet, int] | None] = []
-        # Where a state leads without a character, and what must be true for that.
+        # For each state: the states it reaches without a character, and the condition for that.
         self._jumps: list[list[tuple[str, int]]] = []
         self._allowance = FIRST_ALLOWANCE
         self._accepting = self._state()
@@ -56,7 +56,7 @@ class Regex:
         self._known: dict[_Place, _Position] = {}
 
     def matches(self, name: str) -> bool:
-        """Whether it matches the whole name; InvalidRegex if that takes too much work to tell."""
+        """Whether the expression matches the whole name; InvalidRegex if that takes too much work."""
         self._allowance += CHARACTER_ALLOWANCE * len(name)
         position = self._start
         for char in name:
@@ -91,7 +91,7 @@ class Regex:
         return _Place(frozenset(following), False, char in WORD, char == "\n")
 
     def _closure(self, position: _Place, *, following: str) -> set[int]:
-        """Where the machine may be before the following character, or at the end, where there is none."""
+        """Return the states of the machine before the following character, or at the end if there is none."""
         before_word = following != "" and following in WORD
         holds = {
             "": True,
@@ -114,7 +114,7 @@ class Regex:
             raise InvalidRegex("matching it takes too much work")
         return found
 
-    # -- building it ---------------------------------------------------------------------------------------------------
+    # -- compilation ---------------------------------------------------------------------------------------------------
 
     def _state(self) -> int:
         if len(self._steps) >= MAX_STATES:
@@ -124,7 +124,7 @@ class Regex:
         return len(self._steps) - 1
 
     def _compile(self, node: Node, then: int) -> int:
-        """The state from which the node is matched, and then whatever `then` matches."""
+        """Return the state from which the node is matched, followed by whatever `then` matches."""
         if isinstance(node, Sequence):
             for part in reversed(node.parts):
                 then = self._compile(part, then)

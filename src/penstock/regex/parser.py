@@ -1,7 +1,7 @@
-r"""Regular expressions in the syntax of RE2, which is what Kafka takes from clients, as trees.
+r"""Parses regular expressions in RE2's syntax, which Kafka accepts from clients, into trees.
 
-RE2 leaves out what cannot be matched in linear time: back-references and looking around. Nothing here backtracks
-either, so an expression from a stranger can be wrong and never slow; Python's own module, with its own syntax, would be
+RE2 leaves out what cannot be matched in linear time: back-references and look-around. Nothing here backtracks either,
+so an expression from an untrusted client can be wrong but never slow. Python's `re`, with its own syntax, could be
 both.
 """
 
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from penstock.regex.char_set import CharSet, of_category, union
 
-# RE2's limits: of one repetition, and of nested ones together.
+# RE2's limits on one repetition, and on the product of nested ones.
 MAX_REPEAT: Final = 1000
 MAX_NESTING: Final = 100
 
@@ -28,8 +28,8 @@ class Chars(NamedTuple):
 
 
 class Assertion(NamedTuple):
-    """Matches between characters: `^` and `$` at the ends, `m^` and `m$` also at those of lines, `b` at the edge of a
-    word, `B` anywhere else."""
+    """A match between characters: `^` and `$` at the ends, `m^` and `m$` also at the ends of lines, `b` at a word
+    boundary, `B` anywhere else."""
 
     kind: str
 
@@ -72,9 +72,9 @@ _POSIX: Final = {
     "word": WORD,
     "xdigit": CharSet.of(string.hexdigits),
 }
-# Of the general categories of Unicode, by their first letter.
+# The general categories of Unicode, by their first letter.
 _CATEGORIES: Final = {"C": "cfos", "L": "lmotu", "M": "cen", "N": "dlo", "P": "cdefios", "S": "ckmo", "Z": "lps"}
-# Some scripts, those that people may name, by their blocks.
+# The scripts that users are likely to name, by their blocks.
 _SCRIPTS: Final = {
     "Arabic": ((0x600, 0x700), (0x750, 0x780), (0x8A0, 0x900), (0xFB50, 0xFE00), (0xFE70, 0xFF00)),
     "Armenian": ((0x530, 0x590), (0xFB13, 0xFB18)),
@@ -96,7 +96,7 @@ _CONTROL: Final = {"a": "\a", "f": "\f", "t": "\t", "n": "\n", "r": "\r", "v": "
 
 
 def parse(text: str) -> Node:
-    """InvalidRegex, with what is wrong, for what is not an expression."""
+    """Parse an expression; raise InvalidRegex, with the reason, if it is invalid."""
     parser = _Parser(text)
     node = parser.choice(0)
     if parser.has_more:
@@ -108,7 +108,7 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
-        # Of i (case does not matter), m (lines have ends too), s (a dot may be the end of a line): those that hold.
+        # The active flags: i (ignore case), m (`^` and `$` also match at lines), s (a dot matches the end of a line).
         self._flags = frozenset[str]()
         self._names: set[str] = set()
 
@@ -141,7 +141,7 @@ class _Parser:
         parts = [self._sequence(depth)]
         while self._accept("|"):
             parts.append(self._sequence(depth))
-        # Flags end with the group they were set in.
+        # Flags apply until the end of the group in which they were set.
         self._flags = flags
         return parts[0] if len(parts) == 1 else Choice(tuple(parts))
 
@@ -157,7 +157,7 @@ class _Parser:
                 continue
             start = self._at
             if parts and self._bounds() is not None:
-                # Flags came in between: what is repeated stands before them.
+                # Flags came in between: the repetition applies to the item before them.
                 self._at = start
                 parts.append(self._repeated(parts.pop()))
                 continue
@@ -167,7 +167,7 @@ class _Parser:
         return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
 
     def _atom(self, depth: int) -> Node | None:
-        """None for flags, which match nothing."""
+        """Parse an atom; None for flags, which match nothing."""
         char = self._next("")
         if char == "(":
             return self._group(depth)
@@ -204,7 +204,7 @@ class _Parser:
         return node
 
     def _set_flags(self) -> bool:
-        """True if they are all there is, and hold for the rest of the group they are in."""
+        """Parse flags. True if there is nothing else, so that they apply to the rest of their group."""
         on, seen = True, False
         while True:
             char = self._next("missing closing )")
@@ -227,7 +227,7 @@ class _Parser:
             bounds = self._bounds()
             if bounds is None:
                 return node
-            # Greedy or not, a name matches as a whole or not at all.
+            # Greedy or not makes no difference: a name matches as a whole or not at all.
             self._accept("?")
             if last:
                 raise InvalidRegex(f"invalid nested repetition operator: `{last}{self._text[start : self._at]}`")
@@ -246,7 +246,7 @@ class _Parser:
         return self._counts() if self._peek() == "{" else None
 
     def _counts(self) -> tuple[int, int | None] | None:
-        """`{2}`, `{2,}`, `{2,4}`. Whatever else begins with a brace is just that character."""
+        """Parse `{2}`, `{2,}`, `{2,4}`. Any other text that begins with a brace is literal."""
         body, found, _ = self._text[self._at + 1 :].partition("}")
         least, comma, most = body.partition(",")
         if not found or not _is_number(least) or (most and not _is_number(most)):
@@ -375,7 +375,7 @@ def _is_number(text: str) -> bool:
 
 
 def _copies(node: Node) -> int:
-    """How often the innermost part of a node is repeated, by counts alone."""
+    """Return how often the counts repeat the innermost part of a node."""
     if isinstance(node, Repeat):
         most = node.least if node.most is None else node.most
         return max(most, 1) * _copies(node.node)

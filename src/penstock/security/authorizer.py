@@ -1,7 +1,7 @@
-"""The one question every request passes: may this principal do this to that?
+"""Authorization: whether a principal may perform an operation on a resource. Every request is checked.
 
-Operations and resource types are Kafka's, numbered as in its ACL requests. `AllowAll` is the answer until there are
-ACLs to decide by.
+Operations and resource types are Kafka's, numbered as in its ACL requests. `AllowAll` is the only authorizer until ACLs
+are supported.
 """
 
 from __future__ import annotations
@@ -111,5 +111,5 @@ class AllowAll:
 def authorized_operations(
     authorizer: Authorizer, principal: Principal, resource: Resource, operations: frozenset[Operation]
 ) -> int:
-    """The bit field Metadata and Describe responses carry: bit n is set if operation n is allowed."""
+    """Return the bit field of Metadata and Describe responses: bit n is set if operation n is allowed."""
     return sum(1 << operation for operation in operations if authorizer.authorize(principal, operation, resource))

@@ -1,4 +1,4 @@
-"""Principals: who a request is from."""
+"""Principals: the identity of the sender of a request."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class Principal(NamedTuple):
 
 
 def parse_principal(text: str) -> Principal:
-    """`User:alice`; the name may itself have colons."""
+    """Parse `User:alice`; the name may contain colons."""
     kind, separator, name = text.partition(":")
     if not separator or not kind or not name:
         raise ValueError(f"{text!r} is not a principal such as User:alice")
     return Principal(kind, name)
 
 
-# Whoever came over a connection that was not authenticated.
+# The principal of a connection that was not authenticated.
 ANONYMOUS: Final = Principal("User", "ANONYMOUS")

@@ -1,4 +1,4 @@
-"""Keys and values: Python on one side, bytes that any Kafka client reads on the other."""
+"""Serializers for keys and values: Python objects to and from bytes that any Kafka client reads."""
 
 from penstock.serializers.avro import Avro
 from penstock.serializers.base import Context, Deserializer, MissingPackage, Serde, Serializer

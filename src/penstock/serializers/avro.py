@@ -1,7 +1,7 @@
-"""Avro with the schema in hand: the body of one record, and no header before it.
+"""Avro with a known schema: the body of one record, without a header.
 
-A reader must know the schema it was written with. Where that differs from the one wanted, as after a change, say both:
-Avro's rules of resolution then fill in defaults and pass over what is gone.
+A reader must know the schema that the record was written with. If it differs from the wanted schema, for example after
+a change, pass both: Avro's schema resolution then fills in defaults and skips removed fields.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.serializers.structures import reader
 T = TypeVar("T")
 
 AvroSchema = str | Mapping[str, Any] | Sequence[Any]
-"""As text or as what that text parses to."""
+"""A schema as text, or as the value that the text parses to."""
 
 
 class Avro(Serde[T]):

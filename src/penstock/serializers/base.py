@@ -1,11 +1,11 @@
-"""What stands between a Python value and the bytes of a record's key or value.
+"""The interfaces that convert between Python values and the bytes of a record's key or value.
 
-A `Serializer` makes bytes, a `Deserializer` reads them; both learn from a `Context` where the bytes go or come from, so
-that one which asks a schema registry, or keeps a schema id in a header, needs nothing more than the ones here do. The
-formats of this package do not depend on the place: they are `Serde`s, one object for both directions, and the clients
+A `Serializer` makes bytes, a `Deserializer` reads them. Both get a `Context` that says where the bytes go or come from,
+so that a serializer that uses a schema registry, or keeps a schema id in a header, needs no other interface. The
+formats of this package do not depend on the context: they are `Serde`s, one object for both directions, and the clients
 call their `encode` and `decode` directly.
 
-Null has no format. A `None` is Kafka's null (on a compacted topic: "forget this key") with every serializer here, and
+Null has no format. With every serializer here, `None` is Kafka's null (on a compacted topic: "delete this key"), and
 null is read as `None`.
 """
 
@@ -27,7 +27,7 @@ class Context:
     topic: str
     is_key: bool
     headers: HeaderPairs = field(default_factory=list)
-    """Of the record; what a serializer appends is sent with it."""
+    """The headers of the record; a serializer may append headers, which are sent with it."""
 
 
 class Serializer(Protocol[T_contra]):
@@ -41,14 +41,14 @@ class Deserializer(Protocol[T_co]):
 class Serde(Generic[T]):
     """Both directions of one format.
 
-    `encode` and `decode` never see null, and raise whatever they like: a client says which record it was. They are
-    attributes, so that a format which is one call of C is no more than that call.
+    `encode` and `decode` never get null and may raise any exception: the client adds which record it was. They are
+    attributes, so that a format that is one C function costs no more than that call.
     """
 
     encode: Callable[[T], bytes]
     decode: Callable[[bytes], T]
     as_is: ClassVar[bool] = False
-    """Whether values are the bytes themselves and need no call at all."""
+    """Whether values are the bytes themselves, so that no call is needed."""
 
     def serialize(self, value: T, context: Context, /) -> bytes | None:
         return None if value is None else self.encode(value)
@@ -61,7 +61,7 @@ class Serde(Generic[T]):
 
 
 class MissingPackage(ImportError):
-    """A format needs a package that is not installed; the message says which extra brings it."""
+    """A format needs a package that is not installed; the message names the extra that provides it."""
 
 
 def missing(package: str, extra: str, what: str) -> MissingPackage:

@@ -1,10 +1,10 @@
-"""JSON: plain values, or a class that says what they are.
+"""JSON: plain values, or instances of a given class.
 
     Json()           dicts, lists, strings, numbers
     Json(Order)      a dataclass, a pydantic model, a msgspec.Struct, or anything made of them: list[Order]
 
-Text is UTF-8, compact, with no escapes for what is not ASCII; NaN and infinities, which JSON does not have, are errors.
-Dataclasses are read and written by `structures`; pydantic and msgspec do their own classes.
+Text is UTF-8 and compact, without escapes for non-ASCII characters. NaN and infinities, which JSON lacks, are errors.
+`structures` reads and writes dataclasses; pydantic and msgspec convert their own classes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Json(Serde[T]):
 
 
 def _loads(data: bytes) -> Any:
-    # json.loads would guess UTF-16 and UTF-32, too.
+    # json.loads would also detect UTF-16 and UTF-32.
     return json.loads(data.decode(), parse_constant=_refuse)
 
 
@@ -64,7 +64,7 @@ def _annotated(kind: type[T]) -> tuple[Callable[[T], bytes], Callable[[bytes], T
 
 
 def _msgspec(kind: type[T]) -> tuple[Callable[[T], bytes], Callable[[bytes], T]] | None:
-    # A class of theirs cannot exist before they are imported, so nothing is imported to find out.
+    # A pydantic or msgspec class cannot exist before its package is imported, so nothing is imported for this check.
     msgspec = sys.modules.get("msgspec")
     if msgspec is None or not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
         return None

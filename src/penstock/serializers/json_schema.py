@@ -1,4 +1,4 @@
-"""JSON that keeps to a JSON Schema, checked on the way out and on the way in."""
+"""JSON that is validated against a JSON Schema when it is written and when it is read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class JsonSchema(Serde[T]):
     @overload
     def __init__(self, schema: Schema, type: type[T]) -> None: ...
     def __init__(self, schema: Schema, type: type[T] | None = None) -> None:  # noqa: A002  # what it is
-        """`type` as for `Json`. A schema that names no `$schema` is of draft 2020-12."""
+        """`type` as for `Json`. A schema without `$schema` uses draft 2020-12."""
         try:
             from jsonschema import Draft202012Validator
             from jsonschema.validators import validator_for

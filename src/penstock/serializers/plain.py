@@ -1,4 +1,4 @@
-"""Bytes, text, numbers and UUIDs, as Java's serializers of the same names write them: any Kafka client reads them."""
+"""Bytes, text, numbers and UUIDs, in the format of Java's serializers, which any Kafka client reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Number = TypeVar("Number", int, float)
 
 
 class Bytes(Serde[bytes]):
-    """Bytes as they are."""
+    """Bytes, unchanged."""
 
     as_is = True
 
@@ -34,7 +34,7 @@ class String(Serde[str]):
 
 
 class _Number(Serde[Number]):
-    """A number in big-endian order and nothing around it."""
+    """A number in big-endian order."""
 
     _format: ClassVar[struct.Struct]
     _kind: ClassVar[str]
@@ -66,7 +66,7 @@ class Int64(_Number[int]):
 
 
 class Float32(_Number[float]):
-    """Java's FloatSerializer; what a float of 32 bits cannot hold exactly is rounded."""
+    """Java's FloatSerializer; a value that a 32-bit float cannot hold exactly is rounded."""
 
     _format, _kind = struct.Struct(">f"), "a float of 32 bits"
 
@@ -78,7 +78,7 @@ class Float64(_Number[float]):
 
 
 class Uuid(Serde[uuid.UUID]):
-    """Java's UUIDSerializer: the 36 characters of its text."""
+    """Java's UUIDSerializer: the 36 characters of the text form."""
 
     def encode(self, value: uuid.UUID) -> bytes:
         if not isinstance(value, uuid.UUID):

@@ -1,4 +1,4 @@
-"""Protobuf: messages of a generated class, as they write themselves."""
+"""Protobuf: messages of a generated class, in their own serialization."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Dataclasses to plain JSON values and back, by their annotations.
+"""Converts dataclasses to plain JSON values and back, by their annotations.
 
-`plain` is for `json.dumps(default=...)`: it turns one object that JSON has no form for into one that it has. `reader`
-compiles an annotation into a function that builds the value, so that annotations are looked at once and a type that
-cannot be read is an error when the serializer is made, not when a record arrives.
+`plain` is for `json.dumps(default=...)`: it converts one object that JSON cannot represent into one that it can.
+`reader` compiles an annotation into a function that builds the value, so that annotations are examined once and an
+unsupported type is an error when the serializer is created, not when a record arrives.
 
-Unknown fields are passed over, so that a writer may add one before its readers know it; a missing field takes its
-default, and is an error without one. Values are checked, not converted: `"7"` is no int.
+Unknown fields are ignored, so that a writer may add one before its readers know it; a missing field takes its default,
+and is an error without one. Values are checked, not converted: `"7"` is not an int.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TEXT_FORMS: dict[type, Reader] = {
 
 
 def plain(value: Any) -> Any:
-    """What stands in JSON for a value that `json` does not know."""
+    """Return the JSON value for an object that `json` does not support."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
@@ -47,7 +47,7 @@ def plain(value: Any) -> Any:
 
 
 def reader(annotation: Any) -> Reader:
-    """A function from a JSON value to what the annotation says; ValueError where the value is something else."""
+    """Return a function from a JSON value to a value of the annotated type; it raises ValueError for other values."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation is Any or annotation is object:
         return lambda value: value
@@ -91,7 +91,7 @@ def _float(value: Any) -> float:
 
 
 def _text(kind: type, parse: Reader) -> Reader:
-    """From text, or as it is where the format below (Avro's logical types) has made the value already."""
+    """Read text, or accept a value that the format (Avro's logical types) has already converted."""
 
     def read(value: Any) -> Any:
         if isinstance(value, kind):
@@ -176,7 +176,7 @@ def _fixed_tuple(items: Sequence[Reader]) -> Reader:
 
 
 def _dataclass(kind: type) -> Reader:
-    """Fields are compiled when the first value comes, so that a class may hold others of its own kind."""
+    """Read a dataclass. Fields are compiled on the first value, so that a class may contain its own type."""
     fields: list[tuple[str, Reader, bool]] = []
 
     def compile_fields() -> None:
@@ -208,7 +208,7 @@ def _dataclass(kind: type) -> Reader:
 
 
 def _check_annotations(kind: type, seen: set[type]) -> None:
-    """TypeError now for what no reader exists for, in this class and those it refers to."""
+    """Raise TypeError for an unsupported type in this class and those it refers to."""
     seen.add(kind)
 
     def check(annotation: Any) -> None:

@@ -1,1 +1,1 @@
-"""Settings: what can be configured, on a node and on a topic, by Kafka's names."""
+"""Settings of nodes, topics, groups and client metrics, under Kafka's names."""

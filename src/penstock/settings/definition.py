@@ -1,11 +1,11 @@
-"""The declaration of a setting: once, as a field of a frozen dataclass, with everything there is to know about it.
+"""The declaration of a setting, as a field of a frozen dataclass.
 
     retention_ms: int = setting(Type.LONG, 604_800_000, at_least(-1), "How long ...")
 
-The Kafka name is the attribute's with dots for underscores. From such classes come the parser of `server.properties`,
-the validation of topic configs, DescribeConfigs and the reference documentation; `settings_of` collects what they need.
-A bad value is a `KafkaError(INVALID_CONFIG)` whose message names the setting and the value, in Kafka's words where
-users are likely to search for them.
+The Kafka name is the attribute's name with dots for underscores. The parser of `server.properties`, the validation of
+topic configs, DescribeConfigs and the reference documentation are derived from these classes; `settings_of` collects
+their settings. An invalid value is a `KafkaError(INVALID_CONFIG)` whose message names the setting and the value, in
+Kafka's words where users are likely to search for them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.model.errors import ErrorCode, KafkaError
 
 
 class Type(IntEnum):
-    """A setting's type, numbered as DescribeConfigs numbers them."""
+    """The type of a setting, numbered as in DescribeConfigs."""
 
     UNKNOWN = 0
     BOOLEAN = 1
@@ -45,7 +45,7 @@ class Scope(Enum):
 
 
 class Required:
-    """Stands in for the default of a setting that has none."""
+    """The default of a setting that has none."""
 
     def __repr__(self) -> str:
         return "required"
@@ -70,7 +70,7 @@ def invalid(name: str, value: object, why: str) -> KafkaError:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting, by its Kafka name."""
+    """A setting with its Kafka name."""
 
     name: str
     type: Type
@@ -78,11 +78,11 @@ class Setting:
     documentation: str
     validator: Validator | None = None
     scope: Scope = Scope.READ_ONLY
-    # For a topic setting: the broker settings that give its default, the first that is set wins; with the factor that
-    # makes milliseconds of its unit.
+    # For a topic setting: the broker settings that provide its default, of which the first that is set wins; each with
+    # the factor that converts its unit to milliseconds.
     synonyms: tuple[tuple[str, int], ...] = ()
     as_set: bool = False
-    # Hidden from DescribeConfigs and the documentation; for tests of Kafka's own kind.
+    # Hidden from DescribeConfigs and the documentation; for tests, like Kafka's internal settings.
     internal: bool = False
 
     @property
@@ -100,7 +100,7 @@ class Setting:
         return frozenset(value) if self.as_set else value
 
     def format(self, value: Value) -> str | None:
-        """The text that `parse` would read as `value`."""
+        """Return the text that `parse` reads as `value`."""
         if value is None or value is REQUIRED:
             return None
         if isinstance(value, bool):
@@ -129,7 +129,7 @@ class Setting:
         return text
 
     def _parse_integer(self, text: str) -> int:
-        # Java's parser takes a sign and ASCII digits; Python's int() would also take "1_000" and other digits.
+        # Java's parser accepts a sign and ASCII digits; Python's int() would also accept "1_000" and other digits.
         if not re.fullmatch(r"[+-]?[0-9]+", text):
             raise invalid(self.name, text, f"Not a number of type {self.type.name}")
         value = int(text) if len(text) <= 20 else LONG_MAX + 1
@@ -165,7 +165,7 @@ def attribute_of(name: str) -> str:
 
 
 def settings_of(cls: type) -> dict[str, Setting]:
-    """The settings a dataclass declares, by Kafka name, in order of declaration."""
+    """Return the settings that a dataclass declares, by Kafka name, in order of declaration."""
     found: dict[str, Setting] = {}
     for field in dataclasses.fields(cls):
         declared = field.metadata.get("setting")
@@ -176,13 +176,13 @@ def settings_of(cls: type) -> dict[str, Setting]:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for the error about an unknown name; empty if no known name is close."""
+    """Return a hint for the error about an unknown name; empty if no known name is close."""
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.75)
     return f" (did you mean {matches[0]}?)" if matches else ""
 
 
 def parse_overrides(overrides: Mapping[str, str], definitions: Mapping[str, Setting], kind: str) -> dict[str, Value]:
-    """Values by attribute name; unknown names are refused with the nearest match."""
+    """Return values by attribute name; refuse unknown names with the nearest match."""
     values = {}
     for name, text in overrides.items():
         definition = definitions.get(name)
@@ -233,7 +233,7 @@ def one_of(*allowed: str, ignore_case: bool = False) -> Validator:
 
 
 def distinct(*allowed: str, empty: bool = True) -> Validator:
-    """A list without duplicates or empty entries; of the allowed words, where any are given."""
+    """Accept a list without duplicates or empty entries; only of the allowed words, if any are given."""
 
     def check(name: str, values: Value) -> None:
         if not values and not empty:

@@ -21,7 +21,7 @@ from penstock.settings.topic import TOPIC_SETTINGS
 
 
 class Source(IntEnum):
-    """Numbered as on the wire."""
+    """The source of a value, numbered as on the wire."""
 
     TOPIC_CONFIG = 1
     DYNAMIC_BROKER_CONFIG = 2

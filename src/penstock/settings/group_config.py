@@ -1,4 +1,4 @@
-"""The settings of a single group: what the alter-configs requests may set on it, by Kafka's names.
+"""The settings of a single group, which the alter-configs requests set under Kafka's names.
 
 Each setting has a default and bounds in the broker's settings. A value must be within the bounds. If the bounds are
 narrowed later, existing values are clamped to them, without any cleanup.
@@ -42,7 +42,7 @@ class GroupConfig:
 
     @classmethod
     def of_broker(cls, broker: GroupSettings) -> GroupConfig:
-        """The settings of a group without overrides."""
+        """Return the settings of a group without overrides."""
         return cls(
             consumer_session_timeout_ms=broker.group_consumer_session_timeout_ms,
             consumer_heartbeat_interval_ms=broker.group_consumer_heartbeat_interval_ms,
@@ -51,7 +51,7 @@ class GroupConfig:
 
     @classmethod
     def check(cls, overrides: Mapping[str, str], broker: GroupSettings) -> None:
-        """KafkaError(INVALID_CONFIG) if they cannot be set on a group."""
+        """Raise KafkaError(INVALID_CONFIG) if the overrides cannot be set on a group."""
         for name in overrides:
             if name not in GROUP_SETTINGS and name.startswith(_NOT_USED):
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"Group config {name} is not used here")
@@ -69,7 +69,7 @@ class GroupConfig:
 
     @classmethod
     def in_force(cls, overrides: Mapping[str, str], broker: GroupSettings) -> GroupConfig:
-        """The effective settings of a group. The overrides may come from other bounds or another release."""
+        """Return the effective settings of a group. The overrides may come from other bounds or another release."""
         values = {}
         for name, definition in GROUP_SETTINGS.items():
             if name in overrides:
@@ -80,7 +80,7 @@ class GroupConfig:
 
 GROUP_SETTINGS: Final[dict[str, Setting]] = settings_of(GroupConfig)
 
-# Kafka's settings for group types that are not served, and one about threads.
+# Kafka's settings for group types that are not supported, and one about threads.
 _NOT_USED: Final = ("share.", "streams.", "errors.deadletterqueue.", "consumer.assignor.offload.enable")
 
 

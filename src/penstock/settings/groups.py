@@ -1,4 +1,4 @@
-"""Group coordination and committed offsets."""
+"""Settings of the group coordinator: both protocols and committed offsets."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ unstable.api.versions.enable unstable.feature.versions.enable
 
 KNOWN_TO_KAFKA: Final = frozenset(_NAMES.split())
 
-# Whole families that are not used.
+# Prefixes of whole families that are not used.
 KNOWN_PREFIXES: Final = (
     "config.providers.",
     "delegation.token.",

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from penstock.model.errors import ErrorCode, KafkaError
 
-# Ids as BrokerRegistration and RegisterBrokerRecord carry them.
+# Ids as in BrokerRegistration and RegisterBrokerRecord.
 SECURITY_PROTOCOLS: Final[dict[str, int]] = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 DEFAULT_PROTOCOL_MAP: Final = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
 
@@ -125,7 +125,7 @@ def parse_connection_overrides(text: str) -> dict[str, int]:
 
 
 def _check_ports(endpoints: Sequence[Endpoint], entries: Sequence[str]) -> None:
-    """Two listeners may share a port only on different hosts that are addresses; port 0 is picked when binding."""
+    """Check that listeners share a port only on different hosts that are addresses. Port 0 is chosen when binding."""
     seen: dict[int, Endpoint] = {}
     for endpoint in endpoints:
         other = seen.get(endpoint.port)

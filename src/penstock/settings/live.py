@@ -1,4 +1,4 @@
-"""The settings of a node as they are now: those it was started with, and over them what the cluster has set."""
+"""The current settings of a node: its static settings with the cluster's dynamic settings applied."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.settings.node import NodeSettings
 
 
 class LiveSettings:
-    """Whoever needs a setting that may change asks for it in `now`, each time."""
+    """The current settings. Components read a setting that may change from `now` each time they need it."""
 
     __slots__ = ("layers", "now", "static")
 
@@ -19,6 +19,6 @@ class LiveSettings:
         self.layers = BrokerLayers(static.properties, {}, {})
 
     def set_dynamic(self, cluster: Mapping[str, str], broker: Mapping[str, str]) -> None:
-        """`cluster`: for all brokers; `broker`: for this one."""
+        """Apply dynamic settings: `cluster` for all brokers, `broker` for this one."""
         self.layers = BrokerLayers(self.static.properties, cluster, broker)
         self.now = self.static.with_dynamic(cluster, broker)

@@ -1,4 +1,8 @@
-"""Sockets: listeners, limits on connections and requests."""
+"""Network settings: listeners, and limits on connections and requests.
+
+Only Produce requests may be large. A decoded message without records can take fifty times the memory of its bytes, so
+other requests are limited to `penstock.max.small.request.bytes`.
+"""
 
 from __future__ import annotations
 
@@ -135,7 +139,7 @@ class NetworkSettings:
 
     @cached_property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """Where to bind, controller listeners included."""
+        """The endpoints to bind, including controller listeners."""
         return parse_listeners("listeners", self.listeners, self.protocol_map)
 
     @cached_property
@@ -164,7 +168,7 @@ class NetworkSettings:
 
     @cached_property
     def advertised_controller_endpoints(self) -> tuple[Endpoint, ...]:
-        """Where other nodes reach this controller: the advertised address, or else the bound one."""
+        """The endpoints where other nodes reach this controller: advertised, or else bound."""
         advertised = parse_listeners("advertised.listeners", self.advertised_listeners, self.protocol_map)
         by_name = {endpoint.name: endpoint for endpoint in advertised}
         return tuple(by_name.get(endpoint.name, endpoint) for endpoint in self.controller_endpoints)

@@ -76,7 +76,7 @@ class NodeSettings(
 
     @property
     def metadata_directory(self) -> str:
-        """Where `__cluster_metadata-0` lives."""
+        """The directory that contains `__cluster_metadata-0`."""
         return self.metadata_log_dir or self.log_directories[0]
 
 
@@ -125,7 +125,7 @@ def _notices(properties: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def check_node(settings: NodeSettings) -> None:
-    """The rules that span several settings."""
+    """Check the rules that span several settings."""
     properties = settings.properties
     if properties.get("broker.id", str(settings.node_id)) not in (str(settings.node_id), "-1"):
         raise refusal("`node.id` and `broker.id` must be set to the same value")
@@ -236,7 +236,7 @@ def _broker_synonyms() -> dict[str, Setting]:
             if name in _DECLARED:
                 continue
             if position == 0:
-                # Where a coarser unit exists, that one carries the default, and this one is unset until it is set.
+                # If a coarser unit exists, it carries the default, and this setting is unset by default.
                 default = None if several else definition.default
                 found[name] = dataclasses.replace(
                     definition,

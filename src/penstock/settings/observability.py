@@ -1,4 +1,4 @@
-"""Observability of a node: metrics and its own log."""
+"""Observability settings of a node: its metrics endpoint and its log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ADDRESS: Final = re.compile(r"(?:\[([0-9a-fA-F:.%]+)\]|([^:\[\]@/]*)):([0-9]{1,
 
 
 def parse_metrics_listener(text: str) -> tuple[str, int] | None:
-    """Host and port; an empty host is every address. None for an empty text: no endpoint."""
+    """Return host and port; an empty host means all addresses. None for an empty text: no endpoint."""
     if not text:
         return None
     match = _ADDRESS.fullmatch(text)

@@ -1,4 +1,4 @@
-"""Java's .properties format, as far as Kafka's files use it."""
+"""Parser and formatter for Java's .properties format, as far as Kafka's files use it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """`key=value` lines (or `key: value`, or `key value`), # and ! comments, trailing-backslash continuations.
+    """Parse `key=value` lines (or `key: value`, or `key value`), # and ! comments, trailing-backslash continuations.
 
     A later line for the same key wins, as in Java.
     """
@@ -26,7 +26,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def format_properties(properties: Mapping[str, str]) -> str:
-    """Text that `parse_properties` reads back."""
+    """Format text that `parse_properties` reads back."""
     return "".join(f"{_escape(key, key=True)}={_escape(value, key=False)}\n" for key, value in properties.items())
 
 

@@ -1,4 +1,4 @@
-"""Roles, identity and the metadata quorum."""
+"""Settings of a node's roles, its identity and the metadata quorum."""
 
 from __future__ import annotations
 

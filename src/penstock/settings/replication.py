@@ -1,4 +1,4 @@
-"""Replication between brokers."""
+"""Settings of replication between brokers."""
 
 from __future__ import annotations
 

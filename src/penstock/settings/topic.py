@@ -1,4 +1,4 @@
-"""The settings of a topic: what `CreateTopics` and the alter-configs requests may set, by Kafka's names.
+"""The settings of a topic, which `CreateTopics` and the alter-configs requests set under Kafka's names.
 
 Each has a default in the broker's settings (`log.retention.ms` for `retention.ms`, and so on: of the synonyms below,
 the first that is set wins), which in turn has the default given here.
@@ -290,7 +290,7 @@ class TopicSettings:
         return dataclasses.replace(broker_defaults or _DEFAULTS, **values).checked()
 
     def checked(self) -> TopicSettings:
-        """These settings, if the rules that span several settings hold."""
+        """Return these settings if the rules that span several settings hold; raise KafkaError otherwise."""
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,

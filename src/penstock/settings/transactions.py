@@ -1,4 +1,4 @@
-"""Transactions and their coordinators."""
+"""Settings of transactions and their coordinators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For tests of applications: a real cluster in a with-block. As fixtures, see `plugin`."""
+"""Support for tests of applications: a real cluster in a with-block. For fixtures, see `plugin`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Cluster"]
 
 
 def __getattr__(name: str) -> object:
-    """pytest loads the plugin in every run, and must not pay for a cluster that nobody asks for."""
+    """Import lazily: pytest loads the plugin in every run, also in those that use no cluster."""
     if name != "Cluster":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from penstock.testing.cluster import Cluster

@@ -1,4 +1,4 @@
-"""A cluster of real processes in a with-block, for tests of what an application does when brokers fail.
+"""A cluster of real processes in a with-block, to test how an application behaves when brokers fail.
 
     with Cluster(brokers=3) as cluster:
         cluster.create_topic("orders", partitions=3)
@@ -7,8 +7,8 @@
         ...
         cluster.heal()                                 # every broker runs, every replica is in sync
 
-Brokers are known by their ids, 1 to N. Leaving the block ends every process and removes the data; so does the death of
-the test run.
+Brokers are identified by their ids, 1 to N. Leaving the block, or the death of the test run, ends every process and
+removes the data.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ HEAL_S = 60.0
 
 class Cluster:
     def __init__(self, brokers: int = 3, *, properties: Mapping[str, str] | None = None) -> None:
-        """`properties`: settings by Kafka's names, for every node. One broker is its own controller, several have
-        three controllers beside them, so that any number of brokers may die."""
+        """`properties`: settings by Kafka's names, for every node.
+
+        One broker is its own controller; several have three separate controllers, so that any number of brokers may
+        die.
+        """
         if brokers < 1:
             raise ValueError(f"a cluster has at least one broker, not {brokers}")
         self._size = brokers
@@ -70,30 +73,30 @@ class Cluster:
 
     @property
     def running_ids(self) -> list[int]:
-        """The brokers that have a process; it may be paused."""
+        """The brokers that have a process, which may be paused."""
         return [broker.node_id for broker in self._cluster.brokers if broker.running]
 
     def kill(self, broker_id: int) -> None:
-        """kill -9: gone at once, its data stays."""
+        """Kill a broker with SIGKILL; its data stays."""
         self._hurt(broker_id).kill()
         self._paused.discard(broker_id)
 
     def stop(self, broker_id: int) -> None:
-        """A controlled shutdown: leadership moves away first."""
+        """Stop a broker with a controlled shutdown, which moves leaderships away first."""
         self._hurt(broker_id).stop()
         self._paused.discard(broker_id)
 
     def start(self, broker_id: int) -> None:
-        """After `kill` or `stop`: same address, same data; ready on return."""
+        """Start a broker after `kill` or `stop`, with the same address and data; ready on return."""
         self._broker(broker_id).start()
 
     def restart(self, broker_id: int) -> None:
-        """Stop it if it runs, and start it."""
+        """Stop the broker if it runs, and start it."""
         self.stop(broker_id)
         self.start(broker_id)
 
     def pause(self, broker_id: int) -> None:
-        """Keep it from doing anything, as a machine that hangs: its connections stay open and nothing answers."""
+        """Pause a broker, like a machine that hangs: its connections stay open and nothing answers."""
         self._hurt(broker_id).pause()
         self._paused.add(broker_id)
 
@@ -102,7 +105,7 @@ class Cluster:
         self._paused.discard(broker_id)
 
     def heal(self) -> None:
-        """Undo what was done to brokers, and wait until every replica of every topic is in sync."""
+        """Restart and resume all brokers, and wait until every replica of every topic is in sync."""
         if not self._is_hurt:
             return
         for broker_id in sorted(self._paused):
@@ -124,20 +127,23 @@ class Cluster:
         replicas: int | None = None,
         configs: Mapping[str, str] | None = None,
     ) -> str:
-        """Ready to use on return; as many replicas as the cluster's default unless said. Returns the name."""
+        """Create a topic, ready to use on return, with the cluster's default number of replicas unless given.
+
+        Returns the name.
+        """
         self._cluster.create_topic(topic, partitions, replicas, configs)
         return topic
 
     def leader_of(self, topic: str, partition: int = 0) -> int:
-        """The id of the broker that leads it, after waiting for one that runs."""
+        """Return the id of the leader, after waiting for one that runs."""
         return self._cluster.leader_of(topic, partition).node_id
 
     def admin(self) -> Admin:
-        """For everything else; to be closed."""
+        """Return an Admin for everything else; the caller closes it."""
         return Admin(",".join(broker.bootstrap for broker in self._cluster.brokers if broker.running))
 
     def log_text(self, broker_id: int) -> str:
-        """What a broker has logged."""
+        """Return the log of a broker."""
         return self._broker(broker_id).log_text()
 
     def _hurt(self, broker_id: int) -> RunningNode:

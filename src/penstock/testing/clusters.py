@@ -1,4 +1,4 @@
-"""Real clusters for tests: brokers and controllers as processes, on free ports, in a directory of the test's.
+"""Real clusters for tests: brokers and controllers as processes, on free ports, in a directory of the test.
 
     with start_cluster(tmp_path, brokers=3) as cluster:
         Producer({"bootstrap.servers": cluster.bootstrap})
@@ -7,8 +7,8 @@
         ...
         cluster.wait_for_isr("orders")              # every replica in sync again
 
-With `proxied=True` the nodes talk to each other through links that can be cut: `cluster.isolate(node)` parts a broker
-or a controller from all other nodes, and leaves clients their way to it; `cluster.rejoin(node)` ends that.
+With `proxied=True` the nodes communicate through links that can be cut: `cluster.isolate(node)` separates a broker or a
+controller from all other nodes, but not from clients; `cluster.rejoin(node)` ends that.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class RunningCluster:
 
     @contextlib.contextmanager
     def admin(self, timeout: float = 5.0) -> Iterator[Admin]:
-        """Through the first broker that answers; paused ones are passed over after the timeout."""
+        """An Admin at the first broker that answers; paused ones are skipped after the timeout."""
         addresses = ",".join(broker.bootstrap for broker in self.brokers if broker.running)
         with Admin(addresses, timeout=timeout) as admin:
             yield admin
@@ -66,13 +66,13 @@ class RunningCluster:
     def create_topic(
         self, topic: str, partitions: int, replicas: int | None = None, configs: Mapping[str, str] | None = None
     ) -> None:
-        """Ready to use on return: every partition has its leader and its whole ISR."""
+        """Create a topic, ready to use on return: every partition has its leader and its whole ISR."""
         with self.admin(timeout=30.0) as admin:
             admin.topics.create(topic, partitions=partitions, replication_factor=replicas, configs=configs)
         self.wait_for_isr(topic)
 
     def leader_of(self, topic: str, partition: int) -> RunningNode:
-        """The broker that leads it, after waiting for one that runs."""
+        """Return the leader, after waiting for one that runs."""
         leaders: list[RunningNode] = []
 
         def led() -> bool:
@@ -84,7 +84,7 @@ class RunningCluster:
         return leaders[0]
 
     def active_controller(self) -> RunningNode:
-        """The leader of the quorum, after waiting for one that runs."""
+        """Return the leader of the quorum, after waiting for one that runs."""
         found: list[RunningNode] = []
 
         def led() -> bool:
@@ -97,7 +97,7 @@ class RunningCluster:
         return found[0]
 
     def wait_for_isr(self, topic: str, timeout: float = READY_S) -> None:
-        """Until every partition has a leader and all of its replicas in sync, as every running broker tells it."""
+        """Wait until every running broker reports for every partition a leader and all replicas in sync."""
 
         def whole() -> bool:
             for broker in self.brokers:
@@ -111,7 +111,7 @@ class RunningCluster:
         self.wait_until(whole, f"the whole ISR of {topic}", timeout)
 
     def wait_until(self, condition: Callable[[], bool], what: str, timeout: float = READY_S) -> None:
-        """Ask again and again, also past the errors of a cluster that is just being hurt."""
+        """Poll a condition, ignoring the errors of a cluster with faults."""
         deadline = time.monotonic() + timeout
         last = ""
         while True:
@@ -125,7 +125,7 @@ class RunningCluster:
             time.sleep(_POLL_S)
 
     def isolate(self, node: RunningNode) -> None:
-        """Part a node from every other, both ways; clients still reach a broker."""
+        """Separate a node from every other, in both directions; clients still reach a broker."""
         assert self._wires is not None, "start the cluster with proxied=True"
         self._wires.cut(node)
 
@@ -135,7 +135,7 @@ class RunningCluster:
 
     @property
     def wires(self) -> Wires:
-        """To do other things to the network between nodes."""
+        """The links between nodes, for other network faults."""
         assert self._wires is not None, "start the cluster with proxied=True"
         return self._wires
 
@@ -143,7 +143,7 @@ class RunningCluster:
 class Wires:
     """The links between nodes: one to the replication listener of each broker, one to each controller.
 
-    A node's addresses are the same for all others, so links tell who comes by the process it is.
+    A node's addresses are the same for all others, so links identify the peer by its process.
     """
 
     def __init__(self, network: Network, cluster: LocalCluster) -> None:
@@ -169,16 +169,16 @@ class Wires:
             node.properties["controller.quorum.voters"] = voters
 
     def delay(self, seconds: float) -> None:
-        """Everything between nodes, each way."""
+        """Delay everything between nodes, in each direction."""
         for link in self._links.values():
             self._network.delay(link, seconds)
 
     def reset(self, node: RunningNode) -> None:
-        """Break the connections of others to a node."""
+        """Break the connections of other nodes to a node."""
         self._network.reset(self._links[node.node_id])
 
     def refuse(self, node: RunningNode) -> None:
-        """And let them make no new ones, until it is to `accept`."""
+        """Also refuse new connections, until `accept`."""
         self._network.refuse(self._links[node.node_id])
 
     def accept(self, node: RunningNode) -> None:
@@ -205,7 +205,7 @@ def start_cluster(
     proxied: bool = False,
     ready_timeout: float = READY_S,
 ) -> Iterator[RunningCluster]:
-    """A cluster in which every broker knows all the others. Leaving the block ends every process."""
+    """Start a cluster in which every broker knows all others. Leaving the block ends every process."""
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(start_network()) if proxied else None
         planned, wires = _start(os.fspath(directory), brokers, controllers, properties, network, ready_timeout)
@@ -225,7 +225,7 @@ def _start(
     network: Network | None,
     ready_timeout: float,
 ) -> tuple[LocalCluster, Wires | None]:
-    """On ports that are free, and on others if one is snatched away meanwhile."""
+    """Start on free ports, and on others if another process takes one meanwhile."""
     for attempt in range(1, _PORT_ATTEMPTS + 1):
         planned = plan_cluster(
             directory, host="127.0.0.1", ports=free_ports(brokers), controllers=controllers, properties=properties

@@ -1,11 +1,11 @@
-"""Real brokers for tests: a process of its own, on a free port, in a directory of the test's.
+"""Real brokers for tests: a separate process, on a free port, in a directory of the test.
 
     with start_node(tmp_path / "node") as node:
         Producer({"bootstrap.servers": node.bootstrap})
         node.kill()       # kill -9
         node.restart()    # same port, same data; ready on return
 
-Leaving the block ends the process; so does the death of the test run.
+Leaving the block, or the death of the test run, ends the process.
 """
 
 from __future__ import annotations
@@ -69,27 +69,27 @@ class RunningNode:
         return os.path.join(self.data_directory, f"{topic}-{partition}")
 
     def kill(self) -> None:
-        """kill -9, as a crash of the process; the machine (and its page cache) lives on."""
+        """Send SIGKILL, like a crash of the process; the machine (and its page cache) stays up."""
         self._node.kill()
 
     def stop(self) -> int:
-        """A clean stop; the exit status."""
+        """Stop cleanly; return the exit status."""
         return self._node.stop()
 
     def pause(self) -> None:
-        """SIGSTOP: alive, holding its connections, and silent."""
+        """Send SIGSTOP: the process keeps its connections and does not answer."""
         self._node.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         self._node.signal(signal.SIGCONT)
 
     def wipe(self) -> None:
-        """An empty disk, as after its replacement; the node must not be running."""
+        """Empty the disk, as after its replacement; the node must not be running."""
         assert not self.running
         shutil.rmtree(self.data_directory)
 
     def start(self, *, properties: Mapping[str, str] | None = None) -> None:
-        """Start again after `kill` or `stop`, with properties changed if asked; ready on return."""
+        """Start again after `kill` or `stop`, optionally with changed properties; ready on return."""
         self._node.properties.update(properties or {})
         self.begin_start()
         self.wait_ready()
@@ -119,7 +119,10 @@ def start_node(
     node_id: int = 1,
     ready_timeout: float = 30.0,
 ) -> Iterator[RunningNode]:
-    """A ready node of both roles. Without `port` it gets a free one, and another if that is snatched away meanwhile."""
+    """Start a node of both roles and wait until it is ready.
+
+    Without `port` it gets a free one, and another one if that is taken meanwhile.
+    """
     attempts = _PORT_ATTEMPTS if port is None else 1
     for attempt in range(1, attempts + 1):
         chosen = free_ports(1, host)[0] if port is None else port

@@ -1,8 +1,8 @@
-"""Pipelines in pytest: rows in, rows and dead letters out, on Spark and without a broker.
+"""Tests of pipelines in pytest: rows in, rows and dead letters out, on Spark and without a broker.
 
 def test_large_orders(penstock_pipeline):
     orders = penstock_pipeline("orders.yaml", minimum="10")
-    orders.check()                              # the tests that its file brings along
+    orders.check()                              # the tests in its file
 
     written = orders.run({"orders": [{"key": "a", "value": {"id": 1, "amount": 2000}}]})
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class PipelineUnderTest:
-    """PipelineInvalid, if it is not one that could run."""
+    """A pipeline to test; raises PipelineInvalid if it could not run."""
 
     def __init__(
         self,
@@ -46,12 +46,15 @@ class PipelineUnderTest:
             self._loaded, _ = load_checked(os.fspath(pipeline), environment, parameters)
 
     def run(self, given: Given) -> PipelineOutput:
-        """What it would write. `given` has the rows of each source, as the tests of a file do: as one batch, or as a
-        list of several, between which watermarks move."""
+        """Return what the pipeline would write.
+
+        `given` has the rows of each source, in the format of a pipeline file's tests: one batch, or a list of several,
+        between which watermarks advance.
+        """
         return pipeline_output(self._loaded, self._session, given)
 
     def check(self, *names: str) -> None:
-        """The tests of its file, all or these; AssertionError says all that differs."""
+        """Run the tests of its file, all or these; AssertionError lists all differences."""
         failed = [
             f"{result.name}: {difference}"
             for result in run_tests(self._loaded, self._session, names)

@@ -1,18 +1,18 @@
-"""The pytest plugin: real brokers as fixtures, without a line of set-up.
+"""The pytest plugin: real brokers as fixtures, without any set-up.
 
     def test_orders_arrive(penstock_broker, penstock_topic):
         place_order(bootstrap=penstock_broker.bootstrap, topic=penstock_topic)
         ...
 
-`penstock_broker` is one broker and `penstock_cluster` three, each started when a test first asks for it, shared by the
-tests of the process, and gone at its end. What a test does to them is undone after it: brokers that it killed, stopped
-or paused run again. `penstock_topic` is a topic of the test's own. Override `penstock_properties` in a conftest.py to
+`penstock_broker` is one broker and `penstock_cluster` three. Each starts when a test first requests it, is shared by
+the tests of the process, and ends with it. After each test its changes are undone: brokers that it killed, stopped or
+paused run again. `penstock_topic` is a topic for this test only. Override `penstock_properties` in a conftest.py to
 give the brokers settings by Kafka's names.
 
 `penstock_pipeline` tests data pipelines, on Spark and without a broker: `penstock_pipeline("orders.yaml").check()` runs
-the tests that a file brings along, and `run` gives what it makes of rows. Override `penstock_spark` to bring a session.
+the tests in the file, and `run` returns the output for given rows. Override `penstock_spark` to provide a session.
 
-pytest loads this in every run where Penstock is installed, so it imports nothing until a fixture is asked for.
+pytest loads this in every run where Penstock is installed, so it imports nothing until a fixture is requested.
 """
 
 from __future__ import annotations
@@ -73,9 +73,11 @@ def penstock_cluster(_penstock_session_cluster: Cluster) -> Iterator[Cluster]:
 
 @pytest.fixture
 def penstock_topic(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The name of a topic of this test's own: on `penstock_cluster` if the test asks for that, else on
-    `penstock_broker`. One partition, unless marked `@pytest.mark.penstock_topic(partitions=3)`; `replicas` and
-    `configs` can be given there too."""
+    """The name of a topic for this test only: on `penstock_cluster` if requested, else on `penstock_broker`.
+
+    One partition, unless marked `@pytest.mark.penstock_topic(partitions=3)`; the mark also accepts `replicas` and
+    `configs`.
+    """
     where = "penstock_cluster" if "penstock_cluster" in request.fixturenames else "penstock_broker"
     cluster: Cluster = request.getfixturevalue(where)
     marker = request.node.get_closest_marker("penstock_topic")
@@ -90,7 +92,7 @@ def penstock_topic(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def penstock_spark() -> Iterator[SparkSession]:
-    """A session on two cores of this machine, in which times are UTC."""
+    """A session on two cores of this machine, with the time zone UTC."""
     from penstock.spark import session
 
     config = {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "2"}
@@ -101,8 +103,8 @@ def penstock_spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def penstock_pipeline(penstock_spark: SparkSession) -> Callable[..., PipelineUnderTest]:
-    """`penstock_pipeline("orders.yaml", environment="prod", minimum="10")`: of a file and values of its parameters, or
-    of a `Pipeline` made in Python."""
+    """`penstock_pipeline("orders.yaml", environment="prod", minimum="10")`: from a file and values of its parameters,
+    or from a `Pipeline` made in Python."""
     from penstock.testing.pipelines import PipelineUnderTest
 
     def under_test(
@@ -114,7 +116,7 @@ def penstock_pipeline(penstock_spark: SparkSession) -> Callable[..., PipelineUnd
 
 
 def _topic_name(test: str) -> str:
-    """Of a test, without what a topic cannot be called; the ending keeps it apart from those of earlier runs."""
+    """Return the test's name as a valid topic name, with a suffix that distinguishes it from earlier runs."""
     readable = re.sub(r"[^a-zA-Z0-9._-]+", "-", test).strip("-.")[:TOPIC_NAME_MAX]
     return f"{readable}-{os.urandom(4).hex()}"
 

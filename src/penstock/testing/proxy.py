@@ -1,12 +1,12 @@
-"""Loopback TCP proxies that can be cut, for networks that fail between real processes.
+"""Loopback TCP proxies that can be cut, to simulate network faults between real processes.
 
-A `Link` leads from a port of its own to a node. A link that is `cut` carries nothing and says nothing: bytes and new
-connections wait, as they would in a network that has lost its cable, and arrive when it is joined again. A cut may be
-for everybody or for the connections of one process alone, which is how one node is parted from the others while they
-still reach each other: whose a connection is can be read from /proc, on loopback.
+A `Link` leads from its own port to a node. A link that is `cut` carries nothing and reports nothing: bytes and new
+connections wait, as in a network that has lost its cable, and arrive when it is joined again. A cut may apply to all
+connections or to those of one process alone, which separates one node from the others while they still reach each
+other: on loopback, /proc shows which process owns a connection.
 
-A link may also be slow (`delay`), and treat connections as a firewall does that is loaded anew: `reset` breaks those
-there are, and a link that is to `refuse` takes no new ones either.
+A link may also be slow (`delay`), and treat connections like a firewall that is reloaded: `reset` breaks existing ones,
+and a link with `refuse` accepts no new ones either.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class Link:
-    """One proxied address. Made by `Network.link`."""
+    """One proxied address, created by `Network.link`."""
 
     def __init__(self, host: str, target: int) -> None:
         self.host = host
@@ -53,7 +53,7 @@ class Link:
         asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
     async def refuse(self) -> None:
-        """Until it is opened again."""
+        """Refuse connections until the link is opened again."""
         if self._listening is not None:
             asyncio.get_running_loop().remove_reader(self._listening)
             self._listening.close()
@@ -61,7 +61,7 @@ class Link:
         await self.reset()
 
     async def reset(self) -> None:
-        """Both ends of every connection see it broken."""
+        """Break every connection at both ends."""
         for writer in self._writers:
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         for connection in list(self._connections):
@@ -77,22 +77,22 @@ class Link:
         self._changed = asyncio.Event()
 
     def _accept(self, listening: socket.socket) -> None:
-        """At once, and not by a task that could be cancelled with a connection at hand."""
+        """Accept at once, and not in a task that could be cancelled while it holds a connection."""
         try:
             connection, _ = listening.accept()
         except OSError:
-            return  # whoever it was has given up
+            return  # the peer has given up
         task = asyncio.get_running_loop().create_task(self._serve(connection))
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)
-        task.add_done_callback(lambda _: connection.close())  # of one that was cancelled before it began
+        task.add_done_callback(lambda _: connection.close())  # in case the task was cancelled before it began
 
     async def _serve(self, connection: socket.socket) -> None:
         connection.setblocking(False)
         reader, writer = await asyncio.open_connection(sock=connection)
         self._writers.add(writer)
         try:
-            with contextlib.suppress(OSError):  # an end of a connection
+            with contextlib.suppress(OSError):  # one end of the connection is closed
                 await self._carry(reader, writer)
         finally:
             self._writers.discard(writer)
@@ -101,7 +101,7 @@ class Link:
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         owner = owner_of_connection(writer.get_extra_info("peername")[1], self.port)
         if owner is None:
-            return  # whoever it was has given up, or tries again
+            return  # the peer has given up, or tries again
         await self._joined(owner)
         to_reader, to_writer = await asyncio.open_connection(self.host, self._target)
         self._writers.add(to_writer)
@@ -120,7 +120,7 @@ class Link:
 
     async def _pump(self, owner: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         loop = asyncio.get_running_loop()
-        under_way: deque[tuple[float, bytes]] = deque()  # when each arrives
+        under_way: deque[tuple[float, bytes]] = deque()  # with the time at which each arrives
         reading = asyncio.ensure_future(reader.read(_CHUNK_BYTES))
         try:
             while not (reading.done() and not reading.result() and not under_way):
@@ -147,7 +147,7 @@ class Link:
 
 
 class Network:
-    """Links, and the thread that works them."""
+    """Links, and the thread that runs them."""
 
     def __init__(self, host: str = "127.0.0.1") -> None:
         self._host = host
@@ -156,7 +156,7 @@ class Network:
         self._links: list[Link] = []
 
     def link(self, target: int) -> Link:
-        """A new address that leads to a port."""
+        """Return a new address that leads to a port."""
 
         async def make() -> Link:
             made = Link(self._host, target)
@@ -174,7 +174,7 @@ class Network:
         self._loop.call_soon_threadsafe(link.set_cut, pid, False)
 
     def delay(self, link: Link, seconds: float) -> None:
-        """Of everything, each way."""
+        """Delay everything, in each direction."""
         self._loop.call_soon_threadsafe(setattr, link, "delay_s", seconds)
 
     def reset(self, link: Link) -> None:
@@ -184,7 +184,7 @@ class Network:
         self._run(link.refuse())
 
     def accept(self, link: Link) -> None:
-        """After `refuse`."""
+        """Accept connections again after `refuse`."""
         self._run(link.open())
 
     def _run(self, step: Coroutine[Any, Any, Result]) -> Result:
@@ -212,7 +212,7 @@ def start_network(host: str = "127.0.0.1") -> Iterator[Network]:
 
 
 def owner_of_connection(port: int, peer_port: int) -> int | None:
-    """The process at the end of a local TCP connection that has the first of these ports; None if that is gone."""
+    """Return the process at the end of a local TCP connection with the first port; None if it is gone."""
     inode = _inode_of(port, peer_port)
     if inode is None:
         return None
@@ -220,7 +220,7 @@ def owner_of_connection(port: int, peer_port: int) -> int | None:
     for entry in os.listdir("/proc"):
         if entry.isdecimal():
             directory = f"/proc/{entry}/fd"
-            with contextlib.suppress(OSError):  # a process that ends meanwhile, or is not ours
+            with contextlib.suppress(OSError):  # a process that ends meanwhile, or that we may not inspect
                 for descriptor in os.listdir(directory):
                     with contextlib.suppress(OSError):
                         if os.readlink(f"{directory}/{descriptor}") == wanted:
@@ -229,7 +229,7 @@ def owner_of_connection(port: int, peer_port: int) -> int | None:
 
 
 def _inode_of(port: int, peer_port: int) -> str | None:
-    """A port alone would not do: connections to different ports may share one."""
+    """Return the inode of a connection. One port is not enough: connections to different ports may share it."""
     with open("/proc/net/tcp", encoding="ascii") as table:
         for line in table:
             fields = line.split()

@@ -1,4 +1,4 @@
-"""Requests and batches by hand, for tests and simulated clients: what a client library would send, spelled out."""
+"""Hand-made requests and batches for tests and simulated clients, as a client library would send them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def now_ms() -> int:
 def batch(
     *values: str | bytes | None, timestamp: int | None = None, key: bytes | None = None, **options: Any
 ) -> bytearray:
-    """A batch of these values, of now; `options` are those of `build_batch`."""
+    """Build a batch of these values with the current time; `options` are those of `build_batch`."""
     when = now_ms() if timestamp is None else timestamp
     return build_batch(
         [(when, key, value.encode() if isinstance(value, str) else value, ()) for value in values], **options
@@ -64,7 +64,7 @@ def only_partition(response: Any) -> PartitionProduceResponse:
 
 
 def fetch_request(topic: str | bytes, offset: int = 0, *, partition: int = 0, **options: Any) -> FetchRequest:
-    """`options` are fields of the request or of its only partition; by name in version 12, by id from 13 on."""
+    """`options` are fields of the request or of its only partition; by topic name in version 12, by id from 13 on."""
     of_partition = {
         name: options.pop(name)
         for name in ("current_leader_epoch", "last_fetched_epoch", "log_start_offset", "partition_max_bytes")

@@ -1,4 +1,4 @@
-"""What every sink of a pipeline must stand, for those who write one.
+"""A conformance test for sinks of pipelines, for authors of sinks.
 
     from penstock.testing.sinks import SinkCase, check_sink
 
@@ -6,9 +6,8 @@
         destination = Destination("shop", "orders", "lake", options={"url": my_server.url}, table="orders", key=("id",))
         check_sink(spark, SinkCase(open=lambda: MySink(destination), read=my_server.rows, keyed=True))
 
-`check_sink` writes batches as a pipeline would, with repetitions, restarts and failures in between, and reads what is
-there after each. It fails with the name of the law that is broken. It needs a session of Spark and a destination that
-is empty.
+`check_sink` writes batches as a pipeline would, with repetitions, restarts and failures in between, and reads the
+content after each. It fails with the name of the violated law. It needs a Spark session and an empty destination.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ COLUMNS = {
     "tags": "ARRAY<STRING>",
     "nested": "STRUCT<a: INT, b: STRING>",
 }
-"""Of the rows that are written, with their types in SQL."""
+"""The columns of the written rows, with their SQL types."""
 
 _AT = datetime.datetime(2026, 5, 1, 12, 30, 15, 250_000, tzinfo=datetime.UTC)
 _TEXTS = (
@@ -57,22 +56,22 @@ _TEXTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkCase:
-    """A sink and how to look at what it wrote."""
+    """A sink, and how to read what it wrote."""
 
     open: Callable[[], Sink]
-    """Makes it anew, as a pipeline does that was started again; always for the same, initially empty destination."""
+    """Creates the sink anew, like a restarted pipeline; always for the same, initially empty destination."""
     read: Callable[[], Iterable[Row]]
-    """All rows that are there now, as dictionaries of Python values: datetimes in UTC, Decimals, bytes, lists."""
+    """Returns all current rows, as dictionaries of Python values: datetimes in UTC, Decimals, bytes, lists."""
     keyed: bool
-    """Whether a row takes the place of an earlier one with the same `id`; if not, rows are added."""
+    """Whether a row replaces an earlier one with the same `id`; otherwise rows are appended."""
     columns: Sequence[str] = tuple(COLUMNS)
-    """Those that the destination has types for; `id` among them."""
+    """The columns that the destination has types for; must include `id`."""
     texts: Sequence[str] = _TEXTS
-    """Those that it can keep as they are."""
+    """The texts that it can store unchanged."""
 
 
 def check_sink(session: SparkSession, case: SinkCase) -> None:
-    """All laws, one after the other."""
+    """Check all laws, one after the other."""
     _Story(session, case).run()
 
 
@@ -123,7 +122,7 @@ class _Story:
             self._expected = list({row["id"]: row for row in self._expected}.values())
 
     def _restart(self) -> None:
-        """As after a kill: nobody closes the one before."""
+        """Restart as after a kill: the previous sink is not closed."""
         self._sink = self._case.open()
 
     def _look(self, law: str) -> None:
@@ -136,7 +135,7 @@ class _Story:
         return self._session.createDataFrame(values, schema).coalesce(partitions)
 
     def _dying(self, rows: list[dict[str, Any]]) -> DataFrame:
-        """One task has written what it has, when another dies."""
+        """Return rows of which one task has written its part when another dies."""
         from pyspark.sql import functions as f
 
         last = max(row["id"] for row in rows)

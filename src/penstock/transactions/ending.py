@@ -1,13 +1,13 @@
-"""EndTxn: the client commits or aborts.
+"""EndTxn: the client commits or aborts a transaction.
 
-The answer leaves when the Prepare record is committed: nothing can change the outcome then, and the markers are written
-while the client goes on. Until they are, its next requests are told CONCURRENT_TRANSACTIONS.
+The answer is sent when the Prepare record is committed: nothing can change the outcome then, and the markers are
+written while the client continues. Until they are written, the client's next requests get CONCURRENT_TRANSACTIONS.
 
-Clients before transaction version 2 keep their epoch, so that a request that is repeated cannot be told from one that
-is late; it is answered by what state the transaction is in. From version 2 on every ending raises the epoch, and the
-answer has the new pair. A request under the epoch before the current one then is a repetition, and its answer is
-repeated, if it asks for what was done. And as such clients do not tell the coordinator when they begin, they cannot
-know whether it has heard of a transaction: aborting one that it knows nothing of is fine.
+Clients before transaction version 2 keep their epoch, so a retry cannot be distinguished from a late request; the
+answer depends on the state of the transaction. From version 2 on every ending raises the epoch, and the answer holds
+the new pair. A request under the previous epoch is then a retry, and gets the same answer again, if it asks for the
+outcome that was decided. Such clients do not announce the start of a transaction, so they cannot know whether the
+coordinator has heard of it: aborting an unknown transaction is valid.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from penstock.transactions.state import (
 
 class _Action(Enum):
     END = auto()
-    """Decide, and write markers."""
+    """Decide the transaction, and write markers."""
     END_EMPTY = auto()
-    """No partition has anything of it: raise the epoch, and that is all."""
+    """No partition has records of the transaction: only raise the epoch."""
     DONE = auto()
-    """That is what happened: say it again."""
+    """The transaction already ended this way: repeat the answer."""
     REFUSE = auto()
     FENCE = auto()
 
@@ -42,7 +42,7 @@ class _Action(Enum):
 _COMMIT, _ABORT = True, False
 _CURRENT, _REPEATED = False, True
 
-# (status, is it the epoch before?, commit?) -> what to do, from transaction version 2 on.
+# (status, is the epoch the previous one?, commit?) -> action, from transaction version 2 on.
 _ACTIONS: Final[dict[tuple[Status, bool, bool], _Action]] = {
     (Status.ONGOING, _CURRENT, _COMMIT): _Action.END,
     (Status.ONGOING, _CURRENT, _ABORT): _Action.END,
@@ -61,7 +61,7 @@ _ACTIONS: Final[dict[tuple[Status, bool, bool], _Action]] = {
     (Status.COMPLETE_ABORT, _REPEATED, _COMMIT): _Action.REFUSE,
     (Status.COMPLETE_ABORT, _REPEATED, _ABORT): _Action.DONE,
 }
-# The same for clients before version 2, who always have to show the current epoch.
+# The same for clients before version 2, which must always send the current epoch.
 _OLD_ACTIONS: Final[dict[tuple[Status, bool], _Action]] = {
     (Status.ONGOING, _COMMIT): _Action.END,
     (Status.ONGOING, _ABORT): _Action.END,
@@ -76,9 +76,9 @@ _OLD_ACTIONS: Final[dict[tuple[Status, bool], _Action]] = {
 
 class Ended(NamedTuple):
     steps: list[Transaction]
-    """To be written, in order. None if it was done before."""
+    """The values to write, in order; empty if the transaction had ended before."""
     identity: Identity
-    """Under which the client goes on, from transaction version 2 on."""
+    """The pair under which the client continues, from transaction version 2 on."""
 
 
 def end(
@@ -96,7 +96,7 @@ def end(
     if action is not _Action.DONE:
         steps.append(current.ended(commit=commit, client_version=client_version, ids=ids, now_ms=now_ms))
         if action is _Action.END_EMPTY:
-            # There is nobody to tell: it completes in the same breath.
+            # No partition needs a marker: the transaction completes in the same step.
             steps.append(steps[0].completed(now_ms))
         current = steps[-1]
     return Ended(steps, current.identity if client_version >= EPOCH_BUMP_VERSION else NOBODY)
@@ -121,10 +121,10 @@ def _action(current: Transaction | None, shown: Identity, commit: bool) -> tuple
 
 
 def _is_repeated(current: Transaction, shown: Identity) -> bool:
-    """Does the client show the pair that the current one was given in exchange for?
+    """Whether the client sent the pair that the current pair replaced.
 
-    Only if the last ending raised the epoch. A producer of an older version may have taken over since, and ends without
-    that: its predecessor must not be handed its pair.
+    Only if the last ending raised the epoch. A producer of an older version may have taken over since; its endings do
+    not raise the epoch, and its predecessor must not get its pair.
     """
     if current.client_version < EPOCH_BUMP_VERSION:
         return False

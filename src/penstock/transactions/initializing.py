@@ -1,19 +1,19 @@
-"""InitProducerId: a producer takes over a transactional id, and whoever had it before is fenced.
+"""InitProducerId: a producer takes over a transactional id, and its predecessor is fenced.
 
-The producer gets the next epoch, so that everything sent under an earlier one is refused from then on, by coordinators
-and partitions alike. Three things make this less simple:
+The producer gets the next epoch, so that coordinators and partitions refuse everything sent under an earlier one. Three
+cases make this less simple:
 
-- *A transaction is open.* It is aborted first, which takes its time: the client is told CONCURRENT_TRANSACTIONS and
-  comes again. If it asks to keep the transaction (KIP-939), it gets the next epoch at once, and is told which
-  transaction waits for its decision.
-- *A producer recovers* (KIP-360). It shows the pair it had. It is fenced unless it was the last one to have the id.
-  The epoch before the current one is accepted too if the current one was given in exchange for it: then the first
-  answer was lost, and the same answer is given again. `last_epoch` remembers that, in memory only: who is unlucky
-  enough to lose the answer and the coordinator at once is fenced.
-- *The epochs are used up.* Then the producer gets a new id and starts over at epoch 0.
+- *A transaction is open.* It is aborted first, which takes time: the client gets CONCURRENT_TRANSACTIONS and tries
+  again. If it asks to keep the transaction (KIP-939), it gets the next epoch at once, together with the pair of the
+  transaction that waits for its decision.
+- *A producer recovers* (KIP-360). It sends the pair it had. It is fenced unless it was the last producer of the id. The
+  previous epoch is accepted too if the current one replaced it: then the first answer was lost, and the same answer is
+  sent again. `last_epoch` records that, in memory only: a producer that loses the answer and the coordinator at the
+  same time is fenced.
+- *The epochs are used up.* Then the producer gets a new id and starts at epoch 0.
 
-Other than Kafka, a producer that recovers while a transaction is open has to show the pair the transaction runs
-under: in Kafka a fenced producer could still abort the transaction of its successor.
+Unlike in Kafka, a producer that recovers while a transaction is open must send the pair of that transaction: in Kafka a
+fenced producer could still abort the transaction of its successor.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from penstock.transactions.state import (
 class Initialized(NamedTuple):
     transaction: Transaction
     identity: Identity
-    """What the client gets; nobody, if it has to come again once the transaction that was open is aborted."""
+    """The pair for the client; NOBODY if it must try again once the open transaction is aborted."""
     last_epoch: int
-    """The epoch that `identity` was given in exchange for, if it was."""
+    """The epoch that `identity` replaced, if any."""
     ongoing: Identity = NOBODY
-    """The transaction that was kept."""
+    """The pair of the transaction that was kept."""
 
 
 def check_request(request: InitProducerIdRequest, settings: TransactionSettings, transaction_version: int) -> None:
@@ -68,7 +68,7 @@ def initialize(
     ids: ProducerIds,
     now_ms: int,
 ) -> Initialized:
-    """`current` is None for a transactional id that is new; `transaction_version` is what the cluster has finalized."""
+    """`current` is None for a new transactional id; `transaction_version` is the level finalized in the cluster."""
     timeout_ms = NO_TIMEOUT_MS if request.enable2_pc else request.transaction_timeout_ms
     if current is None:
         identity = Identity(ids.take(), 0)
@@ -89,14 +89,14 @@ def initialize(
 
 
 def fence(current: Transaction, transaction_version: int, ids: ProducerIds, now_ms: int) -> Transaction:
-    """Abort an open transaction in the coordinator's own name: whoever has it is fenced."""
-    # Between transaction versions 0 and 1 there is no difference but in how records are written.
+    """Abort an open transaction on behalf of the coordinator, and fence its producer."""
+    # Transaction versions 0 and 1 differ only in how records are written.
     version = transaction_version if transaction_version >= EPOCH_BUMP_VERSION else 0
     return current.ended(commit=False, client_version=version, ids=ids, now_ms=now_ms, fence=True)
 
 
 def last_epoch_of_fenced(current: Transaction, transaction_version: int) -> int:
-    """From version 2 on, a producer that was fenced for being slow may recover, unless another one has come."""
+    """From version 2 on, a producer that was fenced by a time-out may recover, unless another one has taken over."""
     return current.identity.epoch if transaction_version >= EPOCH_BUMP_VERSION else NO_EPOCH
 
 
@@ -108,7 +108,7 @@ def _keep(current: Transaction, shown: Identity, timeout_ms: int, ids: ProducerI
 
 
 def _next_identity(current: Transaction, shown: Identity, last_epoch: int, ids: ProducerIds) -> tuple[Identity, int]:
-    """The pair that comes next, and the epoch it is given in exchange for."""
+    """Return the next pair, and the epoch that it replaces."""
     identity = current.identity
     if shown == NOBODY:
         return identity.bumped(ids), NO_EPOCH

@@ -1,9 +1,9 @@
-"""AddPartitionsToTxn and AddOffsetsToTxn: partitions join a transaction before anything of it is written to them.
+"""AddPartitionsToTxn and AddOffsetsToTxn: add partitions to a transaction before it writes to them.
 
-The first partition begins the transaction. What a partition has of a transaction that does not list it would never be
+The first partition begins the transaction. Records in a partition that the transaction does not list would never be
 committed or aborted; so nothing may be written before the record with the partition is committed. Clients of
-transaction version 2 do not ask themselves: the leader of the partition does it for them when the first record comes.
-For older clients, who do ask, the leader only verifies (`verify`) that they did.
+transaction version 2 do not send these requests: the leader of the partition adds it for them when the first record
+arrives. For older clients, which do send them, the leader only verifies (`verify`) that they did.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def join(
     client_version: int,
     now_ms: int,
 ) -> Transaction | None:
-    """The transaction with the partitions; None if they are in it already."""
+    """Return the transaction with the partitions; None if it already contains them."""
     if current is not None and current.prepared:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "the last transaction is not complete yet")
     current = _check_open(current, shown)

@@ -1,4 +1,4 @@
-"""DescribeTransactions and ListTransactions: what operators ask when a transaction hangs."""
+"""DescribeTransactions and ListTransactions: how operators find hanging transactions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.regex import InvalidRegex, Regex
 from penstock.transactions.records import by_topic
 from penstock.transactions.state import Status, Transaction
 
-# Every shard of a broker is asked with the same pattern.
+# Every shard of a broker gets the same pattern.
 _compile = lru_cache(maxsize=16)(Regex)
 
 
@@ -39,7 +39,7 @@ def describe(transactional_id: str, current: Transaction | None) -> Described:
 def list_transactions(
     transactions: Iterable[Transaction], request: ListTransactionsRequest, now_ms: int
 ) -> ListTransactionsResponse:
-    """All filters that are given have to match; a state nobody knows is told, and matches nothing."""
+    """List the transactions that match all given filters. Unknown states are reported and match nothing."""
     response = ListTransactionsResponse()
     statuses: set[Status] = set()
     for name in request.state_filters:

@@ -1,17 +1,20 @@
-"""The outbox of markers: every partition of a decided transaction is told how it ended, until it has heard.
+"""The outbox of markers: every partition of a decided transaction gets its marker, with retries until it has it.
 
 Laws:
 
-- A marker leaves only when the record that decides is committed. A coordinator that lost it would decide anew, and some
-  partitions would have been told otherwise.
-- A partition is told again until its leader says that the marker is replicated. Leaders know repetitions.
-- A transaction completes when all partitions have heard. A partition that does not exist any more needs no marker.
-- Markers carry the coordinator epoch, the leader epoch of the coordinator's partition: leaders refuse those of an older
-  one than they have heard of.
+- A marker is sent only when the record that decides is committed, also after loading: a new coordinator may find a
+  decision in its log that is not committed yet. A coordinator that lost such a record would decide anew, and the
+  partitions would get different outcomes.
+- A marker is sent again until the partition's leader confirms that it is replicated. Leaders recognise repetitions.
+- A transaction completes when all partitions have their marker. A deleted partition needs no marker; nor does one that
+  refuses it because the producer is past that epoch.
+- Markers carry the coordinator epoch, the leader epoch of the coordinator's partition: leaders refuse markers with an
+  older epoch than they have seen.
 
-All of this is soft state. A coordinator that has loaded its partition starts over with every prepared transaction.
+All of this is soft state. A coordinator that has loaded its partition starts again with every prepared transaction.
 
-The runtime takes what is due, sends it, and tells what came of it (`answered`, `lost`), once for everything it took.
+The runtime takes the markers that are due, sends them, and reports the result (`answered`, `lost`), once for each value
+it took.
 """
 
 from __future__ import annotations
@@ -30,20 +33,20 @@ from penstock.protocol.messages.write_txn_markers import (
 from penstock.transactions.records import by_topic
 from penstock.transactions.state import Status, Transaction
 
-# Who leads a partition; NO_LEADER if nobody does now, None if there is no such partition.
+# Returns the leader of a partition; NO_LEADER if there is none now, None if the partition does not exist.
 LeaderOf: TypeAlias = Callable[[TopicPartition], int | None]
 NO_LEADER: Final = -1
-# How long a partition that could not be told is left alone.
+# How long to wait before a marker is sent again.
 RETRY_BACKOFF_MS: Final = 50
 
 _WRITTEN: Final = frozenset(
     {
         ErrorCode.NONE,
-        # Nothing of a transaction can be in a log of so old a format.
+        # A log of such an old format cannot contain transactional records.
         ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
         ErrorCode.UNSUPPORTED_VERSION,
-        # The producer is past that epoch in this partition: nothing of the transaction is open there. Kafka would tell
-        # no other partition either, and leave the transaction prepared until the coordinator moves.
+        # The producer is past that epoch in this partition: nothing of the transaction is open there. Kafka would stop
+        # sending markers to the other partitions too, and leave the transaction prepared until the coordinator moves.
         ErrorCode.INVALID_PRODUCER_EPOCH,
     }
 )
@@ -60,7 +63,7 @@ class Markers(NamedTuple):
     transaction_version: int
     partitions: tuple[TopicPartition, ...]
     attempt: int
-    """Tells an answer from the late answer to an earlier attempt."""
+    """Distinguishes an answer from the late answer to an earlier attempt."""
 
     def message(self) -> WritableTxnMarker:
         return WritableTxnMarker(
@@ -77,12 +80,12 @@ class Markers(NamedTuple):
 
 
 def request_of(sent: Sequence[Markers]) -> WriteTxnMarkersRequest:
-    """To one broker, from any number of coordinators."""
+    """Make one request to a broker, with markers of any number of coordinators."""
     return WriteTxnMarkersRequest(markers=[markers.message() for markers in sent])
 
 
 def errors_of(response: WriteTxnMarkersResponse) -> dict[int, dict[TopicPartition, int]]:
-    """What a broker answered, by producer id: no two transactions of a request have the same."""
+    """Return a broker's error codes by producer id: no two transactions of a request have the same."""
     errors: dict[int, dict[TopicPartition, int]] = {}
     for marker in response.markers:
         of_producer = errors.setdefault(marker.producer_id, {})
@@ -93,7 +96,7 @@ def errors_of(response: WriteTxnMarkersResponse) -> dict[int, dict[TopicPartitio
 
 
 class _Ending:
-    """A decided transaction, and who has not heard of it."""
+    """A decided transaction, with the partitions that do not have its marker yet."""
 
     __slots__ = ("attempts", "not_before_ms", "position", "transaction", "waiting")
 
@@ -101,7 +104,7 @@ class _Ending:
         self.transaction = transaction
         self.position = position
         self.waiting = set(transaction.partitions)
-        # Partitions whose marker is on its way, by attempt.
+        # Partitions whose marker has been sent, by attempt.
         self.attempts: dict[int, tuple[TopicPartition, ...]] = {}
         self.not_before_ms = 0
 
@@ -116,37 +119,37 @@ class MarkerOutbox:
     def __init__(self, coordinator_epoch: int) -> None:
         self._coordinator_epoch = coordinator_epoch
         self._endings: dict[str, _Ending] = {}
-        # Prepared, but the record is not committed yet; in the order of their records.
+        # Transactions whose Prepare record is not committed yet, in the order of their records.
         self._undecided: list[_Ending] = []
-        # Those with partitions that wait; dicts keep the order of arrival.
+        # Transactions with partitions that wait for a marker; dicts keep the order of arrival.
         self._due: dict[str, None] = {}
-        # None of them before this.
+        # The earliest time at which one of them is due.
         self._next_ms = 0
         self._attempt = 0
         self._fenced = False
 
     def __len__(self) -> int:
-        """Transactions whose markers are not all written."""
+        """The number of transactions whose markers are not all written."""
         return len(self._endings)
 
     @property
     def fenced(self) -> bool:
-        """A partition has heard of a newer coordinator: this one is about to learn that it has been replaced."""
+        """Whether a partition has seen a newer coordinator: this one is about to learn that it has been replaced."""
         return self._fenced
 
     def prepared(self, transaction: Transaction, position: int) -> None:
-        """The record that decides it is the `position`-th this shard has replayed."""
+        """Add a prepared transaction; its deciding record is the `position`-th that this shard has replayed."""
         ending = _Ending(transaction, position)
         self._endings[transaction.transactional_id] = ending
         self._undecided.append(ending)
 
     def forget(self, transactional_id: str) -> None:
-        """It is complete."""
+        """Remove a transaction that is complete."""
         self._endings.pop(transactional_id, None)
         self._due.pop(transactional_id, None)
 
     def committed(self, position: int) -> None:
-        """Everything up to that record is committed: those transactions are decided for good."""
+        """Everything up to that record is committed: the outcome of those transactions is final."""
         decided = 0
         for ending in self._undecided:
             if ending.position > position:
@@ -160,11 +163,11 @@ class MarkerOutbox:
 
     @property
     def deadline(self) -> int | None:
-        """When `take` may have something to give: 0 for now, None if everything is said or on its way."""
+        """When `take` may return something: 0 for now, None if no marker is waiting to be sent."""
         return self._next_ms if self._due and not self._fenced else None
 
     def take(self, leader_of: LeaderOf, now_ms: int) -> tuple[dict[int, list[Markers]], list[Transaction]]:
-        """What is due, by broker, and the transactions that have nobody left to be told."""
+        """Return the markers that are due, by broker, and the transactions that have no partition left to notify."""
         by_broker: dict[int, list[Markers]] = {}
         complete = []
         for transactional_id in () if self._fenced else tuple(self._due):
@@ -190,14 +193,14 @@ class MarkerOutbox:
         return by_broker, complete
 
     def answered(self, sent: Markers, errors: Mapping[TopicPartition, int], now_ms: int) -> Transaction | None:
-        """A leader answered, with an error code for each partition; the transaction, if it is complete now."""
+        """Handle a leader's error codes for each partition; return the transaction if it is complete now."""
         if any(error == ErrorCode.TRANSACTION_COORDINATOR_FENCED for error in errors.values()):
             self._fenced = True
         missing = ErrorCode.UNKNOWN_SERVER_ERROR
         return self._end_attempt(sent, {p for p in sent.partitions if errors.get(p, missing) not in _WRITTEN}, now_ms)
 
     def lost(self, sent: Markers, now_ms: int) -> None:
-        """Nobody knows whether the leader has got them."""
+        """Send the markers again: it is unknown whether the leader has received them."""
         self._end_attempt(sent, set(sent.partitions), now_ms)
 
     def _attempt_at(self, ending: _Ending, partitions: tuple[TopicPartition, ...]) -> Markers:

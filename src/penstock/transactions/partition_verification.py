@@ -1,8 +1,9 @@
-"""What partition leaders ask coordinators before a transaction begins in a partition, and what clients are told of it.
+"""Verification of partitions: what a leader asks the coordinator before a transaction begins in a partition.
 
-Whether a leader adds the partition for the client or only verifies that the client did, and which errors the client
-knows, depends on the version of its request (`Support`). Questions to the coordinators at one broker go in one request
-at a time, each with everything that came up since the last one; several batches of a transaction share its entry.
+The version of the client's request (`Support`) decides whether the leader adds the partition for the client or only
+verifies that the client did, and which errors the client understands. A broker sends one request at a time to the
+coordinators at another broker, each with all questions that arose since the last one; several batches of a transaction
+share its entry.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from penstock.protocol.messages.add_partitions_to_txn import (
 from penstock.transactions.records import by_topic
 from penstock.transactions.state import Identity
 
-# A reason to come again that older clients do not know. This one makes them, and does not make them look for leaders.
+# Errors on which the client must retry, but that older clients do not know. NOT_ENOUGH_REPLICAS makes them retry
+# without a search for the leader.
 _TRY_AGAIN: Final = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,
@@ -34,12 +36,12 @@ _TRY_AGAIN: Final = frozenset(
 
 
 class Support(NamedTuple):
-    """What the version of a client's request says about the client."""
+    """What the client supports, according to the version of its request."""
 
     adds: bool
-    """It leaves adding partitions to their leaders, and is of transaction version 2."""
+    """It leaves adding partitions to their leaders, and uses transaction version 2."""
     abortable: bool
-    """It knows TRANSACTION_ABORTABLE."""
+    """It understands TRANSACTION_ABORTABLE."""
 
     @property
     def transaction_version(self) -> int:
@@ -55,7 +57,7 @@ def txn_offset_commit_support(api_version: int) -> Support:
 
 
 def produce_error(error: ErrorCode, support: Support) -> ErrorCode:
-    """What a producer is told if the coordinator does not agree."""
+    """Return the error for a producer if the coordinator refuses."""
     error = _known_error(error, support)
     if error in _TRY_AGAIN or (error is ErrorCode.CONCURRENT_TRANSACTIONS and not support.adds):
         return ErrorCode.NOT_ENOUGH_REPLICAS
@@ -86,18 +88,18 @@ class Question(NamedTuple):
 class Answer(NamedTuple):
     token: Token
     errors: Mapping[TopicPartition, ErrorCode]
-    """Of every partition of the question."""
+    """The error code of every partition of the question."""
 
 
 class VerificationRequest(NamedTuple):
-    """One request on its way."""
+    """A request that is in flight."""
 
     request: AddPartitionsToTxnRequest
     questions: list[Question]
 
     def answers(self, response: AddPartitionsToTxnResponse) -> list[Answer]:
         if response.error_code:
-            # Brokers that may not ask each other have not been told by the operator that they may: no client's matter.
+            # The operator has not authorized brokers to ask each other; this is not the client's problem.
             error = ErrorCode(response.error_code)
             unauthorized = error is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             return self.failed(ErrorCode.INVALID_TXN_STATE if unauthorized else error)
@@ -118,12 +120,12 @@ class VerificationRequest(NamedTuple):
         ]
 
     def failed(self, error: ErrorCode) -> list[Answer]:
-        """The same for all: NETWORK_EXCEPTION if the connection broke."""
+        """Answer all questions with the same error: NETWORK_EXCEPTION if the connection broke."""
         return [Answer(question.token, dict.fromkeys(question.partitions, error)) for question in self.questions]
 
 
 class Questions:
-    """What the coordinators at one broker have yet to be asked."""
+    """Questions for the coordinators at one broker that have not been sent yet."""
 
     __slots__ = ("_waiting",)
 
@@ -137,7 +139,10 @@ class Questions:
         self._waiting.append(question)
 
     def take(self) -> VerificationRequest | None:
-        """The next request. A transactional id is in it once; what its other producers want comes in the next one."""
+        """Return the next request.
+
+        It holds a transactional id once; questions of its other producers follow in the next one.
+        """
         entries: dict[str, tuple[Identity, bool]] = {}
         partitions: dict[str, set[TopicPartition]] = {}
         asked, later = [], []

@@ -1,4 +1,4 @@
-"""Transactions as records of `__transaction_state`, and back: in Kafka's own format."""
+"""Conversion of transactions to and from records of `__transaction_state`, in Kafka's format."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from penstock.model.ids import TopicPartition
 from penstock.protocol.messages.transaction_records import PartitionsSchema, TransactionLogKey, TransactionLogValue
 from penstock.transactions.state import NO_EPOCH, NO_PRODUCER_ID, Status, Transaction
 
-# From this level of the feature `transaction.version` on, values have fields that older coordinators pass over.
+# From this level of the feature `transaction.version` on, values have tagged fields, which older coordinators ignore.
 TAGGED_FIELDS_VERSION: Final = 1
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Sorted, so that the same transaction always makes the same bytes."""
+    """Group partitions by topic, sorted, so that the same transaction always makes the same bytes."""
     topics: defaultdict[str, list[int]] = defaultdict(list)
     for topic, partition in sorted(partitions):
         topics[topic].append(partition)
@@ -49,7 +49,7 @@ def record_of(transaction: Transaction, transaction_version: int) -> Coordinator
 
 
 def value_version(value: TransactionLogValue) -> int:
-    """The version a value is written in: 0 as long as it has nothing that only version 1 can say."""
+    """Return the version to write a value in: 0 unless it has fields that only version 1 can carry."""
     plain = (
         value.previous_producer_id == NO_PRODUCER_ID
         and value.next_producer_id == NO_PRODUCER_ID

@@ -1,7 +1,8 @@
-"""Requests that concern several coordinator partitions, or several things that must hold before a coordinator is asked.
+"""Splits requests that concern several coordinator partitions, and merges the answers.
 
 A broker sends the transactions of many producers in one AddPartitionsToTxn, and an operator asks for many transactional
-ids at once. They are split by the partition that owns a transactional id, and the answers are put together again.
+ids at once. They are split by the partition that owns a transactional id. The module also makes the refusals that
+precede the coordinator's decision.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ from penstock.protocol.messages.list_transactions import ListTransactionsRespons
 
 
 def transactions_of(request: AddPartitionsToTxnRequest, api_version: int) -> list[AddPartitionsToTxnTransaction]:
-    """Up to version 3 clients send one transaction in fields of its own; from 4 on brokers send any number."""
+    """Return the transactions.
+
+    Up to version 3 clients send one, in separate fields; from 4 on brokers send any number.
+    """
     if api_version >= 4:
         return request.transactions
     return [
@@ -60,9 +64,9 @@ def topic_results(
 def refused_topics(
     topics: Iterable[AddPartitionsToTxnTopic], check: Callable[[str, int], ErrorCode]
 ) -> list[AddPartitionsToTxnTopicResult] | None:
-    """None if every partition may join. Otherwise none does: those that might have are told OPERATION_NOT_ATTEMPTED.
+    """Return None if every partition may join. Otherwise none does, and valid ones get OPERATION_NOT_ATTEMPTED.
 
-    `check` says whether the client may write to a topic, and whether there is such a partition.
+    `check` says whether the client may write to a topic, and whether the partition exists.
     """
     topics = list(topics)
     errors = {(topic.name, index): check(topic.name, index) for topic in topics for index in topic.partitions}
@@ -74,7 +78,7 @@ def refused_topics(
 def split_add_partitions(
     request: AddPartitionsToTxnRequest, partition_of: Callable[[str], int]
 ) -> dict[int, AddPartitionsToTxnRequest]:
-    """A request of version 4 or later by the coordinator partitions that own its transactions."""
+    """Split a request of version 4 or later by the coordinator partitions that own its transactions."""
     parts: dict[int, AddPartitionsToTxnRequest] = {}
     for transaction in request.transactions:
         part = parts.setdefault(partition_of(transaction.transactional_id), AddPartitionsToTxnRequest())
@@ -85,7 +89,7 @@ def split_add_partitions(
 def refused_add_partitions(
     request: AddPartitionsToTxnRequest, error: ErrorCode, api_version: int
 ) -> AddPartitionsToTxnResponse:
-    """The same error for everything that was asked: the coordinator is not here, or not ready."""
+    """Refuse everything in the request with the same error: the coordinator is not here, or not ready."""
     results = [
         AddPartitionsToTxnResult(
             transactional_id=transaction.transactional_id,
@@ -126,13 +130,16 @@ def refused_describe(request: DescribeTransactionsRequest, error: ErrorCode) -> 
 def merge_describe(
     request: DescribeTransactionsRequest, parts: Iterable[DescribeTransactionsResponse]
 ) -> DescribeTransactionsResponse:
-    """In the order that was asked for."""
+    """Merge the answers in the order of the request."""
     states = {state.transactional_id: state for part in parts for state in part.transaction_states}
     return DescribeTransactionsResponse(transaction_states=[states[name] for name in request.transactional_ids])
 
 
 def merge_list(parts: Iterable[ListTransactionsResponse]) -> ListTransactionsResponse:
-    """All shards of a broker; one that cannot answer fails the whole, as operators must not miss what hangs there."""
+    """Merge the answers of all shards of a broker.
+
+    One shard that fails fails the whole, since operators must not miss a hanging transaction.
+    """
     merged = ListTransactionsResponse()
     for part in parts:
         if part.error_code:

@@ -1,17 +1,18 @@
-"""The transactions of one partition of `__transaction_state`.
+"""The coordinator of the transactions in one partition of `__transaction_state`.
 
-Durable state is what `replay` has been given: a `Transaction` for each transactional id. Handlers look at it and return
-a `Decision` (see `coordinator/decision.py` for its laws); nothing else changes it. As records are replayed when they
-are appended, and answers wait until they are committed, there is no pending state: the next request is decided on what
-the last one decided, and its answer cannot overtake.
+Durable state comes only from `replay`: a `Transaction` for each transactional id. Handlers read it and return a
+`Decision` (see `coordinator/decision.py` for its laws); nothing else changes it. Records are replayed when they are
+appended, and answers wait until the records are committed. So there is no pending state as in Kafka: the next request
+is decided on the result of the previous one, and its answer cannot overtake. Nothing leaves before the high watermark
+has passed it, neither answers nor markers.
 
 Beside it there is soft state, which a new coordinator starts without: the outbox of markers, the time-outs (made from
-the transactions by `loaded`), and the epochs that current ones were given in exchange for (see `initializing`).
+the transactions by `loaded`), and the epochs that the current ones replaced (see `initializing`).
 
-**The runtime's part.** `position` counts the records replayed. When those of a Decision are committed, and when those
-that were loaded are, the runtime says so: `committed(position as it was then)`. That lets markers go. `markers_due`
-gives them, `markers_answered` and `markers_lost` take what came of it; what has completed comes back as a Decision
-like any other. `tick` is due at `deadline`, `markers_due` at `markers_deadline` (0: now).
+**The runtime's part.** `position` counts the records replayed. When the records of a Decision, or those that were
+loaded, are committed, the runtime calls `committed` with the position at that time. That releases markers.
+`markers_due` returns them; `markers_answered` and `markers_lost` take the result; completed transactions come back as a
+Decision like any other. `tick` is due at `deadline`, `markers_due` at `markers_deadline` (0: now).
 """
 
 from __future__ import annotations
@@ -59,11 +60,12 @@ from penstock.transactions.state import (
 )
 from penstock.transactions.timeouts import Timeouts
 
-# What one tick aborts, and what it forgets. If there is more, the next tick is due at once.
+# The number of transactions that one tick aborts, and of ids that it expires. If there are more, the next tick is due
+# at once.
 MAX_ABORTS_PER_TICK: Final = 100
 MAX_EXPIRED_PER_TICK: Final = 1000
 
-# What a producer does not ask again after. Only who surely is the coordinator may say it.
+# Errors after which a producer does not retry. Only a coordinator that cannot have been replaced may return them.
 _VERDICTS: Final = frozenset(
     {
         ErrorCode.PRODUCER_FENCED,
@@ -73,7 +75,7 @@ _VERDICTS: Final = frozenset(
     }
 )
 _MAY_EXPIRE: Final = (Status.EMPTY, Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT)
-# The request versions from which on clients know PRODUCER_FENCED, and from which on they are of transaction version 2.
+# The request versions from which on clients know PRODUCER_FENCED, and from which on they use transaction version 2.
 _FENCED_SINCE_INIT: Final = 4
 _FENCED_SINCE: Final = 2
 _ADD_PARTITIONS_OF_BROKERS: Final = 4
@@ -83,14 +85,17 @@ _END_WITH_EPOCH_BUMP: Final = 5
 class MarkersDue(NamedTuple):
     by_broker: dict[int, list[Markers]]
     decision: Decision
-    """Of transactions that turned out to have nobody left to be told."""
+    """For transactions that have no partition left to notify."""
 
 
 @owned_by_loop()
 class TransactionShard:
-    """See the module. `transaction_version` tells the level finalized in the cluster, `offsets_partition` where in
-    `__consumer_offsets` a group is at home, `coordinator_epoch` is the leader epoch of the partition, and `is_sure`
-    tells whether no other coordinator can have taken over."""
+    """See the module.
+
+    `transaction_version` returns the level finalized in the cluster, `offsets_partition` the partition of
+    `__consumer_offsets` that holds a group. `coordinator_epoch` is the leader epoch of the partition. `is_sure` says
+    whether it is certain that no other coordinator has taken over.
+    """
 
     def __init__(
         self,
@@ -137,7 +142,7 @@ class TransactionShard:
         producer_epoch: int = -1,
         now_ms: int = 0,
     ) -> None:
-        """The only thing that changes durable state."""
+        """Replay a record. Only this method changes durable state."""
         if not isinstance(key, TransactionLogKey):
             raise TypeError(f"{type(key).__name__} is no record of __transaction_state")
         self.position += 1
@@ -154,7 +159,7 @@ class TransactionShard:
             self._follow(transaction, before)
 
     def loaded(self, now_ms: int) -> Decision:
-        """Everything is replayed: from here on time-outs run, and decided transactions have to be completed."""
+        """Start after everything is replayed: time-outs run from now on, and decided transactions are completed."""
         self._loaded = True
         self._next_abort_ms = now_ms
         self._next_expiry_ms = now_ms + self.settings.transaction_remove_expired_transaction_cleanup_interval_ms
@@ -163,11 +168,11 @@ class TransactionShard:
         return Decision([], [])
 
     def resigned(self) -> list[Reply]:
-        """Nobody waits here: every request is answered by the Decision it leads to."""
+        """Return no replies: every request is answered by the Decision it leads to, so no request waits here."""
         return []
 
     def _follow(self, transaction: Transaction, before: Transaction | None) -> None:
-        """Keep outbox and time-outs in step with the transaction."""
+        """Update the outbox and the time-outs for the transaction."""
         if transaction.prepared:
             self._outbox.prepared(transaction, self.position)
         elif before is not None and before.prepared:
@@ -207,7 +212,10 @@ class TransactionShard:
     def add_partitions_to_txn(
         self, request: AddPartitionsToTxnRequest, token: Token, caller: Caller, now_ms: int
     ) -> Decision:
-        """All transactions of the request are this shard's (see `routing`), and their partitions exist."""
+        """Add partitions.
+
+        All transactions of the request are this shard's (see `routing`), and their partitions exist.
+        """
         changed: dict[str, Transaction] = {}
         results = [
             self._add_partitions(asked, caller.api_version, changed, now_ms)
@@ -250,7 +258,7 @@ class TransactionShard:
     def add_offsets_to_txn(
         self, request: AddOffsetsToTxnRequest, token: Token, caller: Caller, now_ms: int
     ) -> Decision:
-        """The partition where the group has its offsets joins the transaction, like any other."""
+        """Add the partition that holds the group's offsets to the transaction, like any other partition."""
         records: list[CoordinatorRecord] = []
         error = ErrorCode.NONE
         if not request.transactional_id:
@@ -305,8 +313,12 @@ class TransactionShard:
         return Decision([], [Reply(token, response)])
 
     def _error(self, code: ErrorCode, old_client: bool = False) -> ErrorCode:
-        """A later coordinator may have given the producer the epoch that is not known here: who may have been replaced
-        makes the producer look for it. Clients from before PRODUCER_FENCED know of it as INVALID_PRODUCER_EPOCH."""
+        """Return the error code for the client.
+
+        A later coordinator may have given the producer an epoch that is unknown here. So a coordinator that may have
+        been replaced makes the producer search for the coordinator. Clients older than PRODUCER_FENCED get
+        INVALID_PRODUCER_EPOCH.
+        """
         if code in _VERDICTS and not self._is_sure():
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return ErrorCode.INVALID_PRODUCER_EPOCH if old_client and code is ErrorCode.PRODUCER_FENCED else code
@@ -319,24 +331,24 @@ class TransactionShard:
 
     @property
     def fenced(self) -> bool:
-        """A partition has refused markers for there being a newer coordinator; none are sent any more."""
+        """Whether a partition has refused markers because there is a newer coordinator; no more are sent."""
         return self._outbox.fenced
 
     def committed(self, position: int) -> None:
         self._outbox.committed(position)
 
     def markers_due(self, leader_of: LeaderOf, now_ms: int) -> MarkersDue:
-        """Markers to send, each once; and what there is to write because partitions have been deleted."""
+        """Return the markers to send, each once, and the records to write because partitions have been deleted."""
         by_broker, complete = self._outbox.take(leader_of, now_ms)
         return MarkersDue(by_broker, self._complete(complete, now_ms))
 
     def markers_answered(self, sent: Markers, errors: Mapping[TopicPartition, int], now_ms: int) -> Decision:
-        """A broker answered to `sent`; a partition without an error code in `errors` is told again."""
+        """Handle a broker's answer to `sent`. A partition without an error code in `errors` gets its marker again."""
         complete = self._outbox.answered(sent, errors, now_ms)
         return self._complete([] if complete is None else [complete], now_ms)
 
     def markers_lost(self, sent: Markers, now_ms: int) -> None:
-        """The connection broke, or there was no answer in time."""
+        """Handle a broken connection, or an answer that did not come in time."""
         self._outbox.lost(sent, now_ms)
 
     def _complete(self, transactions: Iterable[Transaction], now_ms: int) -> Decision:
@@ -360,7 +372,7 @@ class TransactionShard:
         return Decision(records, [])
 
     def _abort_overdue(self, now_ms: int) -> list[CoordinatorRecord]:
-        """Abort what was open for too long. Whoever has it is fenced: it must not go on as if nothing had happened."""
+        """Abort transactions past their time-out and fence their producers, which must not continue unaware."""
         version = self._transaction_version()
         overdue = self._timeouts.take(now_ms, MAX_ABORTS_PER_TICK)
         if len(overdue) < MAX_ABORTS_PER_TICK:
@@ -371,14 +383,14 @@ class TransactionShard:
             try:
                 aborted.append(fence(transaction, version, self._ids, now_ms))
             except KafkaError:
-                # Its epochs are used up, and there is no producer id at hand: in the next round.
+                # Its epochs are used up, and no producer id is available: try again in the next round.
                 self._timeouts.add(transaction)
                 continue
             self._last_epochs[transaction.transactional_id] = last_epoch_of_fenced(transaction, version)
         return self._records(*aborted)
 
     def _expire(self, now_ms: int) -> list[CoordinatorRecord]:
-        """Forget transactional ids that have not been used for long, and that have nothing open."""
+        """Remove transactional ids that have not been used for long and have no open transaction."""
         used_before_ms = now_ms - self.settings.transactional_id_expiration_ms
         records: list[CoordinatorRecord] = []
         for transaction in self._transactions.values():

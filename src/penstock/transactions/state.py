@@ -1,7 +1,7 @@
-"""A transactional id: who its producer is, and how far its transaction is.
+"""A transactional id: its producer and the state of its transaction.
 
-A `Transaction` is what one record of `__transaction_state` says: an immutable value. Every step makes the next value,
-and `TRANSITIONS` has all steps there are.
+A `Transaction` is the content of one record of `__transaction_state`: an immutable value. Every step makes the next
+value, and `TRANSITIONS` lists all steps.
 
     Empty ──► Ongoing ──► PrepareCommit ──► CompleteCommit ─┐
       ▲          │                                          ├──► Empty, Ongoing, or forgotten (Dead)
@@ -10,18 +10,18 @@ and `TRANSITIONS` has all steps there are.
 
 Laws:
 
-- The transaction is decided when its Prepare record is committed, and never again: from there on it can only complete.
-- The pair (producer id, epoch) only grows: the epoch within a producer id, and an id that is replaced never comes back.
-- Clients never hold the epoch 32767. It is kept for the coordinator, which can so end the transaction of a producer at
-  epoch 32766; the next producer id takes over from there.
+- The transaction is decided once, when its Prepare record is committed: from then on it can only complete.
+- The pair (producer id, epoch) only grows: the epoch within a producer id, and a replaced id never comes back.
+- Clients never hold the epoch 32767. It is reserved for the coordinator, which can so end the transaction of a producer
+  at epoch 32766; the next producer id takes over from there.
 
-**Who may act.** `identity` is the pair the client has to show. Mostly it is the pair whose records are in the
-partitions. It is another one in two cases: where an ending has used up the epochs, the client is told of its next id
-before the markers of the old one are written; and where a producer came back and kept its prepared transaction
-(KIP-939), the transaction goes on under the pair it was begun with, while the client acts under the next one, so that
-whoever held the old pair is fenced.
+**Who may act.** `identity` is the pair that the client must send. Usually it is the pair of the records in the
+partitions. It differs in two cases. If an ending has used up the epochs, the client learns its next id before the
+markers of the old one are written. If a producer came back and kept its prepared transaction (KIP-939), the transaction
+continues under the pair it was begun with, while the client acts under the next one, so that the holder of the old pair
+is fenced.
 
-PrepareEpochFence and Dead are never in a record: fencing and aborting are one step here, and who expires is removed
+PrepareEpochFence and Dead are never in a record: fencing and aborting are one step here, and an expired id is removed
 by a tombstone. They have numbers and names, because Kafka's tools may ask for them.
 """
 
@@ -38,7 +38,7 @@ NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
 MAX_EPOCH: Final = 0x7FFF
 NO_TIME: Final = -1
-# A transaction without a time-out is part of another system's two-phase commit (KIP-939).
+# A transaction without a time-out is part of a two-phase commit of another system (KIP-939).
 NO_TIMEOUT_MS: Final = 0x7FFF_FFFF
 # The transaction version from which on every ending raises the epoch (KIP-890).
 EPOCH_BUMP_VERSION: Final = 2
@@ -56,7 +56,7 @@ class Status(IntEnum):
 
     @property
     def label(self) -> str:
-        """Kafka's name, as the tools print it: `PrepareCommit`."""
+        """Kafka's name, as its tools print it: `PrepareCommit`."""
         return _LABELS[self]
 
     @classmethod
@@ -84,7 +84,7 @@ TRANSITIONS: Final[dict[Status, frozenset[Status]]] = {
 
 
 class ProducerIds:
-    """Where new producer ids come from: a function that has none (None) while the broker waits for its next block."""
+    """The source of new producer ids: a function that returns None while the broker waits for its next block."""
 
     __slots__ = ("_next",)
 
@@ -99,14 +99,14 @@ class ProducerIds:
 
 
 class Identity(NamedTuple):
-    """Who a producer says it is."""
+    """The producer id and epoch that a producer sends."""
 
     producer_id: int = NO_PRODUCER_ID
     epoch: int = NO_EPOCH
 
     @property
     def exhausted(self) -> bool:
-        """No further epoch may be given to a client."""
+        """Whether no further epoch may be given to a client."""
         return self.epoch >= MAX_EPOCH - 1
 
     def bumped(self, ids: ProducerIds) -> Identity:
@@ -119,7 +119,7 @@ NOBODY: Final = Identity()
 class Transaction(NamedTuple):
     transactional_id: str
     producer_id: int
-    """Of the records in the partitions, and of the markers."""
+    """The producer id of the records in the partitions, and of the markers."""
     producer_epoch: int
     timeout_ms: int
     status: Status = Status.EMPTY
@@ -127,11 +127,11 @@ class Transaction(NamedTuple):
     started_ms: int = NO_TIME
     updated_ms: int = NO_TIME
     previous_producer_id: int = NO_PRODUCER_ID
-    """Whom the last step found: it tells the retry of an ending that replaced the producer id."""
+    """The producer id before the last step: it identifies the retry of an ending that replaced the producer id."""
     next_producer_id: int = NO_PRODUCER_ID
     next_producer_epoch: int = NO_EPOCH
     client_version: int = 0
-    """The transaction version of the client in the last step that asked for one."""
+    """The transaction version of the client in the last step that required one."""
 
     @property
     def identity(self) -> Identity:
@@ -141,7 +141,7 @@ class Transaction(NamedTuple):
 
     @property
     def kept(self) -> bool:
-        """Is this a prepared transaction whose producer has been replaced?"""
+        """Whether this is a prepared transaction whose producer has been replaced."""
         return self.status is Status.ONGOING and self.next_producer_id != NO_PRODUCER_ID
 
     @property
@@ -154,7 +154,7 @@ class Transaction(NamedTuple):
 
     @property
     def overdue_ms(self) -> int | None:
-        """From when on the transaction is aborted, if nobody ends it before."""
+        """When the coordinator aborts the transaction if it has not ended before."""
         if self.status is not Status.ONGOING or self.two_phase:
             return None
         return self.started_ms + self.timeout_ms + 1
@@ -162,7 +162,7 @@ class Transaction(NamedTuple):
     # -- steps
 
     def initialized(self, identity: Identity, timeout_ms: int, now_ms: int) -> Transaction:
-        """A producer begins under `identity`; nothing of an earlier transaction is left."""
+        """Start a producer under `identity`; nothing of an earlier transaction is left."""
         return self._to(
             Status.EMPTY,
             now_ms,
@@ -183,9 +183,9 @@ class Transaction(NamedTuple):
         )
 
     def kept_for(self, identity: Identity, timeout_ms: int, now_ms: int) -> Transaction:
-        """The producer came back: the transaction stays, under the pair it was begun with.
+        """Keep the transaction of a producer that came back, under the pair it was begun with.
 
-        Nobody loses a prepared transaction to a time-out that is shorter than the one it was prepared under.
+        A prepared transaction is never lost to a time-out that is shorter than the one it was prepared under.
         """
         return self._to(
             Status.ONGOING,
@@ -198,11 +198,13 @@ class Transaction(NamedTuple):
     def ended(
         self, *, commit: bool, client_version: int, ids: ProducerIds, now_ms: int, fence: bool = False
     ) -> Transaction:
-        """Decided. From transaction version 2 on, and where the producer is fenced, the markers raise the epoch.
+        """Decide the transaction.
 
-        So the epoch that comes next to a partition is above that of every record of this transaction, and a record of
-        it that comes late is refused. A pair the client was given meanwhile is raised as well: a delayed request to end
-        this transaction must not end the next one.
+        From transaction version 2 on, and if the producer is fenced, the markers raise the epoch.
+
+        So the next epoch in a partition is above that of every record of this transaction, and its late records are
+        refused. A pair that the client got meanwhile is raised as well: a delayed request to end this transaction must
+        not end the next one.
         """
         bumps = client_version >= EPOCH_BUMP_VERSION
         next_id, next_epoch = self.next_producer_id, self.next_producer_epoch
@@ -223,7 +225,7 @@ class Transaction(NamedTuple):
         )
 
     def completed(self, now_ms: int) -> Transaction:
-        """Every partition has its marker."""
+        """Complete the transaction: every partition has its marker."""
         commit = self.status is Status.PREPARE_COMMIT
         return self._to(
             Status.COMPLETE_COMMIT if commit else Status.COMPLETE_ABORT,

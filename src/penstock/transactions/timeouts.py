@@ -1,4 +1,4 @@
-"""Which transactions have been open for too long."""
+"""The time-outs of open transactions."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from penstock.transactions.state import Transaction
 
 
 class Timeouts:
-    """The open transactions of a shard by when they are overdue.
+    """The open transactions of a shard, ordered by the time at which they are overdue.
 
-    Entries are never removed when a transaction ends or gets another time-out; they are passed over when they come up.
+    Entries are not removed when a transaction ends or gets another time-out; they are skipped when they come up.
     """
 
     __slots__ = ("_heap", "_transactions")
@@ -34,7 +34,10 @@ class Timeouts:
         return None
 
     def take(self, now_ms: int, limit: int) -> list[Transaction]:
-        """Those that are overdue, the longest first. Whoever does not abort one has to `add` it again."""
+        """Return overdue transactions, the longest overdue first.
+
+        A caller that does not abort one must `add` it again.
+        """
         overdue: dict[str, Transaction] = {}
         while self._heap and self._heap[0][0] <= now_ms and len(overdue) < limit:
             current = self._open(*heapq.heappop(self._heap))

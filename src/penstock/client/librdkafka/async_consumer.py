@@ -4,9 +4,9 @@
         async for record in consumer:
             await bill(record.value)
 
-It has a thread of its own: whatever may wait for the cluster is done there, one thing after the other, while records
-are decoded and handed out in the loop. A read that is cancelled loses nothing: what it would have returned is what the
-next one begins with. Hooks for rebalances may be coroutine functions; the thread waits for them.
+It has its own thread: calls that may wait for the cluster run there, one after the other, while records are decoded and
+returned in the loop. A cancelled read loses nothing: its records are the first of the next read. Rebalance hooks may be
+coroutine functions; the thread waits for them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class AsyncConsumer(Generic[K, V]):
         timeout: float = 30.0,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        """As `Consumer`; the cluster is first asked by `start()`, or on entering the block."""
+        """As `Consumer`; `start()`, or entering the block, contacts the cluster first."""
         self._topics = topics
         self._pattern = pattern
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="penstock-consumer")
@@ -107,7 +107,7 @@ class AsyncConsumer(Generic[K, V]):
                 raise
 
     def _hook(self, hook: AsyncHook | None) -> Hook | None:
-        """Called in the consumer's thread, run in the loop; what it asks of the consumer meanwhile, the thread does."""
+        """Wrap a hook: the consumer's thread runs it in the loop and executes the hook's calls meanwhile."""
         if hook is None:
             return None
 
@@ -134,7 +134,7 @@ class AsyncConsumer(Generic[K, V]):
         return call
 
     async def _do(self, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
-        """In the consumer's thread; if a hook keeps it waiting, by the thread as it waits."""
+        """Run a function in the consumer's thread, also while that thread waits for a hook."""
         if self._is_closed and function != self._consumer.close and self._inbox is None:
             raise Closed("the consumer is closed: make a new one")
         if self._loop is None:
@@ -162,7 +162,7 @@ class AsyncConsumer(Generic[K, V]):
         return self.records()
 
     async def records(self, idle: float | None = None) -> AsyncIterator[Record[K, V]]:
-        """One record after the other; with `idle`, until none came for so many seconds since the group let us in."""
+        """Iterate over records; with `idle`, until none came for so many seconds after partitions were assigned."""
         rebalances = self._consumer._rebalances
         while True:
             let_in = rebalances.let_in
@@ -193,7 +193,7 @@ class AsyncConsumer(Generic[K, V]):
                 return batch
 
     async def _fill(self, count: int, deadline: float | None) -> None:
-        """One read at a time: after a cancelled one, the next waits for its end and finds what it got.
+        """Read, one read at a time: after a cancelled read, the next waits for its end and returns its records.
 
         No read is long, so that closing never waits for one.
         """
@@ -211,7 +211,7 @@ class AsyncConsumer(Generic[K, V]):
     def dead_lettered(self) -> int:
         return self._consumer.dead_lettered
 
-    # The rest is the consumer's, in its thread.
+    # Methods of the consumer, run in its thread.
 
     async def subscribe(self, *topics: str, pattern: str | Pattern[str] | None = None) -> None:
         await self._do(self._consumer.subscribe, *topics, pattern=pattern)
@@ -253,7 +253,7 @@ class AsyncConsumer(Generic[K, V]):
         await self._do(self._consumer.resume, *partitions)
 
     async def close(self) -> None:
-        """Commit, with `auto_commit`, what is done, and leave the group."""
+        """Commit, with `auto_commit`, the processed records, and leave the group."""
         if self._is_closed:
             return
         self._is_closed = True

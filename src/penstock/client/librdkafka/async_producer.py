@@ -5,11 +5,12 @@
         producer.send("orders", another)                       # or only queue it
         await producer.drain()                                 # when sending many: wait for room
 
-`send` never blocks and never waits: what librdkafka cannot take yet, because its queue is full or the topic is not
-known yet, waits here in order. `drain` waits until that is gone, as with asyncio's stream writers; who never drains
-gets a `QueueFull` once as many records wait here as librdkafka's own queue holds.
+`send` never blocks and never waits: records that librdkafka cannot accept yet, because its queue is full or the topic
+is not known yet, wait here in order. `drain` waits until none is left, as with asyncio's stream writers. A caller that
+never drains gets a `QueueFull` once as many records wait here as librdkafka's own queue holds.
 
-No thread: while records are on their way, a timer of the loop hears outcomes every few milliseconds.
+There is no polling thread, because confluent-kafka takes and releases the GIL for every delivery callback: while
+records are in flight, a timer of the loop polls for outcomes every few milliseconds.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class AsyncProducer(ProducerBase[K, V]):
         timestamp: Timestamp | None = None,
         headers: Headers | None = None,
     ) -> AsyncDelivery:
-        """Queue a record; await what is returned for its place in the log."""
+        """Queue a record; await the returned delivery for its offset."""
         if self._is_closed is not None:
             raise Closed(self._is_closed)
         self._begin()
@@ -112,7 +113,10 @@ class AsyncProducer(ProducerBase[K, V]):
         return data[0], data[1], headers
 
     def _hand_over(self, record: _Waiting) -> bool:
-        """To librdkafka; False if it has no room. A record it refuses raises here if `send` sent it just now."""
+        """Pass a record to librdkafka; False if its queue is full.
+
+        A record it refuses raises here if `send` just sent it.
+        """
         partition = record.partition
         if partition is None:
             partition = self._choose(record.topic, record.key, record.value)
@@ -133,7 +137,7 @@ class AsyncProducer(ProducerBase[K, V]):
     # The timer.
 
     def _tick(self) -> None:
-        """Hear outcomes, hand over what waits, and come again while anything is on its way."""
+        """Poll for outcomes, pass on waiting records, and repeat while any record is in flight."""
         if self._is_closed is not None:
             return
         self._poll(0)
@@ -160,7 +164,7 @@ class AsyncProducer(ProducerBase[K, V]):
             self._waiting.popleft()
 
     def _open_or_fail(self, topic: str) -> None:
-        """In a thread: the topic, or the end of those who wait for it."""
+        """Run in a thread: open the topic, or fail the records that wait for it."""
         try:
             self._open(topic)
         except ClientError as error:
@@ -186,7 +190,7 @@ class AsyncProducer(ProducerBase[K, V]):
     # Waiting.
 
     async def drain(self) -> None:
-        """Until librdkafka has taken all there is; QueueFull if nothing moves for `max_block` seconds."""
+        """Wait until librdkafka has accepted all records; QueueFull if there is no progress for `max_block` seconds."""
         self._check_open()
         moved, left = time.monotonic(), len(self._waiting)
         while self._waiting:
@@ -197,7 +201,7 @@ class AsyncProducer(ProducerBase[K, V]):
                 raise self._queue_full()
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # as the synchronous twin
-        """Wait until everything sent is acknowledged; raise what failed and was not looked at."""
+        """Wait until all records are acknowledged; raise failures that were not checked."""
         self._check_open()
         if left := await self._flushed(timeout):
             raise TimedOut(f"{left} records were not acknowledged within {timeout:g} s; they are still being sent")
@@ -214,7 +218,7 @@ class AsyncProducer(ProducerBase[K, V]):
         return 0
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # as the synchronous twin
-        """As flush; what was not acknowledged when the timeout has passed is given up, and raised as not delivered."""
+        """Flush; records not acknowledged within the timeout are dropped and raised as not delivered."""
         if self._is_closed is not None:
             return
         self._begin()
@@ -230,7 +234,7 @@ class AsyncProducer(ProducerBase[K, V]):
     # Transactions.
 
     def transaction(self) -> AsyncTransaction:
-        """`async with`: records, and offsets of an `AsyncConsumer`, that all count or none does."""
+        """`async with`: records, and offsets of an `AsyncConsumer`, that take effect together or not at all."""
         self._check_open()
         return AsyncTransaction(self)
 
@@ -268,6 +272,6 @@ class AsyncTransaction:
             error.add_note(f"and the transaction could not be aborted: {failure}")
 
     async def send_offsets(self, consumer: Any) -> None:
-        """Commit where the consumer stands, all that it has handed out counting as processed, with the transaction."""
+        """Commit the consumer's positions with the transaction; all records that it has returned count as processed."""
         offsets, group = await consumer.offsets_for_transaction()
         await self._producer._in_thread(self._transactions.send_offsets, offsets, group)

@@ -1,14 +1,14 @@
-"""`Consumer`: records of topics, alone or shared with a group.
+"""`Consumer`: reads records of topics, alone or shared with a group.
 
     with Consumer("127.0.0.1:9092", "orders", group="billing", key=String(), value=Json(Order)) as consumer:
         for record in consumer:
             bill(record.value)
 
 Members of a group share the partitions of its topics. With `auto_commit`, a record is committed only after the next one
-was asked for, so a crash repeats records and never loses one; leaving the block by an exception does not commit the
+was requested, so a crash repeats records and never loses one; leaving the block by an exception does not commit the
 record that caused it. Without a group there is nothing to commit, and every partition is read.
 
-One thread at a time may use a consumer. After a fork it is of no use in the child.
+Only one thread at a time may use a consumer. After a fork the child cannot use it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Consumer(ConsumerBase[K, V]):
         return self.records()
 
     def records(self, idle: float | None = None) -> Iterator[Record[K, V]]:
-        """One record after the other; with `idle`, until none came for so many seconds since the group let us in."""
+        """Iterate over records; with `idle`, until none came for so many seconds after partitions were assigned."""
         rebalances = self._rebalances
         while True:
             let_in = rebalances.let_in
@@ -53,7 +53,7 @@ class Consumer(ConsumerBase[K, V]):
                 return
 
     def poll(self, timeout: float | None = 0.0) -> Record[K, V] | None:
-        """The next record, waiting for it up to so many seconds, or as long as it takes with None."""
+        """Return the next record, waiting up to `timeout` seconds, or indefinitely with None."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             if self._must_fill():
@@ -63,7 +63,7 @@ class Consumer(ConsumerBase[K, V]):
                 return record
 
     def batch(self, max_records: int = 500, timeout: float | None = 1.0) -> Batch[K, V]:
-        """What there is, up to so many, as soon as there is one; empty if none came in time."""
+        """Return the available records, up to `max_records`, as soon as there is one; empty if none came in time."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             if self._must_fill():

@@ -1,6 +1,7 @@
-"""What the consumer and its asyncio twin share: everything but how a user waits for records.
+"""The shared part of `Consumer` and `AsyncConsumer`: everything except how a user waits for records.
 
-Whatever asks the cluster blocks, and is for one thread at a time; the twin has a thread for it.
+Calls that contact the cluster block, and are for one thread at a time; `AsyncConsumer` has a thread for them. Commits
+use librdkafka's position minus the unread messages, never librdkafka's own offset store (see `handed_out`).
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ _NO_GROUP = "penstock-without-group"
 _OWN = frozenset(
     {"enable.auto.offset.store", "bootstrap.servers", "group.id", "enable.auto.commit", "auto.offset.reset"}
 )
-# How long librdkafka waits before it fetches again when it has enough. Its own second is for ever to a fast reader: it
-# empties the queue in a tenth of that and then starves.
+# How long librdkafka waits before it fetches again when its queue is full. Its default of one second is too long for a
+# fast reader, which empties the queue in a tenth of that and then starves.
 _FULL_BACKOFF_MS = 10
 _TOPIC_PATIENCE_S = 3.0
 _RETRY_S = 0.05
@@ -61,14 +62,15 @@ class ConsumerBase(Generic[K, V]):
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         """
-        - `topics` or `pattern`: what to read; a pattern matches whole names, also of topics made later, and needs a
-          group. With neither, say `subscribe` or `assign` before reading.
-        - `start`: where reading begins in a partition that the group has not committed in; `"error"` raises.
-        - `auto_commit`: every `auto.commit.interval.ms` (5 s), when a partition goes to another member, and at the end.
-        - `on_error`: of a record that cannot be deserialized: raise, skip and count (`skipped`), or a `DeadLetter`.
+        - `topics` or `pattern`: what to read; a pattern matches whole names, also of topics created later, and needs a
+          group. With neither, call `subscribe` or `assign` before reading.
+        - `start`: where reading begins in a partition without a committed offset of the group; `"error"` raises.
+        - `auto_commit`: every `auto.commit.interval.ms` (5 s), when a partition moves to another member, and at the
+          end.
+        - `on_error`: for a record that cannot be deserialized: raise, skip and count (`skipped`), or a `DeadLetter`.
         - `on_assigned`, `on_revoked`, `on_lost`: called while reading. In `on_assigned` the consumer may `seek`; in
-          `on_revoked` it may still `commit`; partitions lost are another member's already.
-        - `timeout`: seconds for what asks the cluster: a first contact, commits, offsets.
+          `on_revoked` it may still `commit`; lost partitions already belong to another member.
+        - `timeout`: seconds for requests to the cluster: the first contact, commits, offsets.
         - `settings`: any of librdkafka's.
         """
         given = checked(settings or {}, producer=False)
@@ -115,10 +117,10 @@ class ConsumerBase(Generic[K, V]):
                 self.close()
                 raise
 
-    # What is read.
+    # Subscription.
 
     def subscribe(self, *topics: str, pattern: str | re.Pattern[str] | None = None) -> None:
-        """From now on these; in a group, its members share them."""
+        """Read these topics from now on; the members of a group share them."""
         with self._use():
             self._reading.drop(set(self.assignment()))
             if pattern is not None:
@@ -134,9 +136,11 @@ class ConsumerBase(Generic[K, V]):
                 self._client.subscribe(list(topics), **self._rebalances.expected())
 
     def assign(self, partitions: Mapping[TopicPartition, Offset | None] | Iterable[TopicPartition]) -> None:
-        """Read these partitions and no others, from the offsets given, else as a start is chosen. No group shares.
+        """Read only these partitions, from the given offsets, or else according to `start`.
 
-        The latest offset is that of now: a record written after this call is read.
+        They are not shared in a group.
+
+        The latest offset is the one at the time of the call: a record written after this call is read.
         """
         with self._use():
             wanted = partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions)
@@ -158,13 +162,13 @@ class ConsumerBase(Generic[K, V]):
             return self._bounds(place)[1]
         return confluent_kafka.OFFSET_BEGINNING
 
-    # The steps of reading. The asyncio twin fills in another thread than it takes in.
+    # The steps of reading. `AsyncConsumer` fills in another thread than it takes in.
 
     def _must_fill(self) -> bool:
         return not self._reading.unread or self._reading.keep_alive_due()
 
     def _fill(self, count: int, timeout: float | None) -> None:
-        """Get messages; if there are some, only be heard of by the group."""
+        """Get messages; if there are some already, only poll to stay in the group."""
         with self._use():
             self._store_if_done()
             with asking("read"):
@@ -200,24 +204,26 @@ class ConsumerBase(Generic[K, V]):
         return batch
 
     def _interrupted_by(self, error: BaseException | None) -> None:
-        """What was handed out last is not done, unless it was the user who had enough."""
+        """Mark the last returned records as unprocessed if an error, not the user, ended the block."""
         self._reading.interrupted = isinstance(error, Exception)
 
     @property
     def skipped(self) -> int:
-        """Records that could not be deserialized and were passed over."""
+        """The number of records that could not be deserialized and were skipped."""
         return self._decoding.skipped
 
     @property
     def dead_lettered(self) -> int:
-        """Records that could not be deserialized and went to the dead-letter topic."""
+        """The number of records that could not be deserialized and were sent to the dead-letter topic."""
         return self._letters.count if self._letters else 0
 
     # Commits.
 
     def commit(self, record: Record[K, V] | None = None) -> None:
-        """Everything handed out so far is done, or this record and those before it in its partition; on return the
-        cluster knows."""
+        """Commit all records returned so far, or this record and those before it in its partition.
+
+        Committed on return.
+        """
         with self._use():
             if self.group is None:
                 raise ClientError('commits belong to a group: Consumer(..., group="...")')
@@ -233,7 +239,7 @@ class ConsumerBase(Generic[K, V]):
                             raise client_error(each.error, f"commit of {each.topic}-{each.partition}")
 
     def offsets_for_transaction(self) -> tuple[list[Place], Any]:
-        """Where this consumer stands and who it is in its group, as a transaction wants them."""
+        """Return this consumer's positions and its group metadata, for a transaction."""
         with self._use():
             if self.group is None or self.auto_commit:
                 raise ClientError("offsets in a transaction need a consumer with a group and auto_commit=False")
@@ -253,7 +259,7 @@ class ConsumerBase(Generic[K, V]):
             self._store()
 
     def _store(self) -> None:
-        """What is done may be committed from now on."""
+        """Store the positions of processed records for the next commit."""
         self._settle()
         offsets = self._reading.positions()
         if offsets:
@@ -264,18 +270,18 @@ class ConsumerBase(Generic[K, V]):
     # Positions.
 
     def positions(self) -> dict[TopicPartition, int]:
-        """By assigned partition, the offset of the next record to be handed out; partitions not begun are missing."""
+        """By assigned partition, the offset of the next record to return; without partitions not yet begun."""
         with self._use():
             return self._reading.positions()
 
     def committed(self) -> dict[TopicPartition, int | None]:
-        """By assigned partition, what the group has committed."""
+        """By assigned partition, the committed offset of the group."""
         with self._use(), asking("committed offsets"):
             found = self._client.committed(self._client.assignment(), timeout=self._timeout)
         return {TopicPartition(each.topic, each.partition): each.offset if each.offset >= 0 else None for each in found}
 
     def lag(self) -> dict[TopicPartition, int]:
-        """By assigned partition, how many offsets lie between the next record and the end of the log."""
+        """By assigned partition, the number of offsets between the next record and the end of the log."""
         with self._use():
             positions = self._reading.positions()
             starts = self.committed() if self.group and len(positions) < len(self.assignment()) else {}
@@ -288,7 +294,7 @@ class ConsumerBase(Generic[K, V]):
             return lags
 
     def seek(self, topic: str, partition: int, offset: Offset) -> None:
-        """Read on from there. In `on_assigned`: begin there."""
+        """Continue reading at this offset. In `on_assigned`: start there."""
         place = TopicPartition(topic, partition)
         with self._use():
             at = offset if isinstance(offset, int) else self._bounds(place)[offset == "latest"]
@@ -299,7 +305,7 @@ class ConsumerBase(Generic[K, V]):
             self._seek(place, at)
 
     def seek_to_time(self, time: Timestamp, *partitions: TopicPartition) -> None:
-        """To the first record of each partition, or of those named, that is not older; to the end if all are."""
+        """Seek to the first record that is not older, in all or the named partitions; to the end if none."""
         with self._use():
             at = milliseconds(time)
             places = partitions or tuple(self._rebalances.assigning or self.assignment())
@@ -311,13 +317,13 @@ class ConsumerBase(Generic[K, V]):
                 self.seek(each.topic, each.partition, each.offset if each.offset >= 0 else "latest")
 
     def rewind(self) -> None:
-        """Back to what is committed: what was handed out since is read again."""
+        """Go back to the committed offsets: records returned since are read again."""
         with self._use():
             for place, offset in self.committed().items():
                 self.seek(*place, ("latest" if self._start == "latest" else "earliest") if offset is None else offset)
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Hand out nothing more of these, or of all, until `resume`; membership of the group goes on."""
+        """Return no more records of these partitions, or of all, until `resume`; the consumer stays in the group."""
         with self._use():
             places = set(partitions or self.assignment())
             with asking("pause"):
@@ -331,7 +337,7 @@ class ConsumerBase(Generic[K, V]):
             self._client.resume([Place(*place) for place in partitions or self.assignment()])
 
     def _seek(self, place: TopicPartition, offset: int) -> None:
-        # A partition that was assigned a moment ago cannot be sought in before its fetching has begun.
+        # librdkafka cannot seek in a newly assigned partition until fetching has begun.
         deadline = time.monotonic() + self._timeout
         while True:
             try:
@@ -348,10 +354,10 @@ class ConsumerBase(Generic[K, V]):
             low, high = self._client.get_watermark_offsets(Place(*place), timeout=self._timeout)
         return low, high
 
-    # The cluster, and the end.
+    # Contact with the cluster, and closing.
 
     def _await_topic(self, topic: str) -> int:
-        """The number of partitions, once the topic is known; a first contact with the cluster, too."""
+        """Return the number of partitions, once the topic is known; also the first contact with the cluster."""
         deadline = time.monotonic() + min(_TOPIC_PATIENCE_S, self._timeout)
         while (count := self._partition_count(topic)) is None:
             if time.monotonic() > deadline:
@@ -370,7 +376,7 @@ class ConsumerBase(Generic[K, V]):
         raise client_error(error, f"topic {topic!r}")
 
     def close(self) -> None:
-        """Commit, with `auto_commit`, what is done, and leave the group."""
+        """Commit, with `auto_commit`, the processed records, and leave the group."""
         if self._is_closed is not None:
             return
         with self._use():
@@ -393,7 +399,7 @@ class ConsumerBase(Generic[K, V]):
             raise Closed(self._is_closed)
 
     def _at_exit(self) -> None:
-        """Nothing is lost with a consumer: what it did not commit is read again."""
+        """Do nothing: records that the consumer did not commit are read again."""
 
     def _forked(self) -> None:
         self._is_closed = "a consumer does not survive a fork: make one in the new process"

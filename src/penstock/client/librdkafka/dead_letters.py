@@ -1,10 +1,10 @@
-"""Where records go that cannot be read.
+"""Dead letters: records that cannot be deserialized are sent to a dead-letter topic.
 
     Consumer(..., on_error=DeadLetter("orders.dead"))
 
-A dead letter is the record as it came, key, value, headers and timestamp, and four headers more that say why it is here
-and where it was. The consumer that sent it does not commit the offsets behind it before it is acknowledged, so no
-record is lost between the two topics; a crash in between sends it again.
+A dead letter is the original record, with key, value, headers and timestamp, plus four headers that state the reason
+and the record's origin. The consumer does not commit offsets after the record until the dead letter is acknowledged, so
+no record is lost between the two topics; a crash in between sends it again.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from penstock.client.librdkafka.properties import BOTH
 from penstock.client.librdkafka.record import headers_of
 
 REASON = "dead-letter.reason"
-"""Header: what the deserializer said."""
+"""Header: the deserializer's error message."""
 TOPIC = "dead-letter.topic"
-"""Header: where the record was read, as text; so are the next two."""
+"""Header: the topic of the record, as text, like the next two."""
 PARTITION = "dead-letter.partition"
 OFFSET = "dead-letter.offset"
 
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """`producer`: one of the user's own, for bytes; without it there is one with the consumer's connection settings."""
+    """`producer`: a user's own producer of bytes; by default one with the consumer's connection settings."""
 
     topic: str
     producer: Producer[bytes, bytes] | None = None
@@ -62,7 +62,7 @@ class DeadLetterOffice:
         letter.delivery = self._send(letter)
 
     def settle(self) -> None:
-        """Wait until all letters are acknowledged. One that failed is raised, and sent again by the next call."""
+        """Wait until all letters are acknowledged. A failed one is raised, and sent again by the next call."""
         while self._pending:
             letter = self._pending[0]
             if letter.delivery is None:

@@ -1,6 +1,6 @@
-"""Messages to records, and what becomes of those that cannot be read.
+"""Decodes messages to records, and handles those that cannot be deserialized.
 
-Whole batches are decoded at once. Only if that fails is a batch looked at record by record, to find which one it was.
+Whole batches are decoded at once. Only if that fails is a batch decoded record by record, to find which one failed.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Decoding(Generic[K, V]):
         self.skipped = 0
 
     def many(self, messages: list[Message]) -> tuple[Batch[K, V], int]:
-        """A batch, and how many of the messages it stands for: fewer where the next one must be raised alone."""
+        """Return a batch, and how many of the messages it covers: fewer if the next one must be raised alone."""
         if self._in_one_go:
-            # Whatever is raised here, `one` meets it again and says which record it was.
+            # If this raises, `one` raises again and names the record.
             with suppress(Exception):
                 keys = _decoded(self._decode_key, map(KEY, messages))
                 values = _decoded(self._decode_value, map(VALUE, messages))
@@ -60,7 +60,7 @@ class Decoding(Generic[K, V]):
         return batch, done
 
     def one(self, message: Message) -> Record[K, V] | None:
-        """The record; None if it cannot be read and need not be."""
+        """Return the record; None if it cannot be deserialized and is skipped."""
         fields = []
         for deserializer, data, is_key in zip(
             self._deserializers, (message.key(), message.value()), (True, False), strict=True
@@ -104,7 +104,7 @@ def _decoder(deserializer: Deserializer[Any]) -> Decode | None:
 
 
 def _decoded(decode: Decode | None, data: Iterable[bytes | None]) -> list[Any] | None:
-    """None: as they are."""
+    """Decode all; None if values are the bytes themselves."""
     if decode is None:
         return None
     values = list(data)

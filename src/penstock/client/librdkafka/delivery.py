@@ -1,8 +1,8 @@
-"""What became of a record that was sent.
+"""Deliveries: the outcome of sending a record.
 
-librdkafka sends in threads of its own, and tells the outcome to whoever polls it. A producer polls while it sends and
-flushes; a `Delivery` that is waited for polls as well. So a million deliveries cost no thread, no lock and no event:
-one small object each.
+librdkafka sends in its own threads, and reports outcomes to the thread that polls it. A producer polls while it sends
+and flushes; waiting for a `Delivery` polls as well. So a million deliveries cost no thread, no lock and no event: one
+small object each.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _POLL_S = 0.1
 
 
 class Sent(NamedTuple):
-    """Where a record is."""
+    """The position of a record in its log."""
 
     topic: str
     partition: int
     offset: int | None
-    """None with acks=0: nobody said."""
+    """None with acks=0: the broker does not report it."""
     timestamp: int | None
     """Milliseconds since 1970: the record's, or on a topic with LogAppendTime the broker's."""
 
 
 class DeliveringProducer(Protocol):
-    """The producer, as its deliveries see it."""
+    """The interface of a producer for its deliveries."""
 
     def serve(self, seconds: float) -> None: ...
     def delivery_failed(self, delivery: Delivery, error: ClientError) -> None: ...
@@ -47,10 +47,10 @@ class _Failed(NamedTuple):
 
 
 class Delivery:
-    """`result()` waits, and is a `Sent` or raises what went wrong.
+    """`result()` waits and returns a `Sent`, or raises the failure.
 
-    A producer makes one for every record, so it is as small as it can be: no constructor, and one slot, which holds the
-    producer until the outcome is known and then the outcome. It is itself what librdkafka calls.
+    A producer makes one for every record, so it is as small as possible: no constructor, and one slot, which holds the
+    producer until the outcome is known and then the outcome. It is also librdkafka's callback.
     """
 
     __slots__ = ("state",)
@@ -58,7 +58,7 @@ class Delivery:
     state: DeliveringProducer | Message | _Failed
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
-        """librdkafka's answer; called while somebody polls."""
+        """Take librdkafka's report; called while a thread polls."""
         if error is None:
             self.state = message
         else:
@@ -75,7 +75,7 @@ class Delivery:
         return isinstance(self.state, (Message, _Failed))
 
     def exception(self, timeout: float | None = None) -> ClientError | None:
-        """Wait, then what went wrong, or None. A failure looked at is not told again by `flush` and `close`."""
+        """Wait, then return the failure or None. `flush` and `close` do not raise a failure that was checked here."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not isinstance(self.state, (Message, _Failed)):
             left = _POLL_S if deadline is None else deadline - time.monotonic()
@@ -107,7 +107,7 @@ def _sent(message: Message) -> Sent:
 
 
 class AsyncDelivery(Delivery):
-    """The same, to be awaited: `sent = await delivery`. `result()` is for one that is done."""
+    """A delivery to await: `sent = await delivery`. `result()` is only for one that is done."""
 
     __slots__ = ("_waiting", "loop")
 
@@ -143,7 +143,7 @@ class AsyncDelivery(Delivery):
 
 
 def _shielded(future: asyncio.Future[None]) -> Generator[object, None, None]:
-    """Who stops waiting leaves the future to the others that wait for it."""
+    """Await a future; a caller that stops waiting leaves it to the other waiters."""
     import asyncio
 
     yield from asyncio.shield(future).__await__()

@@ -1,13 +1,14 @@
-"""What librdkafka has handed to us, and what we have handed on.
+"""Tracks the messages between librdkafka and the user, and the positions that may be committed.
 
-Messages are taken from librdkafka many at a time and handed to the user one by one, or a batch at a time. So there are
-three kinds: unread (ours), handed out (the user is at work on them) and done (the user came back for more). A position
-is where a partition's done and handed-out records end; what is stored for the next commit is never beyond it:
+Messages are taken from librdkafka many at a time and returned to the user one by one, or a batch at a time. So there
+are three kinds: unread (still here), handed out (the user is processing them) and done (the user asked for more). A
+position is the end of a partition's done and handed-out records; the offset stored for the next commit is never beyond
+it:
 
-- librdkafka's own position is behind the last message it gave us, so the first unread one of a partition, if there is
-  one, corrects it; so does a seek, until a message from the new place has come;
-- storing happens when the user comes back for more, when a partition is taken away, and at the end. If the end is an
-  exception, what was handed out last is not done, and is read again by whoever comes next.
+- librdkafka's own position is after the last message it returned, so the first unread message of a partition, if there
+  is one, corrects it; so does a seek, until a message from the new position has arrived;
+- offsets are stored when the user asks for more, when a partition is revoked, and at the end. If the end is an
+  exception, the records handed out last are not done, and the next reader reads them again.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from penstock.client.errors import ClientError
 from penstock.client.librdkafka.library import client_error
 from penstock.model.ids import TopicPartition
 
-# Signals are heard, and closing waits, no longer than this.
+# The longest time until a signal is handled, and that closing waits.
 _WAIT_S = 0.5
-# While a user is slow to take what is unread, the group still hears from us.
+# While the user is slow to take unread messages, poll this often to stay in the group.
 _KEEP_ALIVE_S = 1.0
 _NO_ERRORS = frozenset({KafkaError._PARTITION_EOF})
 
@@ -40,10 +41,10 @@ class Reading:
         self._sought: dict[TopicPartition, int] = {}
         self._filled_at = 0.0
         self.interrupted = False
-        """Whether what was handed out last is to be read again."""
+        """Whether the records handed out last must be read again."""
 
     def fill(self, count: int, timeout: float | None) -> None:
-        """Wait for a message, then take those that are there, up to so many. Rebalances happen in here."""
+        """Wait for a message, then take up to `count` that are available. Rebalances happen in here."""
         deadline = None if timeout is None else time.monotonic() + timeout
         self._filled_at = time.monotonic()
         messages = self._client.consume(count, 0)
@@ -93,11 +94,11 @@ class Reading:
         return bool(self._handed)
 
     def done(self) -> None:
-        """What was handed out is."""
+        """Mark the records that were handed out as done."""
         self._handed = ()
 
     def positions(self) -> dict[TopicPartition, int]:
-        """The next offset of each assigned partition that something is known of."""
+        """Return the next offset of each assigned partition whose position is known."""
         found = {
             TopicPartition(each.topic, each.partition): each.offset
             for each in self._client.position(self._client.assignment())
@@ -112,7 +113,7 @@ class Reading:
         self._sought[place] = offset
 
     def drop(self, places: set[TopicPartition]) -> dict[TopicPartition, int]:
-        """Forget what is unread of some partitions; the offsets where that began."""
+        """Drop the unread messages of some partitions; return the offsets where they began."""
         first: dict[TopicPartition, int] = {}
         kept: deque[Message] = deque()
         for message in self.unread:
@@ -125,7 +126,7 @@ class Reading:
         return first
 
     def forget(self, places: set[TopicPartition]) -> None:
-        """The partitions belong to others now."""
+        """Drop all state of partitions that now belong to other members."""
         self.drop(places)
         for place in places:
             self._sought.pop(place, None)

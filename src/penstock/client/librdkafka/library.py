@@ -1,8 +1,8 @@
-"""librdkafka underneath: its settings, its log, and its errors as ours.
+"""The interface to librdkafka: its settings, its log, and its errors converted to ours.
 
-Its log lines and the errors of single brokers (a connection refused, a broker down), which it recovers from by itself,
-go to the logger `penstock.librdkafka`; the last of them is told where waiting ends in vain. What ends an operation
-becomes one of `errors`, with what to do about it.
+Its log lines and the errors of single brokers (a connection refused, a broker down), from which it recovers by itself,
+go to the logger `penstock.librdkafka`; the last of them is part of the error when a wait fails. An error that ends an
+operation becomes one of `errors`, with advice.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _CLASSES: dict[int, tuple[type[errors.ClientError], str]] = {
 
 
 def client_error(error: KafkaError | KafkaException, about: str) -> errors.ClientError:
-    """What it is about, what librdkafka says, what to do."""
+    """Convert an error: the subject, librdkafka's message, and advice."""
     cause: KafkaError = error.args[0] if isinstance(error, KafkaException) else error
     kind, advice = _CLASSES.get(cause.code(), (errors.ClientError, ""))
     text = f"{about}: {cause.str()}"
@@ -72,7 +72,7 @@ def client_error(error: KafkaError | KafkaException, about: str) -> errors.Clien
 
 
 class Trouble:
-    """The last thing that went wrong with a broker, to be told where nothing comes."""
+    """The last error of a broker, to report when an operation gets no answer."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -91,7 +91,7 @@ class Trouble:
 
 @contextmanager
 def asking(about: str) -> Iterator[None]:
-    """What librdkafka raises in the block is one of `errors`."""
+    """Convert exceptions of librdkafka in the block to `errors`."""
     try:
         yield
     except KafkaException as error:
@@ -99,13 +99,13 @@ def asking(about: str) -> Iterator[None]:
 
 
 def ask_partitions(client: Any, topic: str, seconds: float, trouble: Trouble) -> tuple[int, KafkaError | None]:
-    """How many a topic has, or why that cannot be said. Unreachable if nobody answers."""
+    """Return the number of partitions of a topic, or the error. Unreachable if no broker answers."""
     try:
         metadata = client.list_topics(topic, timeout=seconds).topics[topic]
     except KafkaException as error:
         if error.args[0].code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT):
             try:
-                client.poll(0)  # for the error of the connection
+                client.poll(0)  # to get the connection's error
             except KafkaException as failure:
                 trouble(failure.args[0])
             raise trouble.unreachable(seconds) from error
@@ -114,7 +114,7 @@ def ask_partitions(client: Any, topic: str, seconds: float, trouble: Trouble) ->
 
 
 def checked(settings: Mapping[str, Any], *, producer: bool) -> dict[str, Any]:
-    """The settings as they are, if this client heeds them all.
+    """Return the settings if all of them apply to this client.
 
     A name that is not in our list is left to librdkafka, which may be newer than the list.
     """
@@ -129,7 +129,7 @@ def checked(settings: Mapping[str, Any], *, producer: bool) -> dict[str, Any]:
 
 
 def create(make: Callable[[dict[str, Any]], Any], bootstrap: str, settings: Mapping[str, Any], trouble: Trouble) -> Any:
-    """A client of confluent-kafka; what it does not accept is a BadSetting that names the closest setting there is."""
+    """Create a confluent-kafka client; a refused setting is a BadSetting that names the closest known setting."""
     parse_bootstrap(bootstrap)
     given = {"bootstrap.servers": bootstrap, "client.id": "penstock", "error_cb": trouble, "logger": logger, **settings}
     try:
@@ -154,7 +154,7 @@ _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
 def watch(client: Client) -> None:
-    """`client` hears when it is in the child of a fork, where librdkafka's threads are not, and when Python ends."""
+    """Notify `client` in the child of a fork, where librdkafka's threads do not exist, and when Python exits."""
     _clients.add(client)
 
 

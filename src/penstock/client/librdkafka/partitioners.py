@@ -1,11 +1,11 @@
-"""Which partition a record goes to.
+"""Partitioners: which partition a record goes to.
 
-A record with a key goes where Kafka's Java clients put the key: murmur2 of its bytes, modulo the number of partitions.
-So all records of a key share a partition, and with it their order, whoever writes them; adding partitions moves keys.
-librdkafka computes this for the Producer; `murmur2` is here for whoever must know the place beforehand, and a
-partitioner of one's own may fall back to it.
+A record with a key goes to the same partition as with Kafka's Java clients: murmur2 of its bytes, modulo the number of
+partitions. So all records of a key share a partition, and with it their order, whichever client writes them; adding
+partitions moves keys. librdkafka computes this for the Producer; `murmur2` is here for code that must know the
+partition beforehand, and as a fallback for custom partitioners.
 
-Records without a key are spread: one partition after the other, or one at a time for as long as a batch lingers
+Records without a key are distributed: one partition after the other, or one partition for as long as a batch lingers
 (sticky), which makes larger batches.
 """
 
@@ -17,7 +17,7 @@ from typing import Literal
 SpreadName = Literal["round_robin", "sticky"]
 
 Partitioner = Callable[[str, bytes | None, bytes | None, int], int | None]
-"""From topic, key, value (both as bytes) and number of partitions to a partition; None: the usual one."""
+"""From topic, key, value (both as bytes) and number of partitions to a partition; None for the default."""
 
 _SEED = 0x9747B28C
 _MULTIPLIER = 0x5BD1E995
@@ -40,5 +40,5 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """Where a record with this key goes, on a topic of so many partitions."""
+    """Return the partition of a record with this key, on a topic with this many partitions."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions

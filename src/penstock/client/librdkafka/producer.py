@@ -1,13 +1,14 @@
-"""`Producer`: values in, deliveries out.
+"""`Producer`: sends records and returns deliveries.
 
     with Producer("127.0.0.1:9092", key=String(), value=Json(Order)) as producer:
         delivery = producer.send("orders", order, key="k")
         delivery.result()      # Sent(topic='orders', partition=3, offset=17, timestamp=...)
 
-`send` queues and returns; leaving the block waits for every acknowledgement and raises if one did not come. When the
-local queue is full (`queue.buffering.max.messages`), `send` waits up to `max_block` seconds for room.
+`send` queues and returns; leaving the block waits for every acknowledgement and raises if one is missing. When the
+local queue is full (`queue.buffering.max.messages`), `send` waits up to `max_block` seconds for space.
 
-Any number of threads may share a producer. After a fork it is of no use in the child.
+There is no polling thread: confluent-kafka takes and releases the GIL for every delivery callback, so `send` polls
+every few records. Any number of threads may share a producer. After a fork the child cannot use it.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Producer(ProducerBase[K, V]):
         timestamp: Timestamp | None = None,
         headers: Headers | None = None,
     ) -> Delivery:
-        """Queue a record. Raises for what is wrong with the record or the topic; the rest is the delivery's to tell."""
+        """Queue a record. Raises errors of the record or the topic at once; the delivery reports all others."""
         key_data: Any = key
         data: Any = value
         if not self._plain:
@@ -112,12 +113,12 @@ class Producer(ProducerBase[K, V]):
                     raise self._queue_full() from None
 
     def poll(self) -> None:
-        """Hear the outcomes that are known by now. `send` does so every few records."""
+        """Process the outcomes that are known by now. `send` does so every few records."""
         self._check_open()
         self.serve(0)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until everything sent is acknowledged; raise what failed and was not looked at."""
+        """Wait until all records are acknowledged; raise failures that were not checked."""
         self._check_open()
         left = self._flush(-1 if timeout is None else timeout)
         if left:
@@ -125,7 +126,7 @@ class Producer(ProducerBase[K, V]):
         self._raise_failures()
 
     def close(self, timeout: float | None = None) -> None:
-        """As flush; what was not acknowledged when the timeout has passed is given up, and raised as not delivered."""
+        """Flush; records not acknowledged within the timeout are dropped and raised as not delivered."""
         if self._is_closed is not None:
             return
         try:
@@ -137,7 +138,7 @@ class Producer(ProducerBase[K, V]):
         self._raise_failures()
 
     def transaction(self) -> Transaction:
-        """A block whose records, and offsets, all count or none does: see `Transaction`."""
+        """A block whose records and offsets take effect together or not at all: see `Transaction`."""
         self._check_open()
         return Transaction(self._transactions)
 

@@ -1,11 +1,11 @@
-"""What the producer and its asyncio twin share: settings, serializers, partitions, failures.
+"""The shared part of `Producer` and `AsyncProducer`: settings, serializers, partitions, failures.
 
 **The first record for a topic** waits for the topic's metadata, so that an unknown topic and an unreachable cluster are
-an error at once, not when the delivery timeout has passed; it also tells the number of partitions, which is asked again
+an error at once, not after the delivery timeout. This also returns the number of partitions, which is queried again
 every five minutes.
 
-**Failures are never silent.** A delivery that failed is kept, and logged, until somebody looks at it (`result()`) or
-`flush` or `close` raises it.
+**Failures are never silent.** A failed delivery is logged, and kept until the user checks it (`result()`) or `flush` or
+`close` raises it.
 """
 
 from __future__ import annotations
@@ -44,22 +44,23 @@ Headers = Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | N
 Encode = Callable[[Any], bytes | None]
 
 ANY_PARTITION = -1
-# Added to a turn, it says to poll as well; no topic has so many partitions that a plain turn is above MAX_PARTITION.
+# Added to a turn as a flag to poll as well; no topic has so many partitions that a turn without it is above
+# MAX_PARTITION.
 POLL = 1 << 24
 MAX_PARTITION = POLL >> 1
 _OWN = frozenset({"on_delivery", "delivery.report.only.error", "bootstrap.servers", "partitioner"})
 _REFRESH_S = 300.0
 _REFRESH_WAIT_S = 1.0
-# A topic made a moment ago, perhaps by our own question, is not known to every broker yet.
+# A topic created a moment ago, perhaps by our own metadata request, is not known to every broker yet.
 _TOPIC_PATIENCE_S = 3.0
 _NOT_THERE_YET = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE)
 _TOPIC_RETRY_S = 0.05
 _FAILURES_KEPT = 1000
-# Polling takes about as long as sending does, so it is done once for so many records.
+# Polling takes about as long as sending, so it is done once for this many records.
 _SENDS_A_POLL = 32
 _PURGE_S = 10.0
 _EXIT_S = 10.0
-# By us: an abort or a close, whose callers know.
+# Errors caused by our own abort or close; their callers know.
 _GIVEN_UP = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
 
 
@@ -82,16 +83,16 @@ class ProducerBase(Generic[K, V]):
     ) -> None:
         """
         - `key`, `value`: serializers; without one, bytes.
-        - `acks`: `"all"`: acknowledged when all in-sync replicas have it; `"1"`: when the leader has it; `"0"`: nobody
-          is asked, and records may be lost unnoticed.
-        - `idempotence`: no record twice or out of order when sends are repeated; on with acks=all.
-        - `linger_ms`: how long a record may wait for others to share a batch with.
-        - `partitioner`: of records without a key, `"round_robin"` or `"sticky"`; or a function of your own for all.
+        - `acks`: `"all"`: acknowledged when all in-sync replicas have the record; `"1"`: when the leader has it; `"0"`:
+          no acknowledgement, and records may be lost unnoticed.
+        - `idempotence`: no duplicate or reordered records when sends are retried; on with acks=all.
+        - `linger_ms`: how long a record may wait for others in the same batch.
+        - `partitioner`: for records without a key, `"round_robin"` or `"sticky"`; or your own function for all records.
         - `transactional_id`: of this producer, for `transaction()`.
-        - `delivery_timeout`: seconds until a record that cannot be delivered has failed; 120, or in transactions 60,
-          which is `transaction.timeout.ms`.
-        - `max_block`: seconds that `send` waits for a topic's metadata, or for room in the local queue.
-        - `settings`: any of librdkafka's, which win over the above.
+        - `delivery_timeout`: seconds until a record that cannot be delivered fails; 120, or in transactions 60, which
+          is `transaction.timeout.ms`.
+        - `max_block`: seconds that `send` waits for a topic's metadata, or for space in the local queue.
+        - `settings`: any of librdkafka's, which override the above.
         """
         given = checked(settings or {}, producer=True)
         for name in _OWN & given.keys():
@@ -135,17 +136,20 @@ class ProducerBase(Generic[K, V]):
         watch(self)
 
     def __len__(self) -> int:
-        """Records that wait for their acknowledgement, or whose outcome nobody has polled for yet."""
+        """The number of records that wait for their acknowledgement, or whose outcome has not been polled yet."""
         return len(self._client)
 
     def __bool__(self) -> bool:
         return True
 
-    # What deliveries ask.
+    # Calls from deliveries.
 
     def serve(self, seconds: float) -> None:
-        """Hear outcomes for so long, or until there were some. One thread polls and the others wait for it: one that
-        polled beside it would sleep on after the outcome it waits for went to the other."""
+        """Poll for outcomes for up to `seconds`, or until there are some.
+
+        One thread polls and the others wait for it: a second poller would keep sleeping after the first one received
+        the outcome it waits for.
+        """
         if self._polling.acquire(timeout=seconds) if seconds else self._polling.acquire(blocking=False):
             try:
                 self._poll(seconds)
@@ -159,7 +163,7 @@ class ProducerBase(Generic[K, V]):
             self._finished(error)
 
     def _flush(self, seconds: float) -> int:
-        """How many records are left."""
+        """Flush; return the number of records that are left."""
         try:
             return int(self._client.flush(seconds))
         except KafkaException as error:
@@ -167,8 +171,11 @@ class ProducerBase(Generic[K, V]):
             return int(self._client.flush(seconds))
 
     def _finished(self, error: KafkaException) -> None:
-        """Whoever happens to poll when this client comes to its end, fenced off for one, hears of it, and once: it is
-        for the log. Records that were under way fail, each for itself, and those that are sent later do, too."""
+        """Log a fatal error of this client, for example that it was fenced.
+
+        The thread that polls at that time gets it, once. Records in flight fail individually, as do records that are
+        sent later.
+        """
         self._trouble(error.args[0])
 
     def delivery_failed(self, delivery: Delivery, error: ClientError) -> None:
@@ -186,7 +193,7 @@ class ProducerBase(Generic[K, V]):
             self._failed_count -= 1
 
     def _raise_failures(self) -> None:
-        """What nobody looked at; said once."""
+        """Raise the failures that were not checked, once."""
         failures, count = list(self._failed.values()), self._failed_count
         self._forget_failures()
         if count:
@@ -202,7 +209,7 @@ class ProducerBase(Generic[K, V]):
     # Topics and their partitions.
 
     def _open(self, topic: str) -> Iterator[int]:
-        """The turns of a topic, once it is known to exist."""
+        """Return the turns of a topic, once it is known to exist."""
         if self._is_closed is not None:
             raise Closed(self._is_closed)
         patience = time.monotonic() + min(_TOPIC_PATIENCE_S, self._max_block)
@@ -215,7 +222,7 @@ class ProducerBase(Generic[K, V]):
             time.sleep(_TOPIC_RETRY_S)
 
     def _remember(self, topic: str, count: int) -> Iterator[int]:
-        """Where records without a key go, one after the other; each that is above MAX_PARTITION says to poll, too."""
+        """Store the partitions for records without a key, in turn; a turn above MAX_PARTITION also means: poll."""
         self._partitions[topic] = count
         turns = [ANY_PARTITION] if self._sticky else list(range(count))
         turns *= -(-_SENDS_A_POLL // len(turns))
@@ -224,7 +231,7 @@ class ProducerBase(Generic[K, V]):
         return endless
 
     def _refresh(self) -> None:
-        """Whether topics have grown. While the cluster does not answer, what is known stays."""
+        """Check whether topics have more partitions. While the cluster does not answer, keep the known counts."""
         self._refresh_at = time.monotonic() + _REFRESH_S
         for topic, known in list(self._partitions.items()):
             try:
@@ -240,7 +247,7 @@ class ProducerBase(Generic[K, V]):
     def _serialize(
         self, topic: str, key: Any, value: Any, headers: Headers | None
     ) -> tuple[bytes | None, bytes | None, Headers | None]:
-        """By serializers that are told where the bytes go, and may add headers."""
+        """Serialize with serializers that get the context and may add headers."""
         pairs: HeaderPairs = _pairs(headers)
         data = []
         for serializer, given, is_key in zip(self._serializers, (key, value), (True, False), strict=True):
@@ -251,7 +258,7 @@ class ProducerBase(Generic[K, V]):
         return data[0], data[1], pairs or None
 
     def _choose(self, topic: str, key: bytes | None, value: bytes | None) -> int | None:
-        """The partition of a record that names none, by the user's partitioner if there is one."""
+        """Choose the partition of a record that names none, with the user's partitioner if there is one."""
         if self._partitioner is None:
             return None
         if topic not in self._partitions:
@@ -259,7 +266,7 @@ class ProducerBase(Generic[K, V]):
         return self._partitioner(topic, key, value, self._partitions[topic])
 
     def _refused(self, error: Exception, topic: str, key: object, value: object) -> Exception:
-        """What `produce` itself raised, said so that one knows the record."""
+        """Convert an exception of `produce` to an error that names the record."""
         if isinstance(error, KafkaException):
             if error.args[0].code() == KafkaError._STATE and self.transactional_id is not None:
                 return ClientError("a producer with a transactional_id sends within `with producer.transaction():`")
@@ -273,7 +280,7 @@ class ProducerBase(Generic[K, V]):
             " is well"
         )
 
-    # The end.
+    # Closing.
 
     def _ended(self, why: str) -> None:
         self._is_closed = why
@@ -284,12 +291,12 @@ class ProducerBase(Generic[K, V]):
         self._ended("a producer does not survive a fork: make one in the new process")
 
     def _purge(self) -> None:
-        """Give up what is not acknowledged; every delivery then knows its end."""
+        """Drop all records that are not acknowledged, so that every delivery has an outcome."""
         self._client.purge()
         self._flush(_PURGE_S)
 
     def _at_exit(self) -> None:
-        """Nobody closed it: a last try, and a word."""
+        """Try a last flush for a producer that was not closed, and log it."""
         if self._is_closed is None and len(self._client):
             left = self._flush(_EXIT_S)
             logger.error(
@@ -303,7 +310,7 @@ def unserializable(topic: str, value: object, serializer: object, is_key: bool, 
 
 
 def _encoder(serializer: Serializer[Any]) -> Encode | None:
-    """The bare function of a Serde; None where there is nothing to do, or no short way."""
+    """Return the `encode` function of a Serde; None if there is nothing to encode, or it is not a Serde."""
     return serializer.encode if isinstance(serializer, Serde) and not serializer.as_is else None
 
 

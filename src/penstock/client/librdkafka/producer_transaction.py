@@ -1,16 +1,16 @@
-"""Transactions: records, and the offsets they were made from, that count together or not at all.
+"""Transactions: records, and the offsets of their input, that take effect together or not at all.
 
     with producer.transaction() as transaction:
         for record in consumer.batch(500):
             producer.send("counts", count(record))
         transaction.send_offsets(consumer)
 
-Leaving the block commits. An exception in it aborts, and then nothing of the block is seen by consumers that read
-committed records, as ours and all of librdkafka do unless told otherwise. The consumer still stands behind the records
-it has read: `consumer.rewind()` takes it back to what is committed.
+Leaving the block commits. An exception in it aborts; then consumers that read committed records, as ours and all of
+librdkafka do by default, see nothing of the block. The consumer's position is still after the records it has read:
+`consumer.rewind()` moves it back to the committed offsets.
 
-A commit that the cluster refuses for this transaction alone is a `TransactionAborted`: do the work again. `Fenced` ends
-the producer: another one with its `transactional_id` has started.
+If the cluster refuses the commit of this transaction only, `TransactionAborted` is raised: repeat the work. `Fenced`
+ends the producer: another one with its `transactional_id` has started.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from penstock.client.librdkafka.library import client_error, logger
 
 
 class ReadsInGroup(Protocol):
-    """A consumer, as a transaction sees it."""
+    """The interface of a consumer for a transaction."""
 
     def offsets_for_transaction(self) -> tuple[list[Any], Any]: ...
 
 
 class Transactions:
-    """A producer's transactions, one after the other. Each step blocks until the coordinator has done it."""
+    """A producer's transactions, one after the other. Each step blocks until the coordinator has executed it."""
 
     def __init__(
         self, client: Any, transactional_id: str | None, timeout: float, forget_failures: Callable[[], None]
     ) -> None:
-        """Records that failed in a transaction that is given up concern nobody: `forget_failures`."""
+        """`forget_failures` drops failed records of a transaction that is aborted, which no longer matter."""
         self._client = client
         self._transactional_id = transactional_id
         self._timeout = timeout
@@ -69,13 +69,13 @@ class Transactions:
             raise
 
     def abort(self) -> None:
-        """Give up all of it; records not sent yet are not sent."""
+        """Abort the transaction; records not sent yet are not sent."""
         self.open = False
         self._step("abort_transaction")
         self._forget_failures()
 
     def close(self) -> None:
-        """A transaction left open when its producer closes is aborted, as if its block had raised."""
+        """Abort a transaction that is open when its producer closes, as if its block had raised."""
         if self.open:
             self.abort()
 
@@ -117,5 +117,5 @@ class Transaction:
             error.add_note(f"and the transaction could not be aborted: {failure}")
 
     def send_offsets(self, consumer: ReadsInGroup) -> None:
-        """Commit where the consumer stands, all that it has handed out counting as processed, with the transaction."""
+        """Commit the consumer's positions with the transaction; all records that it has returned count as processed."""
         self._transactions.send_offsets(*consumer.offsets_for_transaction())

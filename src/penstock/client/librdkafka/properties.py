@@ -1,7 +1,7 @@
-"""The settings that librdkafka has, by which client heeds them.
+"""The settings of librdkafka, by the client that uses them.
 
-librdkafka itself refuses a setting it does not know, and silently passes over one of the other client. With the names
-at hand both are errors, and a misspelt one is told from its neighbour.
+librdkafka refuses an unknown setting, but silently ignores one of the other client. With the list of names both are
+errors, and the error about a misspelt name can suggest the right one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Partitions come to a member of a group, and go. librdkafka says so while we read or close."""
+"""Rebalances: partitions assigned to and revoked from a group member.
+
+librdkafka reports them during reads and on close.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +25,18 @@ class Rebalances:
         *,
         incremental: bool,
     ) -> None:
-        """`hooks` of the user: on_assigned, on_revoked, on_lost. `before_revoked` stores what is done."""
+        """`hooks` of the user: on_assigned, on_revoked, on_lost. `before_revoked` stores the processed positions."""
         self._reading = reading
         self._on_assigned, self._on_revoked, self._on_lost = hooks
         self._before_revoked = before_revoked
         self._incremental = incremental
         self.let_in = True
-        """Whether the group has given us partitions since we subscribed."""
+        """Whether the group has assigned partitions since the last subscription."""
         self.assigning: dict[TopicPartition, int] | None = None
         """While `on_assigned` runs: the offsets that it has sought."""
 
     def expected(self) -> dict[str, Callable[[Any, list[Place]], None]]:
-        """What librdkafka calls from now on."""
+        """Return the callbacks for librdkafka, for a new subscription."""
         self.let_in = False
         return {"on_assign": self._assign, "on_revoke": self._revoke, "on_lost": self._lose}
 

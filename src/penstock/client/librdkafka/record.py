@@ -1,8 +1,8 @@
-"""A record as it is read, and many of them.
+"""`Record` and `Batch`: the records that a consumer returns.
 
-A record is a view of the message that librdkafka made: key and value are there, the rest is asked when needed. It is a
-tuple underneath because that is what Python makes fastest; a constructor, even an empty one, would cost as much as
-librdkafka's part of reading it. A `Batch` goes further and makes its records one by one as they are asked for.
+A record is a view of librdkafka's message: key and value are stored, everything else is read on demand. It is a tuple
+because Python creates those fastest; a constructor, even an empty one, would cost as much as librdkafka's part of
+reading it. A `Batch` goes further and creates its records one by one on demand.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Fields(NamedTuple):
 
 
 class Record(tuple[Any, ...], Generic[K, V]):
-    """A null key or value is None, whatever K and V are: say `Consumer[str, Order | None]` where there may be some."""
+    """A null key or value is None, whatever K and V are: use `Consumer[str, Order | None]` if there may be nulls."""
 
     __slots__ = ()
 
@@ -54,7 +54,7 @@ class Record(tuple[Any, ...], Generic[K, V]):
         timestamp: int = 0,
         headers: Sequence[tuple[str, bytes | None]] = (),
     ) -> Record[K, V]:
-        """A record without a broker, for tests of code that takes one."""
+        """Make a record without a broker, for tests of code that takes one."""
         message = Message(
             topic=topic,
             partition=partition,
@@ -92,11 +92,11 @@ class Record(tuple[Any, ...], Generic[K, V]):
 
     @property
     def headers(self) -> HeaderPairs:
-        """In their order; a name may come more than once."""
+        """The headers in order; a name may occur more than once."""
         return headers_of(self.message)
 
     def header(self, name: str, default: bytes | None = None) -> bytes | None:
-        """The last one of this name, which is the one that counts."""
+        """Return the last header of this name, which is the effective one."""
         for each, value in reversed(self.headers):
             if each == name:
                 return value
@@ -111,12 +111,12 @@ def headers_of(message: Message) -> HeaderPairs:
 
 
 class Batch(Sequence[Record[K, V]]):
-    """Records in the order they are to be processed. `keys()` and `values()` are the shortest way to just those."""
+    """Records in processing order. `keys()` and `values()` are the fastest way to just those."""
 
     __slots__ = ("_keys", "_messages", "_values")
 
     def __init__(self, messages: list[Message], keys: list[K] | None = None, values: list[V] | None = None) -> None:
-        """Keys and values that are None are the messages' own bytes."""
+        """If `keys` or `values` is None, they are the messages' own bytes."""
         self._messages = messages
         self._keys = keys
         self._values = values

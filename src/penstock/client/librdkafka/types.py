@@ -1,4 +1,4 @@
-"""What the signatures of producers and consumers share: keys, values, moments."""
+"""Type aliases shared by the signatures of producers and consumers: keys, values, times."""
 
 from __future__ import annotations
 

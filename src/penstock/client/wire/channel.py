@@ -1,10 +1,10 @@
-"""One connection with many requests under way, for reading and writing topics.
+"""One connection with many requests in flight, for reading and writing topics.
 
-`send` queues a request and returns. `receive` takes what has arrived and returns whole responses, in the order of their
-requests. Neither waits: a `Leaders` waits for all of its channels at once. Responses are decoded in the receive buffer,
-and the next `receive` writes over it, so use their records before that.
+`send` queues a request and returns. `receive` takes the bytes that have arrived and returns complete responses, in the
+order of their requests. Neither waits: a `Leaders` waits for all of its channels at once. Responses are decoded in the
+receive buffer, and the next `receive` overwrites it, so use their records before that.
 
-A channel that failed is closed, like a `Connection`: what would come next is unknown.
+A channel that failed is closed, like a `Connection`: the state of the stream is unknown.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.protocol.declaration import Message
 
 
 class Answer(NamedTuple):
-    about: Any  # what was given to `send`
+    about: Any  # the `about` passed to `send`
     response: Any
 
 
@@ -34,7 +34,7 @@ class Channel(Connection):
         super().__init__(host, port, timeout=timeout, client_id=client_id)
         self._socket.setblocking(False)
         self._outgoing: deque[memoryview] = deque()
-        self._heard = 0.0  # when bytes last came
+        self._heard = 0.0  # when bytes last arrived
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -45,11 +45,11 @@ class Channel(Connection):
 
     @property
     def pending(self) -> int:
-        """Requests that have not been answered."""
+        """The number of requests that have not been answered."""
         return len(self._conversation.sent)
 
     def deadline(self) -> float | None:
-        """When the next bytes must have come. A response that arrives piece by piece may take longer as a whole."""
+        """When the next bytes must have arrived. A response that arrives in pieces may take longer as a whole."""
         if not self._conversation.sent:
             return None
         oldest: _Context | None = self._conversation.sent[0].context
@@ -57,7 +57,7 @@ class Channel(Connection):
         return max(oldest.deadline, self._heard + self.timeout)
 
     def send(self, message: Message, about: Any, *, newest: int | None = None, answered: bool = True) -> None:
-        """Queue a request, in no later version than `newest`; `about` comes back with its answer.
+        """Queue a request, in no later version than `newest`; `about` is returned with its answer.
 
         A Produce with acks=0 is not `answered`.
         """
@@ -71,7 +71,7 @@ class Channel(Connection):
         self.flush()
 
     def flush(self) -> None:
-        """Send as much of the queue as the socket takes."""
+        """Send as much of the queue as the socket accepts."""
         with self._failures_named("a request", self.timeout):
             try:
                 while self._outgoing:
@@ -84,7 +84,7 @@ class Channel(Connection):
                 return
 
     def receive(self) -> list[Answer]:
-        """The responses that what has arrived completes. Those of an earlier call are no longer valid."""
+        """Return the responses that are now complete. Those of an earlier call are no longer valid."""
         conversation = self._conversation
         answers: list[Answer] = []
         name = conversation.sent[0].spec.name if conversation.sent else "nothing"

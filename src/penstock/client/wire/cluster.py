@@ -1,8 +1,8 @@
-"""A cluster as a client sees it: found through any bootstrap address, then addressed broker by broker.
+"""A cluster from a client's view: found through any bootstrap address, then addressed broker by broker.
 
-Connections are opened on demand and kept while the broker keeps them. Who leads or coordinates what is asked anew each
-time it matters, and requests that go to a leader or a coordinator are repeated, with fresh answers, while it is moving;
-this is for administration, where being right beats saving a round trip.
+Connections are opened on demand and kept while the broker keeps them. Leaders and coordinators are queried anew each
+time they matter, and requests to a leader or a coordinator are repeated, with fresh metadata, while it is moving; this
+is for administration, where correctness matters more than a round trip.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 DEFAULT_PORT = 9092
 _RETRY_S = 0.05
 
-# Errors that a little patience cures: an election, a move, metadata that has not arrived everywhere yet.
+# Transient errors: an election, a move, metadata that has not arrived everywhere yet.
 MOVING = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -58,7 +58,7 @@ class CoordinatorType(IntEnum):
 
 
 def parse_bootstrap(text: str) -> list[tuple[str, int]]:
-    """`HOST:PORT,HOST:PORT`; a missing port is 9092, an IPv6 address stands in brackets."""
+    """Parse `HOST:PORT,HOST:PORT`; the default port is 9092, an IPv6 address is in brackets."""
     addresses: list[tuple[str, int]] = []
     for entry in filter(None, (part.strip() for part in text.split(","))):
         host, separator, port = entry.rpartition(":")
@@ -95,7 +95,7 @@ class Cluster:
         self._any = None
 
     def request(self, message: Message, response: type[Response], *, timeout: float | None = None) -> Response:
-        """To any broker. Brokers forward what only the controller can do, so this serves changes, too."""
+        """Send a request to any broker. Brokers forward requests for the controller, so this works for changes, too."""
         connection = self._somewhere()
         try:
             return connection.request(message, response, timeout=timeout)
@@ -112,7 +112,10 @@ class Cluster:
         newest: int | None = None,
         draft: int | None = None,
     ) -> Response:
-        """To this one. With `newest`, in no later version than that; with `draft`, in a version that is not stable."""
+        """Send to this broker.
+
+        With `newest`, in no later version than that; with `draft`, in a version that is not stable.
+        """
         connection = self._broker(broker_id)
         try:
             return connection.request(message, response, newest=newest, draft=draft)
@@ -124,15 +127,18 @@ class Cluster:
         return self._connection(broker_id).supports(key)
 
     def version(self, key: ApiKey, broker_id: int | None = None) -> int:
-        """The version that a request is sent in; for requests that say the same in different fields."""
+        """The version that a request is sent in; for requests whose fields differ between versions."""
         return self._connection(broker_id).version(key)
 
     def served(self, key: ApiKey, broker_id: int | None = None) -> int:
-        """The newest version that a broker knows, stable or not."""
+        """The newest version that a broker supports, stable or not."""
         return self._connection(broker_id).served(key)
 
     def broker_ids(self) -> list[int]:
-        """Of the brokers that live. Metadata may go on naming one that has just left, as clients look for it there."""
+        """The ids of the live brokers.
+
+        Metadata may still list a broker that has just left, because clients look for it there.
+        """
         if not self.supports(ApiKey.DESCRIBE_CLUSTER):
             return sorted(broker.node_id for broker in self.metadata([]).brokers)
         described = self.request(DescribeClusterRequest(), DescribeClusterResponse)
@@ -140,18 +146,18 @@ class Cluster:
         return sorted(broker.broker_id for broker in described.brokers)
 
     def metadata(self, topics: Iterable[str] | None = None, *, create: bool = False) -> MetadataResponse:
-        """Of the named topics, of all (None), or of the brokers alone (no names).
+        """Return metadata of the named topics, of all (None), or of the brokers alone (no names).
 
-        With `create`, topics that are not there are created if the cluster does that (auto.create.topics.enable).
+        With `create`, missing topics are created if the cluster does that (auto.create.topics.enable).
         """
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         if wanted is None and self.version(ApiKey.METADATA) == 0:
-            wanted = []  # how version 0 says "all"
+            wanted = []  # "all topics" in version 0
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
         return self.request(request, MetadataResponse)
 
     def topics(self, names: Iterable[str] | None = None) -> list[MetadataResponseTopic]:
-        """Metadata of topics by name; a topic that is not there is a KafkaError."""
+        """Return metadata of topics by name; KafkaError for a topic that does not exist."""
         topics = sorted(self.metadata(names).topics, key=lambda topic: topic.name or "")
         for topic in topics:
             if topic.error_code and topic.error_code != ErrorCode.LEADER_NOT_AVAILABLE:
@@ -159,7 +165,7 @@ class Cluster:
         return topics
 
     def leaders(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
-        """Partitions by the broker that leads them. One without a leader, or that does not exist, is a KafkaError."""
+        """Return partitions by their leader. KafkaError for a partition that has no leader or does not exist."""
         wanted = sorted(set(partitions))
         leader_of: dict[TopicPartition, int] = {}
         for topic in self.topics(sorted({partition.topic for partition in wanted})):
@@ -175,7 +181,7 @@ class Cluster:
         return by_leader
 
     def coordinators(self, kind: CoordinatorType, keys: Iterable[str]) -> dict[int, list[str]]:
-        """Groups or transactional ids by the broker that coordinates them; a KafkaError if there is none now."""
+        """Return groups or transactional ids by their coordinator; KafkaError if there is none now."""
         by_coordinator: dict[int, list[str]] = {}
         for key, broker_id in self._find_coordinators(kind, sorted(set(keys))):
             by_coordinator.setdefault(broker_id, []).append(key)
@@ -217,7 +223,7 @@ class Cluster:
         return self._somewhere() if broker_id is None else self._broker(broker_id)
 
     def _broker(self, broker_id: int) -> Connection:
-        """A connection to a broker. One that takes none has died or is on its way: that is worth another try."""
+        """Return a connection to a broker. A broker that refuses is dead or starting: that is worth another attempt."""
         connection = self._brokers.get(broker_id)
         if connection is None or not connection.is_open:
             if connection is not None:
@@ -230,7 +236,7 @@ class Cluster:
         return connection
 
     def _somewhere(self) -> Connection:
-        """The connection that is open, or one to the first bootstrap address that takes it."""
+        """Return the open connection, or one to the first bootstrap address that accepts it."""
         if self._any is not None and self._any.is_open:
             return self._any
         if self._any is not None:

@@ -1,7 +1,7 @@
 """One blocking connection to one broker, for administration and readiness checks.
 
-One request is in flight at a time. After an error on the wire the connection is closed, because what would come next is
-unknown.
+One request is in flight at a time. After an error on the wire the connection is closed, because the state of the stream
+is unknown.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        """False once either side has closed it, as brokers do with connections that were idle for long."""
+        """False once either side has closed it, as brokers do with idle connections."""
         try:
             self._socket.setblocking(False)
             return bool(self._socket.recv(1, socket.MSG_PEEK))
@@ -75,21 +75,21 @@ class Connection:
 
     @property
     def versions(self) -> dict[int, tuple[int, int]]:
-        """What the broker serves: the lowest and the highest version by API key."""
+        """The lowest and the highest version that the broker serves, by API key."""
         return self._conversation.versions
 
     def supports(self, key: ApiKey) -> bool:
         return self._conversation.version(key) is not None
 
     def version(self, key: int) -> int:
-        """The version requests of this kind are sent in."""
+        """The version for requests of this API."""
         version = self._conversation.version(key)
         if version is None:
             raise UnsupportedApi(f"{self.address} does not serve {API[key].name}")
         return version
 
     def served(self, key: ApiKey) -> int:
-        """The newest version that the broker knows, stable or not; -1: none."""
+        """The newest version that the broker supports, stable or not; -1: none."""
         return self.versions.get(key, (0, -1))[1]
 
     def request(
@@ -101,9 +101,9 @@ class Connection:
         newest: int | None = None,
         draft: int | None = None,
     ) -> Response:
-        """Send, in no later version than `newest`, and wait. The caller looks at error codes in the response.
+        """Send a request, in no later version than `newest`, and wait. The caller checks error codes in the response.
 
-        `draft` is a version that Kafka does not call stable yet. A caller that gives one has checked that it is
+        `draft` is a version that Kafka does not call stable yet. A caller that passes one has checked that it is
         `served`.
         """
         spec = spec_of(message)
@@ -124,7 +124,7 @@ class Connection:
         return received
 
     def _move_bytes(self, deadline: float) -> None:
-        """Send what is to be sent, then receive something."""
+        """Send queued bytes, then receive some."""
         conversation = self._conversation
         self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
         self._socket.sendall(conversation.take_outgoing())

@@ -1,11 +1,11 @@
-"""The leaders of some topics' partitions, each behind a channel, and found again when they move.
+"""The leaders of partitions of some topics, each with a channel, and found again when they move.
 
-Who reads or writes topics asks `leader_of` before each request, sends over `channel`, and takes what comes from `wait`.
-Whatever goes wrong on the way comes out of there as an event, too: it drops the channel, and the next step is to
-`refresh` and send again. How long to go on like this is the caller's decision.
+A reader or writer of topics calls `leader_of` before each request, sends over `channel`, and takes events from `wait`.
+Failures are events of `wait` too: they drop the channel, and the next step is to `refresh` and send again. The caller
+decides how long to continue.
 
-A cluster outlives the broker it was found through: every refresh adds the brokers it tells of to the bootstrap
-addresses, and one that does not answer goes to the end of the queue.
+A cluster outlives the broker it was found through: every refresh adds the brokers in the metadata to the bootstrap
+addresses, and an address that does not answer moves to the end of the list.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.model.ids import ZERO_UUID, TopicPartition, Uuid
 
 Result = TypeVar("Result")
 
-# Answers to a leader's request that fresh metadata and another try may cure.
+# Errors of a leader that fresh metadata and another attempt may cure.
 STALE = MOVING | {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
@@ -51,7 +51,7 @@ class Leader(NamedTuple):
 
 
 class Event(NamedTuple):
-    """What came from a broker: answers, or the reason why there will be none."""
+    """An event from a broker: answers, or the reason why there will be none."""
 
     broker_id: int
     answers: list[Answer]
@@ -61,7 +61,7 @@ class Event(NamedTuple):
 @dataclass(slots=True)
 class LedTopic:
     topic_id: Uuid = ZERO_UUID
-    leaders: dict[int, Leader | None] = field(default_factory=dict)  # by partition; None: nobody leads it now
+    leaders: dict[int, Leader | None] = field(default_factory=dict)  # by partition; None: it has no leader now
 
 
 class Leaders:
@@ -85,13 +85,13 @@ class Leaders:
         self.cluster.close()
 
     def disconnect(self) -> None:
-        """Close every channel: whatever was asked is not waited for."""
+        """Close every channel, without waiting for answers."""
         for channel in self._channels.values():
             channel.close()
         self._channels.clear()
 
     def find(self, topics: Iterable[str]) -> None:
-        """The first look: a topic that is not there is an error, after the moment a new one may need."""
+        """Query topics first; a missing topic is an error, after the time that a new one needs to propagate."""
         names = list(topics)
         deadline = time.monotonic() + PROPAGATION_S
         while True:
@@ -104,7 +104,7 @@ class Leaders:
             time.sleep(_RETRY_S)
 
     def refresh(self) -> str | None:
-        """Look again at all topics; why that did not succeed, if it did not."""
+        """Query all topics again; return the reason if that failed."""
         try:
             self._ask(list(self.topics))
             return None
@@ -114,7 +114,7 @@ class Leaders:
             return str(error)
 
     def forget(self, topics: Iterable[str]) -> None:
-        """Look no more at these topics: they were deleted, or another has taken the name."""
+        """Drop these topics: they were deleted, or another topic has the name."""
         for name in topics:
             led = self.topics.pop(name, None)
             if led is not None:
@@ -125,7 +125,7 @@ class Leaders:
         return led.leaders.get(partition.partition) if led else None
 
     def channel(self, broker_id: int) -> Channel:
-        """The open channel to a broker, or a new one; Unreachable or TimedOut if there is none to be had."""
+        """Return the open channel to a broker, or a new one; Unreachable or TimedOut if that fails."""
         channel = self._channels.get(broker_id)
         if channel is None:
             if broker_id not in self._addresses:
@@ -140,7 +140,7 @@ class Leaders:
             channel.close()
 
     def wait(self, seconds: float) -> list[Event]:
-        """What arrives first, from however many brokers; nothing after `seconds`.
+        """Return the first events, from any number of brokers; nothing after `seconds`.
 
         Records in the answers of a channel are valid until the next call.
         """
@@ -192,14 +192,14 @@ class Leaders:
             self.names[topic.topic_id] = name
             for found in topic.partitions:
                 known = led.leaders.get(found.partition_index)
-                if known is None or found.leader_epoch >= known.epoch:  # older: from a broker that lags behind
+                if known is None or found.leader_epoch >= known.epoch:  # older: from a broker with stale metadata
                     led.leaders[found.partition_index] = (
                         Leader(found.leader_id, found.leader_epoch) if found.leader_id >= 0 else None
                     )
 
 
 def first_contact(cluster: Cluster, attempt: Callable[[], Result]) -> Result:
-    """A broker may die just now, so each address has its turn; that none answers is not worth more waiting."""
+    """Try each address once, since a broker may just have died; if none answers, waiting longer is no use."""
     for _ in cluster.bootstrap[1:]:
         try:
             return attempt()

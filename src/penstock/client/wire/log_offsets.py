@@ -1,4 +1,4 @@
-"""Where logs begin and end, and where times lie in them: ListOffsets to the leaders, again while they move."""
+"""Offsets by time, and the start and end of logs: ListOffsets to the leaders, repeated while they move."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LogOffsets:
         self._timeout = timeout
 
     def at(self, partitions: list[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
-        """EARLIEST, LATEST, or the first record at or after a time in milliseconds: -1 where there is none."""
+        """Return offsets: EARLIEST, LATEST, or the first at or after a time in milliseconds; -1 if none."""
         deadline = time.monotonic() + self._timeout
         while True:
             try:

@@ -1,8 +1,8 @@
-"""Open transactions of other processes: finding them, taking over the right to end them, and ending them.
+"""Open transactions of other processes: find them, take over the right to end them, and end them.
 
-For whoever coordinates a commit of many transactions. What is here needs no producer, only the names and pairs that the
-writers have told. With two-phase commit (KIP-939) `keep` takes an open transaction over: it goes on under the pair it
-was begun with, without a time-out, and only the pair that `keep` returns can end it.
+For a coordinator of a commit of many transactions. It needs no producer, only the transactional ids and pairs that the
+writers have reported. With two-phase commit (KIP-939) `keep` takes over an open transaction: it continues under the
+pair it was begun with, without a time-out, and only the pair that `keep` returns can end it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class KeptTransaction:
-    pair: Pair  # that ends it
-    ongoing: Pair | None  # under which it was begun; None: there is none
+    pair: Pair  # the pair that can end it
+    ongoing: Pair | None  # the pair it was begun with; None: no transaction is open
 
 
 class PreparedTransactions:
@@ -52,7 +52,7 @@ class PreparedTransactions:
         )
 
     def keep(self, transactional_id: str) -> KeptTransaction:
-        """Whoever had the right to end it is fenced. May be repeated: the last pair counts."""
+        """Take over a transaction and fence the previous owner. May be repeated: the last pair is valid."""
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=1, enable2_pc=True, keep_prepared_txn=True
         )
@@ -66,7 +66,7 @@ class PreparedTransactions:
         return self._persistently(transactional_id, attempt)
 
     def end(self, transactional_id: str, pair: Pair, *, commit: bool) -> None:
-        """May be repeated, as long as nobody takes a new epoch."""
+        """End a transaction. May be repeated, unless a new epoch was taken."""
         request = EndTxnRequest(
             transactional_id=transactional_id, producer_id=pair[0], producer_epoch=pair[1], committed=commit
         )
@@ -91,7 +91,7 @@ class PreparedTransactions:
         return persistently(self._cluster, self._timeout, attempt)
 
     def open_ids(self, prefix: str) -> list[str]:
-        """Transactional ids that begin like this, and have an open transaction."""
+        """Return the transactional ids with this prefix that have an open transaction."""
 
         def attempt() -> list[str]:
             served = self._cluster.version(ApiKey.LIST_TRANSACTIONS)
@@ -121,7 +121,7 @@ class PreparedTransactions:
             try:
                 return attempt()
             except (KafkaError, ClientError):
-                self._coordinators.pop(transactional_id, None)  # it may be another one by now
+                self._coordinators.pop(transactional_id, None)  # the coordinator may have moved
                 raise
 
         return persistently(self._cluster, self._timeout, at_the_coordinator)

@@ -4,13 +4,13 @@
         write_table(..., transaction=transaction)
         transaction.commit()
 
-Taking a transactional id fences whoever had it before, and ends what they left open. A transaction begins with the
-first partition that is added to it. Leaving the block without `commit` aborts; after `commit` or `abort` the next one
-may begin. What went wrong while writing may have left sequences that nobody knows, so after a failure only `abort` is
-possible, and it takes a new epoch.
+Taking a transactional id fences its previous holder and ends its open transaction. A transaction begins with the first
+partition that is added to it. Leaving the block without `commit` aborts; after `commit` or `abort` the next one may
+begin. A failed write may leave unknown sequence numbers, so after a failure only `abort` is possible, and it takes a
+new epoch.
 
-Requests are those of Kafka's first transaction protocol, which every broker speaks: partitions are added before they
-are written to, and an ending leaves the epoch as it is. So a process may write, and another one, which was told the
+Requests are those of Kafka's first transaction protocol, which every broker supports: partitions are added before they
+are written to, and an ending leaves the epoch as it is. So one process may write, and another one, which got the
 identity, may end the transaction (`resume`).
 """
 
@@ -61,14 +61,14 @@ _RETRY_S = 0.02
 
 @dataclass(slots=True)
 class ProducerIdentity:
-    """Who writes: brokers drop what they have had from the same identity with the same sequence."""
+    """A producer id and epoch. Brokers drop duplicates: records with the same identity and sequence."""
 
     producer_id: int
     producer_epoch: int
     sequences: dict[TopicPartition, int] = field(default_factory=dict)
 
     def sequence(self, partition: TopicPartition) -> int:
-        """Of the next record in a partition."""
+        """Return the sequence number of the next record in a partition."""
         return self.sequences.get(partition, 0)
 
     def advance(self, partition: TopicPartition, records: int) -> None:
@@ -76,7 +76,7 @@ class ProducerIdentity:
 
 
 def take_identity(cluster: Cluster, timeout: float) -> ProducerIdentity:
-    """Of an idempotent producer without transactions: nobody else's, and as short-lived as we are."""
+    """Get the identity of an idempotent producer without transactions: unique, and used only by this process."""
 
     def attempt() -> ProducerIdentity:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
@@ -88,7 +88,7 @@ def take_identity(cluster: Cluster, timeout: float) -> ProducerIdentity:
 
 
 def persistently(cluster: Cluster, timeout: float, attempt: Callable[[], Result]) -> Result:
-    """All of these requests may be repeated: past elections, and past brokers that die."""
+    """Repeat an attempt through elections and broker failures; all of these requests may be repeated."""
     deadline = time.monotonic() + timeout
     while True:
         try:
@@ -104,7 +104,7 @@ def persistently(cluster: Cluster, timeout: float, attempt: Callable[[], Result]
 
 
 def _know_more_brokers(cluster: Cluster) -> None:
-    """The one we came through may be the one that died."""
+    """Add the known brokers to the bootstrap addresses, because the one in use may have died."""
     known = cluster.bootstrap
     try:
         found = [(broker.host, broker.port) for broker in cluster.metadata([]).brokers]
@@ -125,9 +125,9 @@ class Transaction:
         identity: ProducerIdentity | None = None,
         cluster: Cluster | None = None,
     ) -> None:
-        """Brokers abort what is open for `transaction_timeout_ms`; `timeout` is how long we look for a coordinator.
+        """Brokers abort it after `transaction_timeout_ms`; `timeout` limits the search for a coordinator.
 
-        Who has many of them lends all the same connections: a `cluster`, which stays open.
+        Many transactions can share the connections of one `cluster`, which stays open.
         """
         self.transactional_id = transactional_id
         self._timeout_ms = transaction_timeout_ms
@@ -150,7 +150,7 @@ class Transaction:
     def resume(
         cls, bootstrap: str, transactional_id: str, producer_id: int, producer_epoch: int, *, timeout: float = 60.0
     ) -> Transaction:
-        """The open transaction of another process, to end it: nobody is fenced."""
+        """Return the open transaction of another process, to end it; this fences no one."""
         identity = ProducerIdentity(producer_id, producer_epoch)
         return cls(bootstrap, transactional_id, identity=identity, timeout=timeout)
 
@@ -167,7 +167,7 @@ class Transaction:
             self.close()
 
     def close(self) -> None:
-        """Without ending anything: another process may, or the brokers will when the time is up."""
+        """Close without ending the transaction: another process may end it, or the brokers will after the time-out."""
         if not self._borrowed:
             self._cluster.close()
 
@@ -177,11 +177,11 @@ class Transaction:
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
-        """That take part in the open transaction."""
+        """The partitions that take part in the open transaction."""
         return frozenset(self._partitions)
 
     def add(self, partitions: Iterable[TopicPartition]) -> None:
-        """Before anything is written to them in this transaction; begins it."""
+        """Add partitions before anything is written to them in this transaction; begins it."""
         if self._failed:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"{self._about}: a write failed, it can only be aborted")
         new = sorted(set(partitions) - self._partitions)
@@ -208,7 +208,7 @@ class Transaction:
         self._partitions.update(new)
 
     def fail(self) -> None:
-        """A write did not succeed: what it left is unknown, so this can only be aborted."""
+        """Mark a failed write: its effect is unknown, so the transaction can only be aborted."""
         self._failed = True
 
     def commit(self) -> None:
@@ -255,7 +255,7 @@ class Transaction:
             try:
                 return attempt()
             except (KafkaError, ClientError):
-                self._coordinator_id = None  # it may be another one by now
+                self._coordinator_id = None  # the coordinator may have moved
                 raise
 
         return persistently(self._cluster, self._timeout, at_the_coordinator)
@@ -266,7 +266,7 @@ class Transaction:
         return self._cluster.request_broker(self._coordinator_id, message, response, newest=newest)
 
     def _fenced(self, error: BaseException | None) -> bool:
-        """Then the transaction is not ours to abort: who fenced us has done it."""
+        """Whether we were fenced: then the transaction is not ours to abort, because the new holder has done it."""
         return isinstance(error, KafkaError) and error.code in (
             ErrorCode.PRODUCER_FENCED,
             ErrorCode.INVALID_PRODUCER_EPOCH,

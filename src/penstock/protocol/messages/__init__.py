@@ -1,1 +1,1 @@
-"""Every message, declared once: one module an API, one class a message or struct."""
+"""All protocol messages, each declared once: one module per API, one class per message or struct."""

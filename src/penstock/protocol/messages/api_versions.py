@@ -1,4 +1,4 @@
-"""ApiVersions (API key 18). Which versions of which APIs a node serves, and which features its cluster has."""
+"""ApiVersions (API key 18). The API versions that a node serves, and the features of its cluster."""
 
 from __future__ import annotations
 

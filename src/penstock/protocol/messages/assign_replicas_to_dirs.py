@@ -1,4 +1,4 @@
-"""AssignReplicasToDirs (API key 73). A broker tells the controller in which log directory each replica is."""
+"""AssignReplicasToDirs (API key 73). A broker reports to the controller the log directory of each replica."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BeginQuorumEpoch (API key 53). A new leader of the metadata quorum makes itself known."""
+"""BeginQuorumEpoch (API key 53). A new leader of the metadata quorum announces itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BrokerRegistration (API key 62). A broker that starts makes itself known to the controller."""
+"""BrokerRegistration (API key 62). A starting broker registers with the controller."""
 
 from __future__ import annotations
 

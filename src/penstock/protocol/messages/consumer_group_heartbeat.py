@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat (API key 68). The one request of a KIP-848 consumer: join, stay, acknowledge, leave."""
+"""ConsumerGroupHeartbeat (API key 68). The only membership request of KIP-848: join, stay, acknowledge, leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What consumers of classic groups tell each other through the coordinator, which passes it on unread.
+"""Subscriptions and assignments of consumers in classic groups; the coordinator passes them on unread.
 
 In JoinGroup and SyncGroup each is preceded by its version, an int16.
 """

@@ -1,4 +1,4 @@
-"""ControllerRegistration (API key 70). A controller makes itself known to the active one."""
+"""ControllerRegistration (API key 70). A controller registers with the active one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteRecords (API key 21). Move the start of partitions forward."""
+"""DeleteRecords (API key 21). Move the log start offset of partitions forward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeLogDirs (API key 35). What is in the log directories of a broker, and how large it is."""
+"""DescribeLogDirs (API key 35). The contents and sizes of the log directories of a broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeQuorum (API key 55). The leader, voters and observers of the metadata quorum, and how far each has come."""
+"""DescribeQuorum (API key 55). The leader, voters and observers of the metadata quorum, and the progress of each."""
 
 from __future__ import annotations
 

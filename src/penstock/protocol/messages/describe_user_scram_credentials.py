@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (API key 50). Which SCRAM mechanisms users have credentials for."""
+"""DescribeUserScramCredentials (API key 50). List the SCRAM mechanisms for which users have credentials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FindCoordinator (API key 10). Which broker coordinates a group or a transactional id."""
+"""FindCoordinator (API key 10). Find the broker that coordinates a group or a transactional id."""
 
 from __future__ import annotations
 

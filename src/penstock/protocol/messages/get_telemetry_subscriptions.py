@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions (API key 71). Which metrics the broker wants of a client."""
+"""GetTelemetrySubscriptions (API key 71). Return the metrics that the broker requests from a client."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The records of `__consumer_offsets`, keys and values.
+"""The records of `__consumer_offsets`: keys and values.
 
-A key is preceded by its record type, an int16 that says which pair of classes this is; a value by its version, an int16
-too. A null value deletes. Types 0 to 2 are offsets and classic groups, the others KIP-848 groups.
+A key is preceded by its record type, an int16 that identifies the pair of classes; a value by its version, also an
+int16. A null value deletes. Types 0 to 2 are offsets and classic groups, the others KIP-848 groups.
 """
 
 from __future__ import annotations

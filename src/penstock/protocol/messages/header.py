@@ -1,4 +1,4 @@
-"""What precedes every request and response. `penstock.protocol.frames` reads and writes them."""
+"""The headers of requests and responses. `penstock.protocol.frames` reads and writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JoinGroup (API key 11). Enter a classic group, or take part in its rebalance."""
+"""JoinGroup (API key 11). Join a classic group, or take part in its rebalance."""
 
 from __future__ import annotations
 

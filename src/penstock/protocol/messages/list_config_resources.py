@@ -1,4 +1,4 @@
-"""ListConfigResources (API key 74). The names of resources that have a configuration."""
+"""ListConfigResources (API key 74). List the names of resources that have a configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListGroups (API key 16). All groups a broker coordinates."""
+"""ListGroups (API key 16). List the groups that a broker coordinates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListOffsets (API key 2). Find the offset that belongs to a timestamp, or the ends of a partition."""
+"""ListOffsets (API key 2). Find the offset of a timestamp, or the ends of a partition."""
 
 from __future__ import annotations
 

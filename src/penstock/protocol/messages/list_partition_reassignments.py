@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (API key 46). Which partitions are on the move."""
+"""ListPartitionReassignments (API key 46). List the partitions that are being reassigned."""
 
 from __future__ import annotations
 

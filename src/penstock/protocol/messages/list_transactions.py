@@ -1,4 +1,4 @@
-"""ListTransactions (API key 66). The transactions a coordinator knows."""
+"""ListTransactions (API key 66). List the transactions of a coordinator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metadata (API key 3). Which brokers, topics and partition leaders there are; may create the topics it asks for."""
+"""Metadata (API key 3). List brokers, topics and partition leaders; may create the topics it names."""
 
 from __future__ import annotations
 

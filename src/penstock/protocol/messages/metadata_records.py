@@ -1,6 +1,6 @@
-"""The records of `__cluster_metadata`: every change of the cluster is one or more of them.
+"""The records of `__cluster_metadata`: every change of the cluster consists of one or more of them.
 
-A record's key is its type number on the wire. Numbers that are missing belong to records Kafka no longer writes.
+A record's key is its type number on the wire. Missing numbers belong to records that Kafka no longer writes.
 """
 
 from __future__ import annotations

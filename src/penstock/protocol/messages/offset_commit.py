@@ -1,4 +1,4 @@
-"""OffsetCommit (API key 8). Store a group's positions."""
+"""OffsetCommit (API key 8). Store a group's committed offsets."""
 
 from __future__ import annotations
 

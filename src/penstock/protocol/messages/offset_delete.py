@@ -1,4 +1,4 @@
-"""OffsetDelete (API key 47). Delete some of a group's positions."""
+"""OffsetDelete (API key 47). Delete some of a group's committed offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OffsetFetch (API key 9). Read back a group's positions."""
+"""OffsetFetch (API key 9). Return a group's committed offsets."""
 
 from __future__ import annotations
 

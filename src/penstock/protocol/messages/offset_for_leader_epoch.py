@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (API key 23). Where a leader epoch ended: how followers and consumers find where logs part."""
+"""OffsetForLeaderEpoch (API key 23). Return where a leader epoch ended, to find where two logs diverge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The principal inside an Envelope; an int16 version precedes it."""
+"""The principal inside an Envelope, preceded by an int16 version."""
 
 from __future__ import annotations
 

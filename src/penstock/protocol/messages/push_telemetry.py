@@ -1,4 +1,4 @@
-"""PushTelemetry (API key 72). Metrics of a client."""
+"""PushTelemetry (API key 72). A client sends its metrics."""
 
 from __future__ import annotations
 

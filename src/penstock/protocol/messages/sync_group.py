@@ -1,4 +1,4 @@
-"""SyncGroup (API key 14). Hand out, or receive, a classic group's assignment."""
+"""SyncGroup (API key 14). Distribute, or receive, a classic group's assignment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The records of `__transaction_state`: a key with its record type in front, a value with its version (int16 both)."""
+"""The records of `__transaction_state`: keys preceded by their type, values by their version (both int16)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""UnregisterBroker (API key 64). Remove a broker that will not come back."""
+"""UnregisterBroker (API key 64). Remove a broker that will not return."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""UpdateRaftVoter (API key 82). A voter of the metadata quorum tells its endpoints and its range of kraft.version."""
+"""UpdateRaftVoter (API key 82). A voter of the metadata quorum updates its endpoints and its range of kraft.version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""WriteTxnMarkers (API key 27). A transaction coordinator tells partition leaders how transactions ended."""
+"""WriteTxnMarkers (API key 27). A transaction coordinator sends partition leaders the outcome of transactions."""
 
 from __future__ import annotations
 

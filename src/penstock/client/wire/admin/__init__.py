@@ -1,4 +1,4 @@
-"""Administration of any Kafka-compatible cluster, by what it is about.
+"""Administration of any Kafka-compatible cluster, one class per subject.
 
     with Admin("127.0.0.1:9092") as admin:
         admin.topics.create("orders", partitions=3)
@@ -12,8 +12,8 @@
         admin.log_dirs.describe()
         admin.log_dirs.move(1, {TopicPartition("orders", 0): "/data/disk-2"})
 
-Results are plain frozen dataclasses. What a broker refuses is a `KafkaError`; what keeps us from asking is a
-`ClientError`.
+Results are plain frozen dataclasses. A refusal of a broker is a `KafkaError`; a request that cannot be sent or answered
+is a `ClientError`.
 """
 
 from __future__ import annotations

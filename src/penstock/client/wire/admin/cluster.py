@@ -31,7 +31,7 @@ class BrokerDescription:
 class QuorumReplica:
     node_id: int
     log_end_offset: int
-    last_caught_up_ms: int  # -1: not known
+    last_caught_up_ms: int  # -1: unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class ClusterDescription:
     cluster_id: str | None
     controller_id: int
     brokers: tuple[BrokerDescription, ...]
-    quorum: QuorumDescription | None  # None from clusters that do not tell
+    quorum: QuorumDescription | None  # None from clusters that do not report it
     topics: int
     partitions: int
     under_replicated: tuple[TopicPartition, ...]
@@ -93,7 +93,7 @@ class ClusterGroup:
         )
 
     def quorum(self) -> QuorumDescription | None:
-        """The controllers; None from clusters that do not tell."""
+        """Describe the controller quorum; None from clusters that do not report it."""
         if not self._cluster.supports(ApiKey.DESCRIBE_QUORUM):
             return None
         topic = DescribeQuorumRequestTopicData(

@@ -25,11 +25,11 @@ _SET, _DELETE = 0, 1
 
 class ResourceType(IntEnum):
     TOPIC = 2
-    BROKER = 4  # by id; the empty name stands for all brokers
+    BROKER = 4  # by id; the empty name means all brokers
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from, as DescribeConfigs numbers it."""
+    """The source of a value, numbered as in DescribeConfigs."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -45,7 +45,7 @@ class ConfigSource(IntEnum):
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
     name: str
-    value: str | None  # None for a password, and for what has no value
+    value: str | None  # None for a password, and for a setting without a value
     source: str
     read_only: bool
     sensitive: bool
@@ -56,7 +56,7 @@ class Configs:
         self._cluster = cluster
 
     def describe(self, resource: ResourceType, name: str) -> list[ConfigEntry]:
-        """Every setting of a topic or broker in force, by name."""
+        """Return every effective setting of a topic or broker, by name."""
         wanted = DescribeConfigsResource(resource_type=resource, resource_name=name, configuration_keys=None)
         request = DescribeConfigsRequest(resources=[wanted])
         if resource is ResourceType.BROKER and name:
@@ -86,7 +86,7 @@ class Configs:
         delete: Iterable[str] = (),
         validate_only: bool = False,
     ) -> None:
-        """Set some, take others back to their defaults, leave the rest."""
+        """Set some settings, reset others to their defaults, and leave the rest."""
         changes = [AlterableConfig(name=key, config_operation=_SET, value=text) for key, text in (values or {}).items()]
         changes += [AlterableConfig(name=key, config_operation=_DELETE, value=None) for key in delete]
         request = IncrementalAlterConfigsRequest(

@@ -1,4 +1,4 @@
-"""What is still before a group: where it is, where partitions end, and who reads them."""
+"""The lag of a group: its committed offsets, the ends of the partitions, and the members that read them."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from penstock.model.ids import TopicPartition
 class PartitionLag:
     topic: str
     partition: int
-    member_id: str | None  # None: nobody reads it now
+    member_id: str | None  # None: no member reads it now
     client_id: str | None
     committed: int | None  # None: never committed
-    end: int | None  # None: the partition is gone, or has no leader to ask
+    end: int | None  # None: the partition does not exist, or has no leader
     lag: int | None  # records between the two
 
 
 def lag_of(
     group: GroupDescription, committed: Mapping[TopicPartition, CommittedOffset], ends: Mapping[TopicPartition, int]
 ) -> list[PartitionLag]:
-    """Of every partition that a member has or that the group has committed in."""
+    """Return the lag of every partition that a member has or that the group has committed in."""
     owners = group.owners()
     lags = []
     for partition in sorted({*owners, *committed}):
@@ -47,7 +47,7 @@ def lag_of(
 
 
 def with_leaders(cluster: Cluster, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """Those that are there, and have a leader to ask."""
+    """Return the partitions that exist and have a leader."""
     wanted = sorted(set(partitions))
     if not wanted:
         return []

@@ -1,8 +1,8 @@
-"""A group and its members, of either protocol, as one kind of description.
+"""Descriptions of groups and their members, the same for both protocols.
 
-Members of classic groups say what they subscribe to, and are told what they get, in bytes that only consumers
-understand; members of other protocol types (Kafka Connect's workers) have bytes of their own. Where those cannot be
-read there is nothing to tell, and the rest of the description stands.
+Members of classic groups exchange subscriptions and assignments in bytes that only consumers understand; members of
+other protocol types (Kafka Connect's workers) have other formats. If the bytes cannot be read, these fields are empty,
+and the rest of the description is still valid.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class GroupMember:
     rack: str | None
     epoch: int | None  # None in classic groups
     topics: tuple[str, ...]  # subscribed to by name
-    topic_regex: str | None  # subscribed to by pattern; only the consumer protocol tells
+    topic_regex: str | None  # subscribed to by pattern; only in the consumer protocol
     assignment: tuple[TopicPartition, ...]
     target_assignment: tuple[TopicPartition, ...] | None  # None in classic groups
 
@@ -44,19 +44,19 @@ class GroupDescription:
     group_id: str
     type: str  # classic, consumer
     state: str
-    protocol_type: str  # "consumer" for groups of consumers; empty if nobody has joined yet
+    protocol_type: str  # "consumer" for groups of consumers; empty if no member has joined yet
     assignor: str
     coordinator: int
-    epoch: int | None  # None for classic groups, which do not tell their generation
+    epoch: int | None  # None for classic groups, which do not report their generation
     assignment_epoch: int | None
     members: tuple[GroupMember, ...]
 
     def owners(self) -> dict[TopicPartition, GroupMember]:
-        """Who reads what."""
+        """The members by the partitions they own."""
         return {partition: member for member in self.members for partition in member.assignment}
 
     def who(self) -> str:
-        """The members in a line: `billing on 10.0.0.1, billing on 10.0.0.2 (3)`."""
+        """The members in one line: `billing on 10.0.0.1, billing on 10.0.0.2 (3)`."""
         clients = Counter(f"{member.client_id} on {member.host}" for member in self.members)
         return ", ".join(client if count == 1 else f"{client} ({count})" for client, count in clients.items())
 
@@ -130,7 +130,7 @@ def _classic_member(member: describe_groups.DescribedGroupMember, is_consumer: b
 
 
 def _embedded(kind: type[Embedded], data: bytes) -> Embedded | None:
-    """What consumers tell each other: a version, then the message. Later versions only add at the end."""
+    """Decode data that consumers exchange: a version, then the message. Later versions only add at the end."""
     if len(data) < 2:
         return None
     version = int.from_bytes(data[:2], signed=True)
@@ -155,5 +155,5 @@ def _in_order(members: Iterable[GroupMember]) -> tuple[GroupMember, ...]:
 
 
 def _host(text: str) -> str:
-    """Java's brokers write an address as `/127.0.0.1`."""
+    """Return the host; Java's brokers write an address as `/127.0.0.1`."""
     return text.removeprefix("/")

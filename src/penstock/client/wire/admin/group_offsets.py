@@ -1,6 +1,6 @@
-"""How far groups have come: committed offsets, changed and deleted, and what is still before them.
+"""Committed offsets of groups: fetch, alter and delete.
 
-Offsets are named by topic, so requests go out in the last version that does so; later ones know topics by id.
+Offsets are addressed by topic name, so requests use the last version that does so; later ones use topic ids.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class CommittedOffset:
 
 
 class GroupOffsets:
-    """Each method makes one attempt; `Groups` has the patience."""
+    """Each method makes one attempt; `Groups` repeats it."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -110,7 +110,7 @@ class GroupOffsets:
 def _answered(
     response: OffsetFetchResponse,
 ) -> Iterator[tuple[str, OffsetFetchResponsePartition | OffsetFetchResponsePartitions]]:
-    """By topic, wherever this version has them."""
+    """Return the answered topics, from the field that this version uses."""
     for topic in response.topics:
         yield from ((topic.name, partition) for partition in topic.partitions)
     for group in response.groups:

@@ -1,7 +1,7 @@
-"""Where a group is to go on reading: what was meant, as an offset for each partition.
+"""Offset resets: converts a reset target to an offset for each partition.
 
-A target is said in Python's own words: an offset is a number, a point in time a `datetime`, so long ago a `timedelta`.
-Whatever it comes to is kept within what the partition has, from its first offset to its end, and said if it was not.
+A target is a Python value: an offset is a number, a point in time a `datetime`, a duration before now a `timedelta`.
+The result is limited to the range of the partition, from its first offset to its end; a remark says if that changed it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.model.ids import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class ShiftBy:
-    """So many records on, or back if negative, from what is committed."""
+    """A number of records forward, or back if negative, from the committed offset."""
 
     records: int
 
@@ -32,12 +32,12 @@ class OffsetReset:
     partition: int
     old: int | None  # None: never committed
     new: int
-    remark: str | None  # why it is not what was asked for
+    remark: str | None  # why it differs from the requested offset
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What is known of a partition: its first offset, its end, and the first at or after a time (None: none)."""
+    """The range of a partition: its first offset, its end, and the first offset at or after a time (None: none)."""
 
     start: int
     end: int
@@ -45,7 +45,7 @@ class Bounds:
 
 
 def time_of(target: ResetTarget, now: datetime) -> int | None:
-    """The time that a target means, in milliseconds; None if it means none."""
+    """Return the time that a target refers to, in milliseconds; None if it refers to none."""
     if isinstance(target, timedelta):
         target = now - target
     if not isinstance(target, datetime):

@@ -1,7 +1,7 @@
-"""Groups: list, describe, how far they are, move, delete.
+"""Groups: list, describe, show lag, reset offsets, delete.
 
-Everything about a group is asked of its coordinator, and again of the next one while the group is moving. Brokers that
-know no consumer protocol have classic groups only; whoever does not tell the type of a group does not know another.
+Requests about a group go to its coordinator, and are repeated at the next one while the group is moving. Brokers
+without the consumer protocol have classic groups only, so a group whose type a broker does not report is classic.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _NOT_OF_THIS_PROTOCOL = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VER
 class GroupListing:
     group_id: str
     type: str
-    state: str | None  # None from brokers that do not tell
+    state: str | None  # None from brokers that do not report it
     protocol_type: str
     coordinator: int
 
@@ -72,7 +72,7 @@ class Groups:
         self._offsets = GroupOffsets(cluster)
 
     def list(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
-        """All groups, or those in one of these states and of one of these types."""
+        """List all groups, or those in one of these states and of one of these types."""
         wanted_states = {state.lower() for state in states}
         wanted_types = {kind.lower() for kind in types}
         found = self._cluster.patiently(lambda: self._list(sorted(wanted_states), sorted(wanted_types)))
@@ -84,12 +84,12 @@ class Groups:
         ]
 
     def describe(self, group_ids: Iterable[str]) -> Descriptions:
-        """State and members; a group that is not there is a KafkaError."""
+        """Describe state and members; KafkaError for a group that does not exist."""
         wanted = sorted(set(group_ids))
         return self._cluster.patiently(lambda: self._describe(wanted))
 
     def find(self, group_id: str) -> GroupDescription | None:
-        """As `describe`, of a group that may not be there."""
+        """As `describe`, but return None for a group that does not exist."""
         try:
             return self.describe([group_id])[0]
         except KafkaError as error:
@@ -98,18 +98,18 @@ class Groups:
             raise
 
     def offsets(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
-        """What the group has committed, in any topic."""
+        """Return the committed offsets of the group, in any topic."""
         return self._cluster.patiently(lambda: self._offsets.fetch(group_id))
 
     def lag(self, group_id: str) -> Lags:
-        """Of every partition that a member has or that the group has committed in."""
+        """Return the lag of every partition that a member has or that the group has committed in."""
         (group,) = self.describe([group_id])
         committed = self.offsets(group_id)
         ends = self._topics.offsets(with_leaders(self._cluster, {*group.owners(), *committed}), LATEST)
         return lag_of(group, committed, ends)
 
     def alter_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int | CommittedOffset]) -> None:
-        """Set what is committed. Refused while the group has members: they would go on from where they are."""
+        """Set committed offsets. Refused while the group has members: they would continue from their own positions."""
         committing = {
             partition: CommittedOffset(offset) if isinstance(offset, int) else offset
             for partition, offset in offsets.items()
@@ -117,7 +117,8 @@ class Groups:
         try:
             self._cluster.patiently(lambda: self._offsets.commit(group_id, committing))
         except KafkaError as error:
-            if error.code is ErrorCode.UNKNOWN_MEMBER_ID:  # to somebody who is not a member, and need not be
+            # The broker refuses a non-member while the group has members.
+            if error.code is ErrorCode.UNKNOWN_MEMBER_ID:
                 self._refuse_for_members(group_id, f"cannot set offsets of group {group_id!r}", error)
             raise
 
@@ -129,9 +130,9 @@ class Groups:
         partitions: Iterable[TopicPartition] | None = None,
         dry_run: bool = False,
     ) -> Resets:
-        """Move a group without members to another place; what becomes of each partition.
+        """Move a group without members to other offsets; return the result for each partition.
 
-        In these partitions, or in all that the group has committed in. A group that is not there begins to be.
+        In these partitions, or in all that the group has committed in. A group that does not exist is created.
         """
         committed = self.offsets(group_id)
         wanted = list(committed if partitions is None else partitions)
@@ -143,12 +144,12 @@ class Groups:
         return resets
 
     def delete(self, group_ids: Iterable[str]) -> None:
-        """Groups and all that they have committed. Refused, for each of them, while it has members."""
+        """Delete groups with their committed offsets. Refused, for each of them, while it has members."""
         wanted = sorted(set(group_ids))
         self._cluster.patiently(lambda: self._delete(wanted))
 
     def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """What the group has committed in partitions of topics that no member subscribes to."""
+        """Delete committed offsets in partitions of topics to which no member subscribes."""
         wanted = list(partitions)
         try:
             self._cluster.patiently(lambda: self._offsets.delete(group_id, wanted))
@@ -165,7 +166,10 @@ class Groups:
         instances: Iterable[str] = (),
         reason: str = _REASON,
     ) -> None:
-        """Members by their ids, static ones by their instance ids, or else everybody. Who still lives joins again."""
+        """Remove members by their ids, static ones by their instance ids, or else all.
+
+        Members that are alive join again.
+        """
         leaving = [MemberIdentity(member_id=member, reason=reason) for member in members]
         leaving += [MemberIdentity(group_instance_id=instance, reason=reason) for instance in instances]
         if not leaving:
@@ -215,7 +219,7 @@ class Groups:
         described = {}
         request = DescribeGroupsRequest(groups=group_ids)
         for group in self._cluster.request_broker(coordinator, request, DescribeGroupsResponse).groups:
-            # Brokers of old say of a group that is not there that it is dead.
+            # Older brokers describe a group that does not exist as Dead.
             code = group.error_code or (ErrorCode.GROUP_ID_NOT_FOUND if group.group_state == "Dead" else ErrorCode.NONE)
             if code == ErrorCode.GROUP_ID_NOT_FOUND:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group.group_id!r}")
@@ -261,7 +265,7 @@ class Groups:
                 raise_for(result.error_code, None, f"cannot remove {who!r} of group {group_id!r}")
 
     def _refuse_for_members(self, group_id: str, about: str, cause: KafkaError) -> NoReturn:
-        """Say who they are; unless the last one has just left."""
+        """Name the members in the error, unless the last one has just left."""
         group = self.find(group_id)
         if group is None or not group.members:
             raise cause

@@ -1,4 +1,4 @@
-"""What is in the log directories of brokers, how large it is, and moving it from one to another."""
+"""The log directories of brokers: contents, sizes, and moves of replicas between them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ReplicaSize:
     partition: int
     size: int  # bytes of its segments
     offset_lag: int  # behind the high watermark, or behind the current replica for a future one
-    future: bool  # on its way to this directory from another one of the broker
+    future: bool  # being copied to this directory from another one of the broker
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,14 @@ class LogDirDescription:
     broker_id: int
     path: str
     error: str | None  # the directory is offline
-    total_bytes: int | None  # of the volume; None from brokers that do not tell
+    total_bytes: int | None  # of the volume; None from brokers that do not report it
     usable_bytes: int | None
     replicas: tuple[ReplicaSize, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaMove:
-    """A replica on its way from one directory of its broker to another."""
+    """A replica that is being moved from one directory of its broker to another."""
 
     broker_id: int
     topic: str
@@ -58,7 +58,7 @@ class LogDirs:
         self._cluster = cluster
 
     def describe(self, broker_ids: Iterable[int] | None = None) -> list[LogDirDescription]:
-        """Of these brokers, or of all that are alive."""
+        """Describe the directories of these brokers, or of all that are alive."""
         wanted = None if broker_ids is None else sorted(set(broker_ids))
         return self._cluster.patiently(lambda: self._describe(self._cluster.broker_ids() if wanted is None else wanted))
 
@@ -72,8 +72,11 @@ class LogDirs:
         return described
 
     def move(self, broker_id: int, targets: Mapping[TopicPartition, str]) -> None:
-        """Move replicas of a broker to these of its log directories. They are written and read meanwhile; a move is
-        done when `moves` does not have it any more. To ask for the directory that a replica is in cancels its move."""
+        """Move replicas of a broker to other log directories of it.
+
+        They remain readable and writable. A move is done when `moves` no longer lists it. Naming the current directory
+        of a replica cancels its move.
+        """
         directories: dict[str, dict[str, list[int]]] = {}
         for partition, path in targets.items():
             directories.setdefault(path, {}).setdefault(partition.topic, []).append(partition.partition)
@@ -96,7 +99,7 @@ class LogDirs:
                 raise_for(result.error_code, None, f"cannot move {moved} on broker {broker_id}")
 
     def moves(self, broker_ids: Iterable[int] | None = None) -> list[ReplicaMove]:
-        """The replicas that are on the move."""
+        """Return the replicas that are being moved."""
         described = self.describe(broker_ids)
         homes = {
             (each.broker_id, replica.topic, replica.partition): each.path
@@ -112,7 +115,7 @@ class LogDirs:
         ]
 
     def cancel(self, broker_id: int, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Leave replicas where they are; those of them that were on the move."""
+        """Leave replicas where they are; return those that were being moved."""
         wanted = set(partitions)
         moving = {TopicPartition(each.topic, each.partition): each.source for each in self.moves([broker_id])}
         cancelled = {partition: source for partition, source in moving.items() if partition in wanted}

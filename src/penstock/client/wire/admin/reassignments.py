@@ -1,4 +1,4 @@
-"""Moving partitions to other brokers: begin, cancel, and what is on the move."""
+"""Partition reassignments: begin, cancel and list moves of partitions to other brokers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from penstock.protocol.messages.list_partition_reassignments import (
 class Reassignment:
     topic: str
     partition: int
-    replicas: tuple[int, ...]  # all that have it meanwhile
+    replicas: tuple[int, ...]  # all brokers that have a replica during the move
     adding: tuple[int, ...]
     removing: tuple[int, ...]
 
@@ -35,12 +35,15 @@ class Reassignments:
         self._cluster = cluster
 
     def begin(self, targets: Mapping[TopicPartition, Sequence[int]]) -> None:
-        """Move each partition to these brokers, the preferred leader first. It is done when `list` has none of them."""
+        """Move each partition to these brokers, the preferred leader first.
+
+        It is done when `list` no longer has them.
+        """
         for partition, code, message in self._alter(targets):
             raise_for(code, message, f"cannot reassign {partition}")
 
     def cancel(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Back to where they were; those of them that were on the move."""
+        """Cancel the reassignment of partitions; return those that were being moved."""
         cancelled = []
         for partition, code, message in self._alter(dict.fromkeys(partitions)):
             if code != ErrorCode.NO_REASSIGNMENT_IN_PROGRESS:

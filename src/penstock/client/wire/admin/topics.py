@@ -1,4 +1,4 @@
-"""Topics: create, list, describe, grow, delete, trim, and where their partitions begin and end."""
+"""Topics: create, list, describe, add partitions, delete, delete records, and the offsets of their partitions."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _BEING_MADE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILA
 class CreatedTopic:
     name: str
     topic_id: str | None  # None from brokers that have no topic ids
-    partitions: int  # -1 where the broker does not say
+    partitions: int  # -1 if the broker does not report it
     replication_factor: int
 
 
@@ -97,7 +97,10 @@ class Topics:
         assignment: Sequence[Sequence[int]] | None = None,
         validate_only: bool = False,
     ) -> CreatedTopic:
-        """What is not said is the cluster's default. An `assignment` names the replicas of each partition instead."""
+        """Create a topic.
+
+        Omitted values are the cluster's defaults. An `assignment` names the replicas of each partition instead.
+        """
         topic = CreatableTopic(
             name=name,
             num_partitions=-1 if partitions is None else partitions,
@@ -114,7 +117,7 @@ class Topics:
         return CreatedTopic(name, _id_text(result.topic_id), result.num_partitions, result.replication_factor)
 
     def list(self, *, internal: bool = False) -> Descriptions:
-        """All topics, by name; the internal ones only if asked."""
+        """Return all topics, by name; internal ones only on request."""
         topics = [_described(topic) for topic in self._cluster.topics()]
         return [topic for topic in topics if internal or not topic.internal]
 
@@ -123,9 +126,9 @@ class Topics:
         return [_described(topic) for topic in self._cluster.topics(wanted)] if wanted else []
 
     def ensure(self, name: str) -> TopicDescription:
-        """A topic that is there, or that the cluster makes when it is asked for one (auto.create.topics.enable).
+        """Return a topic that exists, or that the cluster creates on request (auto.create.topics.enable).
 
-        It is unknown in the first answer, and then for as long as it takes to make it.
+        It is unknown in the first answer, and until the cluster has created it.
         """
         deadline = time.monotonic() + _CREATION_S
         while True:
@@ -152,12 +155,12 @@ class Topics:
         raise_for(result.error_code, result.error_message, f"cannot delete topic {name!r}")
 
     def offsets(self, partitions: Iterable[TopicPartition], timestamp: int = LATEST) -> dict[TopicPartition, int]:
-        """For each partition the first offset at or after a timestamp (milliseconds); EARLIEST, LATEST. -1: none."""
+        """Return each partition's first offset at or after a timestamp (ms), EARLIEST or LATEST. -1: none."""
         wanted = list(partitions)
         return self._cluster.patiently(lambda: self._offsets(wanted, timestamp))
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Delete what is before an offset (-1: everything so far); the new first offset of each partition."""
+        """Delete records before an offset (-1: all records so far); return the new first offset of each partition."""
         return self._cluster.patiently(lambda: self._delete_records(before))
 
     @property

@@ -1,8 +1,8 @@
-"""Transactions: those that coordinators know, what partitions say of producers, and the ones nobody will ever end.
+"""Transactions: the coordinators' view, the partitions' view of producers, and hanging transactions.
 
-A transaction hangs when a partition waits for its end, and the coordinator does not know that the partition takes part:
-no marker will come, and readers of committed records stop there for good. `find_hanging` compares the two, `abort`
-writes the marker that is missing.
+A transaction hangs when a partition waits for its end, but the coordinator does not know that the partition takes part:
+no marker will come, and readers of committed records stop there for good. `find_hanging` compares the two views,
+`abort` writes the missing marker.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from penstock.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
-# Longer than transaction.max.timeout.ms by default: who has not ended by then should have been ended.
+# Longer than the default of transaction.max.timeout.ms: a transaction should have ended, or been aborted, by then.
 HANGING_AFTER_MS = 15 * 60 * 1000
 _DURATION_SINCE = 1
 _PATTERN_SINCE = 2
@@ -58,22 +58,22 @@ class TransactionDescription:
     coordinator: int
     state: str
     timeout_ms: int
-    start_ms: int | None  # None: none is open
+    start_ms: int | None  # None: no transaction is open
     producer_id: int
     producer_epoch: int
-    partitions: tuple[TopicPartition, ...]  # that take part, and have yet to be told how it ended
+    partitions: tuple[TopicPartition, ...]  # that take part, and do not have its marker yet
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """What a partition remembers of an idempotent producer."""
+    """A partition's state of an idempotent producer."""
 
     producer_id: int
     producer_epoch: int
     last_sequence: int
     last_timestamp: int
-    coordinator_epoch: int | None  # None: no transaction of it has ended here yet
-    transaction_start: int | None  # the first offset of the one that is open; None: none is
+    coordinator_epoch: int | None  # None: no transaction of the producer has ended here yet
+    transaction_start: int | None  # the first offset of the open transaction; None: no transaction is open
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class OpenTransaction:
     partition: int
     producer: ProducerState
     transactional_id: str | None = None  # None: no coordinator knows the producer
-    will_end: bool = False  # the coordinator knows that this partition takes part, and is to tell it the end
+    will_end: bool = False  # the coordinator knows that this partition takes part, and will write the marker
 
     @property
     def where(self) -> TopicPartition:
@@ -90,7 +90,7 @@ class OpenTransaction:
 
 
 class NotHanging(ClientError):
-    """A transaction that its coordinator is to end should not be aborted in one partition."""
+    """A transaction that its coordinator will end should not be aborted in one partition."""
 
 
 class Transactions:
@@ -105,7 +105,7 @@ class Transactions:
         longer_than_ms: int | None = None,
         pattern: str | None = None,
     ) -> list[TransactionListing]:
-        """Transactional ids by name; only those in such a state, with such a producer id, open for so long."""
+        """List transactions by id; only in these states, with these producer ids, open for this long."""
         request = ListTransactionsRequest(
             state_filters=list(states),
             producer_id_filters=list(producer_ids),
@@ -120,19 +120,19 @@ class Transactions:
         return self._cluster.patiently(lambda: self._describe(wanted))
 
     def producers(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[ProducerState, ...]]:
-        """The producers that the leaders of partitions remember."""
+        """Return the producers that the leaders of partitions have state for."""
         wanted = list(partitions)
         return self._cluster.patiently(lambda: self._producers(wanted))
 
     def find_hanging(
         self, partitions: Iterable[TopicPartition] | None = None, *, longer_than_ms: int = HANGING_AFTER_MS
     ) -> OpenTransactions:
-        """Open for so long and never to end by themselves; in these partitions, or in all that have a leader."""
+        """Return old transactions that will never end by themselves, in these or all led partitions."""
         searched = self._led() if partitions is None else sorted(set(partitions))
         now_ms = time.time_ns() // 1_000_000
         old = [each for each in self._open(searched) if now_ms - each.producer.last_timestamp > longer_than_ms]
         hanging = [each for each in self._identified(old) if not each.will_end]
-        # What ended while we asked around was not hanging.
+        # A transaction that ended during the search was not hanging.
         open_still = {(each.where, each.producer) for each in self._open(sorted({each.where for each in hanging}))}
         return [each for each in hanging if (each.where, each.producer) in open_still]
 
@@ -144,10 +144,10 @@ class Transactions:
         producer_id: int | None = None,
         force: bool = False,
     ) -> OpenTransaction:
-        """End the open transaction that begins at this offset, or is of this producer, in this partition alone.
+        """Abort the open transaction that begins at this offset, or is of this producer, in this partition alone.
 
-        The rest of it, its other partitions and offsets, stays as it is: refused, unless forced, if its coordinator can
-        still end the whole.
+        Its other partitions and offsets stay as they are: so this is refused, unless forced, if its coordinator can
+        still end the whole transaction.
         """
         found = [
             each
@@ -178,7 +178,7 @@ class Transactions:
     def write_abort_marker(
         self, partition: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int = 0
     ) -> None:
-        """As `abort`, without looking: for brokers that do not tell which producers they know."""
+        """As `abort`, without checks: for brokers that do not report their producers."""
         marker = WritableTxnMarker(
             producer_id=producer_id,
             producer_epoch=producer_epoch,
@@ -235,7 +235,7 @@ class Transactions:
         ]
 
     def _open(self, partitions: Partitions) -> OpenTransactions:
-        """A few hundred partitions at a time: an answer may be long."""
+        """Query a few hundred partitions at a time, because an answer may be long."""
         return [
             OpenTransaction(partition.topic, partition.partition, producer)
             for first in range(0, len(partitions), _PARTITIONS_AT_ONCE)
@@ -245,7 +245,7 @@ class Transactions:
         ]
 
     def _identified(self, transactions: OpenTransactions) -> OpenTransactions:
-        """With what the coordinators know of them."""
+        """Add the coordinators' information."""
         if not transactions:
             return []
         listed = self.list(producer_ids={each.producer.producer_id for each in transactions})
