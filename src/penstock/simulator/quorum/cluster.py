@@ -197,7 +197,7 @@ class RaftCluster:
         self.time = max(self.time, until)
         return stop()
 
-    # -- what a node needs (World) ---------------------------------------------------------------------------------
+    # -- the World of the nodes ------------------------------------------------------------------------------------
 
     def random_below(self, number: int) -> int:
         return self.random.randrange(number)

@@ -112,7 +112,7 @@ class SimulatedNode:
     def endpoint(self) -> VoterEndpoint:
         return VoterEndpoint(LISTENER, f"node-{self.node_id}", 9093)
 
-    # -- life ------------------------------------------------------------------------------------------------------
+    # -- starts and stops ------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         self.incarnation += 1
@@ -259,7 +259,7 @@ class SimulatedNode:
 
         self.world.start_sync(self, done)
 
-    # -- what others do to it --------------------------------------------------------------------------------------
+    # -- called by the simulation ----------------------------------------------------------------------------------
 
     def receive(self, token: object, request: Request) -> None:
         self.step(lambda raft: raft.requested(self.world.clock(self), token, request))

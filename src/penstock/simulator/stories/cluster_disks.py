@@ -65,7 +65,7 @@ class DiskStory(ClusterStory):
             self.events["disks without ELR"] += 1
         await super().create()
 
-    # -- misfortunes ------------------------------------------------------------------------------------------------
+    # -- faults -----------------------------------------------------------------------------------------------------
 
     async def fail_directory(self, machine: Machine) -> None:
         """While the broker runs, or before it restarts."""
@@ -165,7 +165,7 @@ class DiskStory(ClusterStory):
         machine.disk.remove_tree(disk)
         machine.disk.sync_directory("/mnt")  # no power loss restores the old one
 
-    # -- mending ----------------------------------------------------------------------------------------------------
+    # -- repairs ----------------------------------------------------------------------------------------------------
 
     def heal(self) -> None:
         """Disks work again; a broker notices that when it starts."""

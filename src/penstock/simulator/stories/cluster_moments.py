@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _REBALANCING: Final = (ClassicState.PREPARING_REBALANCE, ClassicState.COMPLETING_REBALANCE)
 
 
-# -- what a node has, as far as it has it yet -----------------------------------------------------------------------
+# -- parts of a node, which may not exist yet -----------------------------------------------------------------------
 
 
 def _replicas(machine: Machine) -> Iterator[Replica]:

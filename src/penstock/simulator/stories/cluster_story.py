@@ -273,7 +273,7 @@ class ClusterStory:
             (result,) = (await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))).topics
         assert result.error_code == ErrorCode.NONE, result
 
-    # -- misfortunes ------------------------------------------------------------------------------------------------
+    # -- faults -----------------------------------------------------------------------------------------------------
 
     async def misfortune(self) -> None:
         machine = self.chance.choice(self.world.brokers)
@@ -520,7 +520,7 @@ class ClusterStory:
         topic = None if image is None else image.topics.by_name(TOPIC)
         return 0 if topic is None else len(topic.partitions)
 
-    # -- mending ----------------------------------------------------------------------------------------------------
+    # -- repairs ----------------------------------------------------------------------------------------------------
 
     def heal(self) -> None:
         self.faults.heal()

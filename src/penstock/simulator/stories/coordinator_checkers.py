@@ -51,7 +51,7 @@ class CoordinatorWatch:
         self._replayed: dict[TransactionShard, deque[tuple[int, int]]] = {}
         self._decided: dict[TransactionShard, int] = {}
 
-    # -- who is responsible -----------------------------------------------------------------------------------------
+    # -- responsible brokers ----------------------------------------------------------------------------------------
 
     def _newest(self) -> MetadataImage:
         """The newest image that any node has or had."""

@@ -107,7 +107,7 @@ class CoordinatorClients:
     async def rest(self) -> None:
         await asyncio.sleep(self.chance.choice((0.0, 0.1, 0.3)))
 
-    # -- who is responsible -----------------------------------------------------------------------------------------
+    # -- responsible brokers ----------------------------------------------------------------------------------------
 
     async def _find(self, place: Place) -> str | None:
         """The broker, as one of the brokers reports it."""

@@ -69,7 +69,7 @@ class SimulatedGroup:
         self._owners: dict[tuple[int, int], str] = {}
         self._leases: dict[int, tuple[str, float]] = {}
 
-    # -- who owns what ----------------------------------------------------------------------------------------------
+    # -- ownership --------------------------------------------------------------------------------------------------
 
     def given(self, generation: int, member_id: str, partitions: set[int]) -> None:
         """In a classic group."""

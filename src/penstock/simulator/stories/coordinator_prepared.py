@@ -112,7 +112,7 @@ class TwoPhaseWriter(TransactionalWriter):
         try:
             await self._end_prepared(pair)
         finally:
-            await zombie  # raises its error first, if it caused the failure
+            await zombie  # if it caused the failure, its own violation is raised
         self._clients.events["prepared transactions completed"] += 1
 
     async def _end_prepared(self, pair: tuple[int, int]) -> None:
@@ -126,7 +126,7 @@ class TwoPhaseWriter(TransactionalWriter):
         self.outcomes[prepared.number] = prepared.commits
         self.prepared = None
 
-    # -- what it says -----------------------------------------------------------------------------------------------
+    # -- requests ---------------------------------------------------------------------------------------------------
 
     async def _initialize(self) -> tuple[int, int]:
         pair, _ = await self._ask_to_initialize(keep=False)

@@ -214,7 +214,7 @@ class CoordinatorStory(ClusterStory):
         if self.chance.random() < 0.4:
             await asyncio.sleep(self.chance.uniform(0.0, 8.0))
 
-    # -- misfortunes ------------------------------------------------------------------------------------------------
+    # -- faults -----------------------------------------------------------------------------------------------------
 
     async def fill_disk(self, machine: Machine) -> None:
         """By bytes; or by blocks, so that logs can grow for a while, and there is no space for another file."""
@@ -254,7 +254,7 @@ class CoordinatorStory(ClusterStory):
             self.faults.crash(machine)
             machine.start()
 
-    # -- mending ----------------------------------------------------------------------------------------------------
+    # -- repairs ----------------------------------------------------------------------------------------------------
 
     def partitions(self, machine: Machine) -> list[Partition | None]:
         topics = ((TOPIC, len(self.promises)), *((name, INTERNAL_PARTITIONS) for name in INTERNAL_TOPICS))

@@ -149,7 +149,7 @@ class TransactionalWriter:
         self.outcomes[number] = commits
         clients.events["transactions committed" if commits else "transactions aborted"] += 1
 
-    # -- ends of another kind ---------------------------------------------------------------------------------------
+    # -- other ends -------------------------------------------------------------------------------------------------
 
     async def _disappear(self, number: int, left: list[Step]) -> None:
         """For good, so that the transaction must time out; or until another producer has replaced it."""
@@ -205,7 +205,7 @@ class TransactionalWriter:
         if code is ErrorCode.NONE and self.outcomes.get(offset) is False:
             raise Violation("OffsetsWithTransaction", f"{self.group} is at {offset}, which was not committed")
 
-    # -- what it says -----------------------------------------------------------------------------------------------
+    # -- requests ---------------------------------------------------------------------------------------------------
 
     def _steps(self, number: int, producer: tuple[int, int], with_offset: bool) -> list[Step]:
         steps = [

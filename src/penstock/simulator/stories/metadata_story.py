@@ -164,7 +164,7 @@ class MetadataStory:
                 raise Violation("ProducerIdsUnique", f"{given} was given twice")
             self.producer_ids.add(given)
 
-    # -- misfortunes ------------------------------------------------------------------------------------------------
+    # -- faults -----------------------------------------------------------------------------------------------------
 
     async def misfortune(self) -> None:
         active = self.world.active_controller()

@@ -248,7 +248,7 @@ class NodeStory:
             if kind != "clean stops":
                 self.world.power_loss()
                 for topic in self.topics:
-                    topic.power_losses += 1  # nothing may be lost, but later losses are possible
+                    topic.power_losses += 1  # nothing may be lost; later records count as sent after it
         await asyncio.sleep(self.chance.random())
         await self.start()
         self.is_up.set()

@@ -89,7 +89,7 @@ class Replica:
     def flush(self) -> None:
         self.synced = len(self.log)
 
-    # -- life -------------------------------------------------------------------------------------------------------
+    # -- starts and stops -------------------------------------------------------------------------------------------
 
     def start(self, *, clean: bool) -> None:
         self.incarnation += 1

@@ -116,7 +116,7 @@ class PartitionStory:
             self.world.unfence(replica.id)
             self.announce()
 
-    # -- the world between ------------------------------------------------------------------------------------------
+    # -- messages and the controller --------------------------------------------------------------------------------
 
     @property
     def partition(self) -> Partition:
@@ -277,7 +277,7 @@ class PartitionStory:
                 if proposal is not None:
                     replica.propose(proposal)
 
-    # -- misfortunes ------------------------------------------------------------------------------------------------
+    # -- faults -----------------------------------------------------------------------------------------------------
 
     def must_stay(self, replica: Replica) -> bool:
         """While others have lost records, the last one that has them all stays up, and is seen to be up."""

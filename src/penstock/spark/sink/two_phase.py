@@ -6,7 +6,7 @@ transactions that make up the batch. Any driver that finds a decision carries it
 batch left open is aborted.
 
 Nothing here talks to brokers. A protocol is a generator of steps; its driver performs each step and sends the answer
-back. So the same code runs against real brokers and against a model that crashes between any two steps.
+back. So the same code runs against real brokers and against a model, and tests crash it between any two steps.
 
 Tasks may run twice, a repeated batch may be split differently, and a driver that was given up may come back. Laws:
 

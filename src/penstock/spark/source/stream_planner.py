@@ -1,4 +1,13 @@
-"""Plans a stream: where it begins, how far each batch goes, and what its tasks read."""
+"""Plans a stream: where it begins, how far each batch goes, and what its tasks read.
+
+**An idle query waits at the broker.** Between two calls of Spark a fetch is parked at the end of each partition,
+without a thread (`log_watch`). Only a call that repeats the last one at once may wait for it: if another batch ran in
+between, for a timer or for another source, a wait would delay the next one.
+
+**The first batch of a stream from "latest" is empty.** A checkpoint contains the ends of batches, and not the beginning
+of the first one. If that is "latest" or a time, it would be another offset after a crash. So the first batch is empty,
+and its end is where the stream begins.
+"""
 
 from __future__ import annotations
 
@@ -72,13 +81,7 @@ class StreamPlanner:
         """The end of the next batch, or `start` if there is none.
 
         Spark passes the end of the batch before: that batch is finished, and its offsets are committed to the group. If
-        Spark passes the same offsets again at once, the query is idle, and the answer may wait for new records. In all
-        other cases it must not wait: if another batch ran in between, for a timer or for another source, a wait would
-        delay the next one.
-
-        A checkpoint contains the ends of batches, and not the beginning of the first one. If that is "latest" or a
-        time, it would be another offset after a crash. So the first batch is empty, and its end is where the stream
-        begins.
+        Spark passes the same offsets again at once, the query is idle, and the answer may wait for new records.
         """
         self._check_origin(start)
         self._group.reached(start)
