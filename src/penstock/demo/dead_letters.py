@@ -1,4 +1,4 @@
-"""Poison records, dead letters and their replay.
+"""Makes poison records, collects dead letters and replays them.
 
 Poison is a record that no pipeline can read. Here it is one that happens in practice: a new firmware writes with the
 serializer of a schema registry, which puts five bytes before the JSON (a zero and a schema's number). The event is

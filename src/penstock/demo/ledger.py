@@ -1,4 +1,4 @@
-"""What was acknowledged, and what came out: counted by key and sequence.
+"""Counts the events that were acknowledged and those that came out, by key and sequence.
 
 Nothing here is estimated. An event has arrived when its own key and sequence were read, and is doubled when they were
 read at two offsets. A consumer may read one offset twice after a rebalance; that counts once.

@@ -23,7 +23,7 @@ class Counted:
         self.frame = frame.observe(self._observation, f.count(f.lit(1)).alias("rows"))
 
     def rows(self) -> int:
-        """0 if nothing computed the frame, as with a sink that has the batch already: Spark would wait for ever."""
+        """0 if nothing computed the frame, as with a sink that has the batch already; Spark would wait for ever."""
         counted: Any = self._observation._jo
         deadline = time.monotonic() + _PATIENCE_S
         while not counted.future().isCompleted():

@@ -175,7 +175,7 @@ def _reason(outcome: Mapping[str, Any]) -> str:
 
 
 def _identity(key: tuple[str, ...]) -> Column:
-    """A single column unchanged; several as a list, so that no two keys are equal. NULL if one of them is."""
+    """A single column unchanged; several as a list, so that different keys never look the same. NULL if one is."""
     from pyspark.sql import functions as f
 
     columns = [f.col(f"`{name}`").cast("string") for name in key]

@@ -184,8 +184,8 @@ def ended(before: QueryProgress, error: str | None) -> QueryProgress:
 
 
 def lag_between(offsets: Offsets, latest: Offsets) -> int:
-    """The number of records not yet read. A partition of which nothing was read yet counts from the offset at which it
-    first appears, that is, from the end of its first batch."""
+    """The number of records not yet read. A partition without an offset in `offsets` does not count: it counts only
+    when its first batch has ended."""
     return sum(
         max(0, end - offsets[topic][partition])
         for topic, ends in latest.items()

@@ -39,8 +39,8 @@ logger = logging.getLogger("penstock.spark")
 
 COORDINATOR_S = 60.0
 DECISION_TIMEOUT_MS = 10_000
-# Without two-phase commit a decision must be carried out before the transactions time out: at least this much time, or
-# half of the time-out, must be left.
+# Without two-phase commit a decision must be carried out before the transactions time out. This much time must be left,
+# or half of the time-out if that is less.
 TIME_LEFT_MS = 60_000
 
 _FENCED = (
