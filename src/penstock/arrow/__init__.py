@@ -1,12 +1,12 @@
-"""Topics as Arrow tables.
+"""Reads and writes topics as Arrow tables.
 
     table = read_table("127.0.0.1:9092", "orders", value="string")
     for batch in scan("127.0.0.1:9092", "orders", follow=True): ...
     write_table("127.0.0.1:9092", "orders", table, key="customer", value="order")
 
-The columns are those of Spark's Kafka source. Records go straight between record batches and Arrow's buffers, by
-kernels that numba compiles once a machine (some seconds, at the first import); from a table pandas, polars and DuckDB
-are one line away. Needs the packages of `penstock[arrow]`.
+The columns are those of Spark's Kafka source. Kernels convert directly between record batches and Arrow's buffers;
+numba compiles them once per machine (some seconds, at the first import). pandas, polars and DuckDB take such a table in
+one line. Needs the packages of `penstock[arrow]`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The rows of a table that go to one partition, made into record batches as they are needed.
+"""Encodes the rows of a table that go to one partition as record batches, when they are needed.
 
-Batches are encoded one ahead of what is under way, by a kernel that reads the columns where they are. A batch the
-broker finds too large is made again with half the limit: nothing of the partition is under way behind it, so going back
-is only a matter of where to start.
+One batch is encoded ahead of the one in flight, by a kernel that reads the columns in place. A batch that the broker
+refuses as too large is encoded again with half the limit: no later batch of the partition is in flight, so only the
+start row must go back.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from penstock.records.compression import compress
 @dataclass(slots=True)
 class EncodedBatch:
     partition: TopicPartition
-    first: int  # the place of its first row in the stream's order
+    first: int  # the position of its first row in the stream's order
     rows: int
     data: memoryview | bytearray
     uncompressed_size: int
     since: float | None = None  # when it was first sent
-    broker_id: int | None = None  # to whom it was sent last
+    broker_id: int | None = None  # the broker it was last sent to
 
 
 class PartitionStream:
@@ -128,7 +128,7 @@ class PartitionStream:
         return batch
 
     def retry(self) -> None:
-        """What was under way goes first again, with the same sequence."""
+        """The batch in flight is sent again first, with the same sequence."""
         batch = self._taken()
         if self.prepared is not None:
             self._forget(self.prepared)
@@ -136,7 +136,7 @@ class PartitionStream:
         self._next = batch.first + batch.rows
 
     def shrink(self) -> None:
-        """What was under way is too large: make smaller batches, from its first row on."""
+        """The batch in flight is too large: make smaller batches, from its first row on."""
         batch = self._taken()
         if self.prepared is not None:
             self._forget(self.prepared)
@@ -156,7 +156,7 @@ class PartitionStream:
             self._identity.advance(self.partition, -batch.rows)
 
     def _encode(self) -> tuple[memoryview, int, int, int]:
-        """A buffer with records behind the room for a header, where they end, how many, and their latest timestamp."""
+        """A buffer with records after space for a header, where they end, how many, and their latest timestamp."""
         limit = self._limit
         while True:
             out = np.empty(max(limit, HEADER_SIZE), np.uint8)

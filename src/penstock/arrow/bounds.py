@@ -1,10 +1,10 @@
-"""From where to where: bounds in words, offsets or times become an offset range for each partition.
+"""Resolves the bounds of a read, given as words, offsets or times, to an offset range for each partition.
 
-A bound is "earliest", "latest", an offset, a time, or a mapping that says one of these for each partition. `start` is
-included, `end` is not. A time stands for the first record at or after it, and for the end if there is none. "latest"
-is the end as this reader sees it: under read_committed, the last stable offset.
+A bound is "earliest", "latest", an offset, a time, or a mapping with one of these for each partition. `start` is
+inclusive, `end` is exclusive. A time stands for the first record at or after it, or for the end if there is none.
+"latest" is the end as this reader sees it: under read_committed, the last stable offset.
 
-Offsets outside the log are refused before anything is read. Whoever would rather read what is left asks for that.
+Offsets outside the log are refused before anything is read, unless the caller asks to skip lost records.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 class OffsetRange(NamedTuple):
     first: int
-    end: int  # not included
+    end: int  # exclusive
 
 
 def choose_partitions(leaders: Leaders, topics: list[str], wanted: PartitionChoice) -> list[TopicPartition]:
-    """All partitions of the topics, or those that were asked for and exist."""
+    """All partitions of the topics, or the requested ones, which must exist."""
     existing = [TopicPartition(name, index) for name in topics for index in sorted(leaders.topics[name].leaders)]
     if wanted is None:
         return existing
@@ -54,7 +54,7 @@ def resolve_ranges(
     skip_lost: bool,
     timeout: float,
 ) -> dict[TopicPartition, OffsetRange]:
-    """An offset range for each partition. Without an `end`, to the end of time."""
+    """An offset range for each partition. Without an `end` it is unbounded."""
     topics = sorted({partition.topic for partition in partitions})
     points_at_start = _points(start, partitions, topics, "start")
     points_at_end = {} if end is None else _points(end, partitions, topics, "end")
@@ -124,7 +124,7 @@ def _check(point: Any, name: str) -> None:
 
 
 def _milliseconds(point: datetime) -> int:
-    """Of the first millisecond at or after it."""
+    """The first millisecond at or after the point."""
     return -((_EPOCH - point) // timedelta(milliseconds=1))
 
 

@@ -1,4 +1,7 @@
-"""The columns of a topic, as Spark's Kafka source has them, and record batches made of spans."""
+"""The columns of a topic, as Spark's Kafka source has them, and record batches made of spans.
+
+Decoding has two steps: one kernel finds where keys and values are (spans), another copies only the requested columns.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ _MILLISECONDS_MAX = (2**63 - 1) // _MICROSECONDS
 
 
 class Columns:
-    """Which columns are wanted, and how keys and values become theirs."""
+    """The requested columns, and how keys and values are decoded."""
 
     def __init__(self, names: Iterable[str] | None, key: Any, value: Any) -> None:
         self.names = list(DEFAULT_COLUMNS if names is None else [names] if isinstance(names, str) else names)
@@ -44,7 +47,7 @@ class Columns:
 
     @property
     def schema(self) -> Any:
-        """A column that a deserializer fills without a type given is null here until its first value."""
+        """The type of a column that a deserializer fills, if not given, is null here until its first value."""
         return pa.schema([pa.field(name, self._type(name)) for name in self.names])
 
     def record_batch(self, spans: Spans, partition: TopicPartition) -> Any:
@@ -85,7 +88,7 @@ class Columns:
         return array
 
     def _settle(self, name: str, array: Any, spans: Spans, partition: TopicPartition) -> Any:
-        """The first values of a deserializer decide its column's type; later ones have to follow."""
+        """The first values of a deserializer determine the column's type; later ones must fit."""
         learned = self._learned.get(name)
         if learned is None and not pa.types.is_null(array.type):
             learned = self._learned[name] = array.type
@@ -111,7 +114,7 @@ def _repeated(text: str, rows: int) -> Any:
 
 
 def _timestamps(spans: Spans) -> Any:
-    """Milliseconds as microseconds; null where a record has no timestamp, or none that microseconds can say."""
+    """Milliseconds as microseconds; null if a record has no timestamp, or one that microseconds cannot represent."""
     absent = (
         (spans.timestamps == NO_TIMESTAMP)
         | (spans.timestamps > _MILLISECONDS_MAX)

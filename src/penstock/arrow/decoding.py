@@ -1,7 +1,7 @@
-"""Keys and values as Arrow arrays: as they are, as text, as numbers, as JSON, or by a deserializer of the user's.
+"""Decodes keys and values to Arrow arrays: as bytes, text, numbers or JSON, or with a user's deserializer.
 
-Text and numbers (big-endian, as Java's serializers write them) are decoded by compiled kernels, JSON by Arrow's parser
-against the struct type that was asked for; a deserializer is called once a record.
+Compiled kernels decode text and numbers (big-endian, as Java's serializers write them). Arrow's parser decodes JSON,
+with the requested struct type. A deserializer is called once per record.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Deserialize = Callable[[bytes, str], Any]
 
 
 class BadRow(ValueError):
-    """The row, among those being decoded, whose bytes do not fit; the reader knows its offset."""
+    """The index of the row whose bytes do not fit, among those being decoded; the reader knows its offset."""
 
     def __init__(self, row: int, problem: str) -> None:
         super().__init__(problem)
@@ -46,7 +46,7 @@ class BadRow(ValueError):
 class Decoder(Protocol):
     @property
     def type(self) -> Any:
-        """The Arrow type of the column; None if it is only known when there are values."""
+        """The Arrow type of the column; None if only the values determine it."""
 
     def decode(self, buffer: ByteArray, column: SpanColumn, topic: str) -> Any:
         """An Arrow array of the spans; BadRow for one that does not fit."""
@@ -95,7 +95,7 @@ def _deserializer(given: Any, column: str) -> Deserialize:
 
 
 class Plain:
-    """Bytes as they are, or as text that is checked to be UTF-8."""
+    """Bytes unchanged, or text that is checked to be UTF-8."""
 
     def __init__(self, wanted: Any) -> None:
         self.type = wanted
@@ -134,7 +134,7 @@ class Number:
 
 
 class Json:
-    """JSON objects as structs: fields that are not asked for are left out, those that are missing are null."""
+    """JSON objects as structs: fields that are not in the type are omitted, missing ones are null."""
 
     def __init__(self, wanted: Any) -> None:
         self.type = wanted
@@ -175,7 +175,7 @@ class Json:
 
 
 class Deserialized:
-    """Whatever a function makes of each record."""
+    """The result of a function for each record."""
 
     def __init__(self, deserialize: Deserialize, wanted: Any) -> None:
         self.type = wanted
@@ -200,7 +200,7 @@ def _first_bad(values: list[Any], wanted: Any) -> int:
             pa.array([value], wanted)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
             return row
-    return 0  # each alone is fine, together they have no type
+    return 0  # each value alone is valid, together they have no type
 
 
 def gathered(buffer: ByteArray, column: SpanColumn, wanted: Any) -> Any:
@@ -213,13 +213,13 @@ def gathered(buffer: ByteArray, column: SpanColumn, wanted: Any) -> Any:
 
 
 def validity(lengths: Ints) -> Any:
-    """Arrow's bitmap of what is not null; None if nothing is."""
+    """Arrow's bitmap of the values that are not null; None if all are."""
     present = lengths >= 0
     return None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
 
 
 def numbers(values: NDArray[np.int32] | NDArray[np.int64], lengths: Ints | None = None) -> Any:
-    """An array over the numbers as they are; null where a length is negative. (`pa.array` would import pandas.)"""
+    """An array over the numbers, without a copy; null where a length is negative. (`pa.array` would import pandas.)"""
     wanted = pa.int32() if values.dtype == np.int32 else pa.int64()
     bitmap = None if lengths is None else validity(lengths)
     return pa.Array.from_buffers(wanted, len(values), [bitmap, pa.py_buffer(values)])

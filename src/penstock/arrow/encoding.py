@@ -1,7 +1,7 @@
-"""Arrow arrays as columns of bytes: what the kernels that write records take, and which types can be that.
+"""Encodes Arrow arrays as columns of bytes, the input of the kernels that write records.
 
-Bytes and text go as they are, numbers big-endian as Java's serializers write them; anything else needs a serializer, or
-is refused with the types that would do.
+Bytes and text are unchanged, numbers are big-endian as Java's serializers write them. Any other type needs a
+serializer, or is refused with a list of the types that are possible.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Serializer = Callable[[Any, str], bytes | None]
 
 
 class ByteColumn(NamedTuple):
-    """Bytes, and for each row where its own begin and how many they are; -1 for null."""
+    """Bytes, and for each row the start and the length of its own; -1 for null."""
 
     data: Bytes
     starts: Longs
@@ -40,7 +40,7 @@ class ByteColumn(NamedTuple):
 
 
 class HeaderColumns(NamedTuple):
-    firsts: Longs  # of each row, the first of its headers
+    firsts: Longs  # the index of each row's first header
     counts: Ints
     keys: ByteColumn
     values: ByteColumn
@@ -85,7 +85,7 @@ def serialized(array: Any, name: str, serialize: Serializer, topic: str, first_r
 
 
 def byte_column(array: Any, name: str) -> ByteColumn:
-    """Keys, values or the like; BadColumn for a type that has no bytes of its own."""
+    """For keys, values and the like; BadColumn for a type that has no bytes of its own."""
     kind = array.type
     if pa.types.is_null(kind):
         return nulls(len(array))
@@ -147,7 +147,7 @@ def header_columns(array: Any, name: str, first_row: int) -> HeaderColumns:
         counts[~_valid(array)] = 0
     key_bytes, value_bytes = byte_column(keys, name), byte_column(values, name)
     keyless = np.flatnonzero(key_bytes.lengths < 0)
-    for header in keyless:  # a null in a list that is null itself is nobody's
+    for header in keyless:  # a null in a list that is null itself belongs to no row
         row = int(np.searchsorted(offsets, header, side="right")) - 1
         if 0 <= row < len(counts) and header < offsets[row] + counts[row]:
             raise BadColumn(f"column {name!r}, row {first_row + row}: a header without a key")
@@ -163,7 +163,7 @@ def _is_pair(kind: Any) -> bool:
 
 
 def timestamps(array: Any, name: str, now_ms: int) -> Longs:
-    """Milliseconds; a row without a time is of now."""
+    """Milliseconds; a row without a time gets the current one."""
     kind = array.type
     if pa.types.is_timestamp(kind):
         array = array.cast(pa.timestamp("ms", kind.tz), safe=False).view(pa.int64())
@@ -173,7 +173,7 @@ def timestamps(array: Any, name: str, now_ms: int) -> Longs:
 
 
 def partition_numbers(array: Any, name: str, partitions: int, first_row: int) -> Ints:
-    """The partition of each row, -1 where the row leaves it to its key."""
+    """The partition of each row, -1 if the key decides."""
     if not pa.types.is_integer(array.type):
         raise BadColumn(f"column {name!r} has the type {array.type}; partitions need int32")
     numbers = _filled(array.cast(pa.int64()), -1)

@@ -1,4 +1,4 @@
-"""What can go wrong between a table and a topic, each said with the place: topic, partition, offset, column or row."""
+"""The errors of reading and writing tables; each names the place: topic, partition, offset, column or row."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from penstock.model.ids import TopicPartition
 
 
 class ArrowError(ClientError):
-    """The base of all below."""
+    """The base class."""
 
 
 class BadColumn(ArrowError, ValueError):
-    """A column that is not there, or not of a type that fits; the message names the types that do."""
+    """A column that does not exist, or whose type does not fit; the message names the types that do."""
 
 
 class BadBounds(ArrowError, ValueError):
-    """A `start`, `end` or `partitions` that makes no sense, or lies outside the log."""
+    """A `start`, `end` or `partitions` that is invalid, or outside the log."""
 
 
 class BadValue(ArrowError, ValueError):
-    """A key or value that is not what its column was declared to be."""
+    """A key or value that does not have the declared type of its column."""
 
     def __init__(self, column: str, partition: TopicPartition, offset: int, problem: str) -> None:
         super().__init__(f"{column} of {partition} at offset {offset}: {problem}")
@@ -30,7 +30,7 @@ class BadValue(ArrowError, ValueError):
 
 
 class DataLost(ArrowError):
-    """Records that were asked for are gone: deleted by retention, or on request."""
+    """Requested records are gone: deleted by retention, or by a request."""
 
     def __init__(self, partition: TopicPartition, first: int, available: int) -> None:
         super().__init__(
@@ -47,11 +47,11 @@ class ReadStalled(ArrowError):
 
 
 class UnreadableBatch(ArrowError):
-    """Bytes in a partition that are no record batch, or not the ones that were written."""
+    """Bytes in a partition that are not a record batch, or not the ones that were written."""
 
 
 class RecordTooLarge(ArrowError, client_errors.RecordTooLarge):
-    """A row that makes a larger record than the topic takes."""
+    """A row that makes a larger record than the topic accepts."""
 
     def __init__(self, topic: str, row: int, size: int, reason: str) -> None:
         super().__init__(f"row {row} makes a record of {size} bytes, topic {topic!r} refuses it: {reason}")
@@ -60,4 +60,4 @@ class RecordTooLarge(ArrowError, client_errors.RecordTooLarge):
 
 
 class WriteFailed(ArrowError):
-    """Rows that were not confirmed. Without idempotence or acks they may have been written nevertheless."""
+    """Rows that were not acknowledged. Without idempotence or acks they may have been written nevertheless."""

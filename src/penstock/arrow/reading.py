@@ -1,10 +1,12 @@
-"""Reading partitions from their leaders: one fetch under way to each, the next one sent before the last is decoded.
+"""Reads partitions from their leaders: one fetch in flight to each, the next one sent before the last is decoded.
 
-An answer is turned into positions first, which takes only its batch headers, so that the leader is busy with the next
-piece while this one is decoded and used. Memory holds one answer a leader and the record batch that is being made.
+The positions are advanced first, which needs only the batch headers of an answer. So the leader works on the next fetch
+while this answer is decoded and used. Memory holds one answer per leader and the record batch that is being built. A
+channel reuses its receive buffer: the records of an answer are valid until the next `wait`.
 
 Leaders may move or die meanwhile. A partition that cannot be read is tried again with fresh metadata until it has made
-no progress for `timeout` seconds; nothing is read twice, as positions only move with what was handed out.
+no progress for `timeout` seconds. Nothing is read twice, because positions advance only with the records that were
+returned.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ logger = logging.getLogger(__name__)
 MAX_WAIT_MS = 500
 MIN_BYTES = 1
 METADATA_S = 30.0
-_PARTITIONS_A_FETCH = 4  # how many whole pieces an answer has room for
+_PARTITIONS_A_FETCH = 4  # how many pieces of full size fit into an answer
 _ANSWER_BYTES_MAX = 128 * 1024 * 1024
 _RETRY_S = 0.05
 _EMPTY_ANSWERS = 2
@@ -48,7 +50,7 @@ class ReadSettings:
     batch_rows: int  # at most, in a record batch
     timeout: float
     skip_lost: bool
-    grows: bool  # partitions that are added are read, too, from their beginning
+    grows: bool  # also read added partitions, from their beginning
 
 
 @dataclass(slots=True)
@@ -65,7 +67,7 @@ class _Position:
 
 
 class _Piece(NamedTuple):
-    """Batches of a partition that are to be decoded, in an answer's buffer."""
+    """Batches of a partition to decode, in an answer's buffer."""
 
     partition: TopicPartition
     records: memoryview
@@ -88,12 +90,12 @@ class Reader:
         self._settings = settings
         self._offsets = LogOffsets(leaders, settings.isolation, settings.timeout)
         self._positions = {each: _Position(first, end) for each, (first, end) in ranges.items()}
-        self._busy: set[int] = set()  # brokers with a fetch under way
+        self._busy: set[int] = set()  # brokers with a fetch in flight
         self._refreshed = time.monotonic()
         self._refresh_wanted = False
 
     def positions(self) -> dict[TopicPartition, int]:
-        """The next offset to be asked for, by partition."""
+        """The next offset to fetch, by partition."""
         return {partition: position.offset for partition, position in self._positions.items()}
 
     def record_batches(self) -> Iterator[tuple[TopicPartition, Any]]:
@@ -108,10 +110,10 @@ class Reader:
                     for piece in pieces:
                         yield from self._decode(piece)
 
-    # -- asking
+    # -- Requests.
 
     def _send_fetches(self) -> bool:
-        """A fetch to every leader that has none to answer; False when there is nothing left to read."""
+        """Send a fetch to every leader that has none in flight; False if there is nothing left to read."""
         unfinished = {each: position for each, position in self._positions.items() if position.offset < position.end}
         if not unfinished:
             return False
@@ -181,10 +183,10 @@ class Reader:
             for index in self._leaders.topics[name].leaders:
                 self._positions.setdefault(TopicPartition(name, index), _Position(0, _END_OF_TIME))
 
-    # -- answers
+    # -- Answers.
 
     def _advance(self, response: FetchResponse) -> list[_Piece]:
-        """Move the positions of all partitions of an answer; what is to be decoded of it."""
+        """Advance the positions of all partitions of an answer; returns what to decode."""
         if response.error_code:
             self._trouble(None, ErrorCode(response.error_code).text)
             return []
@@ -216,7 +218,7 @@ class Reader:
             return []
         position.offset = max(first, batches[-1][1].next_offset)
         position.moved()
-        # Whoever had data waits behind the others: an answer may have no room for all.
+        # A partition that had data goes behind the others: an answer may not have space for all.
         self._positions[partition] = self._positions.pop(partition)
         aborted = [(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()]
         return [_Piece(partition, records, batches, aborted, first, position.end)]
@@ -231,10 +233,10 @@ class Reader:
         return batches
 
     def _idle(self, partition: TopicPartition, position: _Position, data: PartitionData, empty: bool) -> None:
-        """Nothing came: right at the end of what there is, and where others filled the answer.
+        """An empty result is normal at the end of the log, and if other partitions filled the answer.
 
-        In front of a bound it means that compaction has left nothing up to there, if the whole answer was empty, and
-        again so; or that a new leader has yet to catch up.
+        Before the end bound it means, if the whole answer was empty several times, that compaction has left nothing up
+        to the bound; or that a new leader has not caught up yet.
         """
         readable = data.last_stable_offset if self._settings.isolation else data.high_watermark
         if position.end == _END_OF_TIME or not empty:
@@ -256,7 +258,7 @@ class Reader:
             raise_for(code, None, f"cannot read {partition} at offset {position.offset}")
 
     def _out_of_range(self, partition: TopicPartition, position: _Position) -> None:
-        """Before the log: lost. Behind it: a new leader may be behind for a moment."""
+        """Before the start of the log: lost. After its end: a new leader may be behind for a moment."""
         start = self._offsets.at([partition], EARLIEST)[partition]
         if position.offset >= start:
             self._trouble(partition, f"offset {position.offset} is behind the end of its log")
@@ -268,7 +270,7 @@ class Reader:
             raise DataLost(partition, position.offset, start)
 
     def _trouble(self, partition: TopicPartition | None, problem: str) -> None:
-        """Look for leaders again; give up on a partition that has been in trouble for too long."""
+        """Look for leaders again; give up on a partition that has had errors for too long."""
         self._refresh_wanted = True
         if partition is not None:
             self._stuck(partition, self._positions[partition], problem)
@@ -280,14 +282,14 @@ class Reader:
     def _stuck(self, partition: TopicPartition, position: _Position, problem: str) -> None:
         now = time.monotonic()
         position.stuck_since = position.stuck_since or now
-        position.stuck_times += 1  # as the time may have passed elsewhere: in the hands of whom we read for
+        position.stuck_times += 1  # counted, as the time may have passed in the caller's code
         position.not_before = now + _RETRY_S
         stuck = now - position.stuck_since
         if stuck > self._settings.timeout and position.stuck_times > _STUCK_TIMES:
             end = "" if position.end == _END_OF_TIME else f" (to be read up to {position.end})"
             raise ReadStalled(f"{partition} at offset {position.offset}{end} got nowhere for {stuck:.0f} s: {problem}")
 
-    # -- records
+    # -- Records.
 
     def _decode(self, piece: _Piece) -> Iterator[tuple[TopicPartition, Any]]:
         partition, records, batches, aborted, first, end = piece

@@ -1,4 +1,4 @@
-"""A table on its way to a topic: cut into pieces, and each piece into the columns that make records."""
+"""Prepares a table for writing: cuts it into pieces, and converts each piece to the columns that make records."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnNames:
-    """Which column is what. None: keys and headers are taken from columns of that name, if there are any."""
+    """The column for each part of a record. None: keys and headers come from columns of that name, if there are any."""
 
     key: str | None
     value: str | None
@@ -51,7 +51,7 @@ class ColumnNames:
 
 
 def pieces_of(table: Any) -> Iterator[Any]:
-    """Record batches of a size that is worth a round of its own, and no more than memory should hold twice."""
+    """Record batches that are large enough for a round of requests, and small enough to be in memory twice."""
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
     elif not isinstance(table, pa.Table):

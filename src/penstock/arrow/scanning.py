@@ -1,4 +1,4 @@
-"""`scan` and `read_table`: topics as record batches, one after the other, and as one table."""
+"""`scan` and `read_table`: read topics as a sequence of record batches, or as one table."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TIMEOUT_S = 60.0
 
 
 class Scan:
-    """An iterator of record batches. Sockets are open from the first to the last of them, or to `close`."""
+    """An iterator of record batches. Sockets are open from the first to the last of them, or until `close`."""
 
     def __init__(
         self,
@@ -51,16 +51,16 @@ class Scan:
         return self._columns.schema
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Of each partition, the next offset that has not been asked for: at the end, where to go on another time.
+        """The next offset of each partition that has not been fetched: at the end, where a later scan continues.
 
-        Before the end the batches handed out may be behind that.
+        Before the end the returned batches may be behind that.
         """
         if self._reader is not None:
             return self._reader.positions()
         return {partition: bounds.first for partition, bounds in self.ranges.items()}
 
     def reader(self) -> Any:
-        """A pyarrow.RecordBatchReader, for whoever takes those: DuckDB, datasets, Parquet."""
+        """A pyarrow.RecordBatchReader, for libraries that take one: DuckDB, datasets, Parquet."""
         for field in self.schema:
             if pa.types.is_null(field.type):
                 raise BadColumn(
@@ -75,7 +75,7 @@ class Scan:
         return next(self._batches)[1]
 
     def located(self) -> Iterator[tuple[TopicPartition, Any]]:
-        """The same batches, each with the partition it comes from."""
+        """The same batches, each with its partition."""
         return self._batches
 
     def __enter__(self) -> Scan:
@@ -118,20 +118,20 @@ def scan(
 ) -> Scan:
     """Record batches of one or more topics, each batch of one partition, a partition's in the order of its offsets.
 
-    start, end       from where to where: "earliest", "latest", an offset, a time (datetime with a time zone), or a
-                     mapping from partition (number, or TopicPartition) to one of these. `end` is not included.
-    follow           go on for ever, waiting for what comes, partitions that are added included; `end` is not used.
-    columns          of key, value, topic, partition, offset, timestamp, timestampType, headers; all but the headers
-                     unless said. What is left out costs nothing.
-    partitions       only these: numbers, or TopicPartition where there are several topics.
+    start, end       the bounds: "earliest", "latest", an offset, a time (datetime with a time zone), or a mapping
+                     from partition (number, or TopicPartition) to one of these. `end` is exclusive.
+    follow           continue for ever and wait for new records, also in added partitions; `end` is not used.
+    columns          of key, value, topic, partition, offset, timestamp, timestampType, headers; default: all except
+                     headers. Omitted columns cost nothing.
+    partitions       only these: numbers, or TopicPartition if there are several topics.
     key, value       how to decode them: an Arrow type or its name (binary; string; int16 to float64, big-endian as
                      Java's serializers write them; a struct, from JSON), a deserializer, or (deserializer, type).
-    isolation        "read_committed" leaves out records of transactions that are open or were aborted;
+    isolation        "read_committed" omits records of transactions that are open or were aborted;
                      "read_uncommitted" does not.
-    on_data_loss     "fail" where records that were asked for are gone, or "skip" to what is left.
-    batch_bytes      how much of a partition to fetch at once, which makes the size of a batch and, times four, the
-                     memory that a leader's answers take; batch_rows limits the rows.
-    timeout          how long a partition may get nowhere, while leaders move or brokers are down.
+    on_data_loss     "fail" if requested records are gone, or "skip" to the first that exists.
+    batch_bytes      how much of a partition to fetch at once, which determines the size of a batch and, times four,
+                     the memory for a leader's answers; batch_rows limits the rows.
+    timeout          how long a partition may make no progress, while leaders move or brokers are down.
     request_timeout  how long a broker may take to answer.
     """
     names = [topics] if isinstance(topics, str) else list(topics)
@@ -182,7 +182,7 @@ def read_table(
     timeout: float = TIMEOUT_S,
     request_timeout: float = REQUEST_S,
 ) -> Any:
-    """One or more topics, or parts of them, as a pyarrow.Table: by topic and partition, and there by offset.
+    """Reads topics, or parts of them, as a pyarrow.Table: sorted by topic, partition and offset.
 
     The arguments are those of `scan`.
     """
@@ -205,7 +205,7 @@ def read_table(
         for partition, batch in scanned.located():
             batches.setdefault(partition, []).append(batch)
         ordered = [batch for partition in sorted(batches) for batch in batches[partition]]
-        # A deserializer's type is learned on the way: batches before its first value have nulls of no type.
+        # The type of a deserializer is learned on the way: batches before its first value have the type null.
         schema = scanned.schema
         alike = [batch if batch.schema == schema else batch.cast(schema) for batch in ordered]
         return pa.Table.from_batches(alike, schema)

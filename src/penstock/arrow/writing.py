@@ -1,9 +1,9 @@
-"""Writing tables to topics: a row is a record, and every row is confirmed or named in an error.
+"""Writes tables to topics: a row is a record, and every row is acknowledged or named in an error.
 
-Rows go to the partition of their key, as Kafka's own producer would send them, rows without a key to all in turn, and
-rows that say a partition to that one. Each partition has one batch under way, so its rows stay in order whatever has to
-be sent again, and the next is encoded meanwhile. With idempotence (the default) a batch that is sent again, past dead
-leaders too, is written once.
+A row goes to the partition of its key, as with Kafka's own producer. Rows without a key go to all partitions in turn,
+and rows that name a partition go to that one. Each partition has one batch in flight, so its rows stay in order
+whatever must be sent again, and the next batch is encoded meanwhile. With idempotence (the default) a batch that is
+sent again, also after the death of a leader, is written once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from penstock.records.columnar_encoding import order_by_partition, partition_by_
 from penstock.records.compression import CODEC_NAMES
 
 BATCH_BYTES = 1_000_000  # below Kafka's default for max.message.bytes
-RECORD_BYTES_MAX = 100 * 1024 * 1024  # of socket.request.max.bytes by default: beyond, brokers hang up
+RECORD_BYTES_MAX = 100 * 1024 * 1024  # socket.request.max.bytes by default: beyond it, brokers disconnect
 REQUEST_S = 10.0
 TIMEOUT_S = 120.0
 _ACKS = {0: 0, "0": 0, 1: 1, "1": 1, -1: -1, "-1": -1, "all": -1}
@@ -48,7 +48,7 @@ _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 @dataclass(slots=True)
 class Written:
-    """What has been written: rows, and the offsets they got, where the broker said (not with acks=0)."""
+    """The number of rows written, and their offsets if the broker returned them (not with acks=0)."""
 
     rows: int = 0
     offsets: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Written:
 
 
 class Writer:
-    """Writes any number of tables, under one identity."""
+    """Writes any number of tables, with one producer id."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Writer:
         self._timeout = timeout
         self._leaders = Leaders(bootstrap, timeout=request_timeout)
         self._identity: ProducerIdentity | None = None
-        self._turn = random.randrange(2**16)  # which partition a row without a key gets first
+        self._turn = random.randrange(2**16)  # the first partition for a row without a key
         self._refresh_wanted = False
         self._refreshed = 0.0
 
@@ -112,7 +112,7 @@ class Writer:
 
     @transaction.setter
     def transaction(self, transaction: Transaction) -> None:
-        """The next one to write in; connections stay."""
+        """The next transaction to write in; connections stay open."""
         if self._transaction is None:
             raise BadSetting("this writer was made without a transaction")
         self._transaction = transaction
@@ -130,7 +130,7 @@ class Writer:
         key_serializer: Any = None,
         value_serializer: Any = None,
     ) -> Written:
-        """All rows of a table (or record batch, or anything that Arrow can read), confirmed on return."""
+        """Write all rows of a table (or record batch, or anything that Arrow can read); acknowledged on return."""
         names = ColumnNames(
             key=key,
             value=value,
@@ -149,7 +149,7 @@ class Writer:
                 self._write_piece(topic, piece, names, first_row, written)
                 first_row += len(piece)
         except BaseException:
-            # What is under way, nobody waits for; whether it is written, nobody knows.
+            # Nothing waits for batches in flight, and whether they are written is unknown.
             self._leaders.disconnect()
             self._identity = None
             if self._transaction is not None:
@@ -198,7 +198,7 @@ class Writer:
             self._identity = take_identity(self._leaders.cluster, self._timeout)
         return self._identity
 
-    # -- sending
+    # -- Sending.
 
     def _send_all(self, streams: dict[TopicPartition, PartitionStream], first_row: int, written: Written) -> None:
         unfinished = dict(streams)
@@ -224,7 +224,7 @@ class Writer:
         first_row: int,
         written: Written,
     ) -> None:
-        """The stream's next batch, unless one is under way; later, where its leader cannot be reached."""
+        """Send the stream's next batch, unless one is in flight; later, if its leader cannot be reached."""
         if stream.under_way is not None or stream.finished:
             return
         if stream.prepared is None:
@@ -298,7 +298,7 @@ class Writer:
     def _lost(
         self, broker_id: int, streams: dict[TopicPartition, PartitionStream], problem: str, first_row: int
     ) -> None:
-        """Whatever was under way to a broker will not be answered."""
+        """Batches in flight to a broker will not be answered."""
         for stream in streams.values():
             if stream.under_way is not None and stream.under_way.broker_id == broker_id:
                 self._again(stream, problem, first_row)
@@ -344,23 +344,23 @@ def write_table(
     timeout: float = TIMEOUT_S,
     request_timeout: float = REQUEST_S,
 ) -> Written:
-    """Every row of a table as a record of a topic, all confirmed on return.
+    """Writes every row of a table as a record of a topic; all are acknowledged on return.
 
-    table            a pyarrow.Table or RecordBatch, or whatever Arrow can read: a pandas or polars frame.
+    table            a pyarrow.Table or RecordBatch, or anything that Arrow can read: a pandas or polars frame.
     key, value       names of columns: binary, string, int16 to float64 (big-endian, as Java's serializers write them);
                      others with a `key_serializer` or `value_serializer`: a serializer, a function to bytes, or "json".
-                     Not said: "value", and "key" if there is one.
-    headers          a column of list<struct<key: string, value: binary>> or map<string, binary>; not said: "headers" if
-                     there is one.
-    partition        a column that says where rows go; where it is null, or not said, the key decides as in Kafka's own
-                     producer (murmur2), and rows without a key take turns.
-    timestamp        a column of timestamps; where it is null, or not said, now.
-    compression      "none", "gzip", "snappy", "lz4" or "zstd", and its `compression_level`.
-    acks             "all", 1 or 0 replicas to confirm; less than "all" needs idempotent=False.
-    idempotent       what has to be sent again is written once.
+                     Default: "value", and "key" if it exists.
+    headers          a column of list<struct<key: string, value: binary>> or map<string, binary>; default: "headers" if
+                     it exists.
+    partition        a column with the partition of each row; if it is null or not given, the key decides as in Kafka's
+                     own producer (murmur2), and rows without a key take turns.
+    timestamp        a column of timestamps; if it is null or not given, the current time.
+    compression      "none", "gzip", "snappy", "lz4" or "zstd", with its `compression_level`.
+    acks             "all", 1 or 0 replicas that acknowledge; less than "all" needs idempotent=False.
+    idempotent       what must be sent again is written once.
     transaction      a `Transaction` to write in: readers of committed records see the rows when it is committed.
-    batch_bytes      the size of a record batch before compression, at most; a topic that takes less is noticed.
-    timeout          how long a batch may stay unconfirmed while leaders move or brokers are down.
+    batch_bytes      the maximum size of a record batch before compression; adapts to a topic that accepts less.
+    timeout          how long a batch may stay unacknowledged while leaders move or brokers are down.
     """
     with Writer(
         bootstrap,

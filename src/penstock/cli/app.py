@@ -1,4 +1,4 @@
-"""All commands in one tree."""
+"""The command tree: all command groups in one typer application."""
 
 from __future__ import annotations
 

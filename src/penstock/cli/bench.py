@@ -1,4 +1,4 @@
-"""`penstock bench`: loads against any Kafka-compatible cluster, through librdkafka.
+"""`penstock bench`: measures any Kafka-compatible cluster, through librdkafka.
 
 The measurement includes this Python client; the broker may be faster. For the project's own figures see the
 documentation of `make bench`.
@@ -123,7 +123,7 @@ def _topic(bootstrap_server: str, topic: str | None, partitions: int) -> Iterato
             return
         name = f"penstock-bench-{os.urandom(4).hex()}"
         admin.topics.create(name, partitions=partitions)
-        admin.topics.offsets([TopicPartition(name, index) for index in range(partitions)], LATEST)  # leaders are there
+        admin.topics.offsets([TopicPartition(name, index) for index in range(partitions)], LATEST)  # leaders exist
         try:
             yield name
         finally:
@@ -214,7 +214,8 @@ def _latencies(
             if message.error() is None and value is not None and len(value) == size:
                 delays.append(time.perf_counter() - clock.unpack_from(value)[0])
 
-    # The assignment takes effect with the first answer; records before it would be missed, so go on until one came.
+    # The assignment takes effect with the first answer; records before it would be missed, so continue until there is
+    # one.
     give_up = time.perf_counter() + 10
     while not delays and time.perf_counter() < give_up:
         producer.produce(topic, clock.pack(time.perf_counter()) + padding, partition=0)

@@ -1,4 +1,4 @@
-"""`penstock cluster`."""
+"""`penstock cluster`: shows brokers, the controller quorum and under-replicated partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock demo`: a cluster, trucks, a web shop and pipelines on Spark, in one command."""
+"""`penstock demo`: runs a cluster, trucks, a web shop and pipelines on Spark, in one command."""
 
 from __future__ import annotations
 

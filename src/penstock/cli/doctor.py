@@ -1,4 +1,4 @@
-"""`penstock doctor`."""
+"""`penstock doctor`: checks a cluster and reports problems, causes and remedies."""
 
 from __future__ import annotations
 

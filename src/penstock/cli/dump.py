@@ -36,7 +36,7 @@ from penstock.records.record import Record, iterate_records
 
 Entry = dict[str, Any]
 
-# Room for a batch of the largest request there can be, decompressed.
+# Space for a batch of the largest possible request, decompressed.
 _RECORDS_BYTES_MAX = 1 << 30
 _NAME = re.compile(r"(\d{20})(?:-(\d{10}))?\.(log|index|timeindex|txnindex|snapshot|checkpoint)(?:\.\w+)*")
 _FILES = RealFileSystem()
@@ -223,7 +223,7 @@ def _offset_index(path: str, records: bool) -> Iterator[Entry]:
         previous = _base_offset(path) - 1
         for offset, position in index.entries():
             if not position:
-                break  # no entry points at the first batch: the rest is what Kafka allocates ahead of its use
+                break  # no entry points at the first batch: the rest is space that Kafka allocates in advance
             if offset <= previous:
                 yield _problem(path, f"offset {offset} follows {previous}")
             previous = offset
@@ -246,7 +246,7 @@ def _time_index(path: str, records: bool) -> Iterator[Entry]:
     previous = -1
     for timestamp, offset in TimeIndex(_FILES, path, _base_offset(path), os.path.getsize(path)).entries():
         if not timestamp:
-            break  # allocated ahead
+            break  # allocated in advance
         if timestamp <= previous:
             yield _problem(path, f"timestamp {timestamp} follows {previous}")
         previous = timestamp

@@ -1,4 +1,4 @@
-"""`penstock groups`."""
+"""`penstock groups`: lists, describes and deletes consumer groups and their offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock groups reset-offsets`."""
+"""`penstock groups reset-offsets`: changes the committed offsets of a group."""
 
 from __future__ import annotations
 

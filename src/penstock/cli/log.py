@@ -1,4 +1,4 @@
-"""`penstock log`."""
+"""`penstock log`: prints the files of a log directory in readable form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock log-dirs`."""
+"""`penstock log-dirs`: shows log directories, and moves replicas between them."""
 
 from __future__ import annotations
 

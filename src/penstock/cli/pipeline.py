@@ -1,4 +1,4 @@
-"""`penstock pipeline`."""
+"""`penstock pipeline`: validates, draws, tests and runs pipelines."""
 
 from __future__ import annotations
 

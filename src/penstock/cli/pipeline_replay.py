@@ -1,4 +1,4 @@
-"""`penstock pipeline replay-dead-letters`."""
+"""`penstock pipeline replay-dead-letters`: sends dead letters back to their topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backfills and metrics of `penstock pipeline run`."""
+"""Runs backfills and serves metrics for `penstock pipeline run`."""
 
 from __future__ import annotations
 

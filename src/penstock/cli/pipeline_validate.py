@@ -1,4 +1,4 @@
-"""`penstock pipeline validate` with `--analyze` and `--against-checkpoint`."""
+"""`penstock pipeline validate` with `--analyze` and `--against-checkpoint`: the checks that may need Spark."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def _write(
                     producer.produce(topic, **arguments)
                     break
                 except BufferError:
-                    producer.poll(0.1)  # the queue is full: let some of it out
+                    producer.poll(0.1)  # the queue is full: let some of it drain
                 except KafkaException as error:
                     deliveries.failure = error.args[0].str()
             producer.poll(0)

@@ -2,7 +2,10 @@
 
 Without a group, partitions are assigned at the requested offsets, and nothing is committed. In a group, the coordinator
 assigns and revokes partitions, and printed records are committed. A record counts as read only after it was written to
-stdout, so the next owner of a partition may print a few records again but never misses one.
+stdout and flushed, so the next owner of a partition may print a few records again but never misses one.
+
+**A group gets a position at once.** In partitions in which the group has committed nothing, its starting offset is
+committed when the partition is assigned. Signals wait for the flush and the commit.
 """
 
 from __future__ import annotations
@@ -68,7 +71,7 @@ class Interruption:
         now = time.monotonic()
         if self._first is None:
             self._first = now
-        elif now - self._first > _HURRY_S:  # a terminal and a parent may both pass on the same one
+        elif now - self._first > _HURRY_S:  # a terminal and a parent may both pass on the same signal
             os._exit(128 + number)
 
 
@@ -156,7 +159,7 @@ class Reading:
         partition, offset = message.partition() or 0, message.offset() or 0
         end = (
             self.spans[partition].end if partition in self.spans else 0
-        )  # partitions that came later are no part of it
+        )  # partitions that were added later are not part of it
         if offset >= end - 1:
             self.at_end.add(partition)
         return offset < end
@@ -204,7 +207,7 @@ class GroupReading(Reading):
         try:
             consumer.store_offsets(offsets=[Assigned(self.topic, *each) for each in next_offsets.items()])
         except KafkaException as error:
-            if error.args[0].code() != Codes._STATE:  # partitions that are another member's by now
+            if error.args[0].code() != Codes._STATE:  # partitions that belong to another member by now
                 fail(f"cannot commit: {error.args[0].str()}")
 
     def _is_at_end(self) -> bool:

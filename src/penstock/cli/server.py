@@ -1,4 +1,4 @@
-"""`penstock server`: one node from a `server.properties`.
+"""`penstock server`: runs one node from a `server.properties`.
 
 It uses argparse from the standard library: nodes start often, and `main` calls this module without loading what the
 other commands need.

@@ -177,7 +177,7 @@ def status(
 
 
 class _Report:
-    """Lines as they come, or one object at the end."""
+    """Prints lines as they come, or one object at the end."""
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json

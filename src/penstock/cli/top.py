@@ -1,4 +1,4 @@
-"""`penstock top`."""
+"""`penstock top`: watches a cluster live."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _page(view: View, rows: int, width: int) -> Group:
 
 
 def _table(columns: Mapping[str, Sequence[str]], expendable: Sequence[str], width: int, more: int = 0) -> Any:
-    """Columns by heading, without as many of the `expendable` ones as do not fit; what then is too wide is cut."""
+    """Columns by heading; omits as many `expendable` ones as do not fit, and cuts what is then still too wide."""
     from rich.table import Table
     from rich.text import Text
 

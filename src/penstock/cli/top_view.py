@@ -191,7 +191,7 @@ class Looker:
         try:
             topics = self._topics(pages if not without else {})
             groups = self._groups()
-        except (ClientError, KafkaError) as error:  # something is moving; the next look may find it
+        except (ClientError, KafkaError) as error:  # something is moving; the next look may succeed
             notes.append(" ".join(str(error).split()))
         quorum = cluster.quorum
         controller = "" if quorum is None else f"controller {quorum.leader_id}, epoch {quorum.leader_epoch}"

@@ -1,4 +1,4 @@
-"""`penstock topics`."""
+"""`penstock topics`: creates, lists, describes, alters and deletes topics."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def _describe(admin: Admin, topic: TopicDescription, all_configs: bool) -> dict[
     from penstock.client.wire.admin.topics import EARLIEST, LATEST
     from penstock.model.ids import TopicPartition
 
-    # Only the leader of a partition can be asked for offsets.
+    # Only the leader of a partition returns offsets.
     led = [
         TopicPartition(topic.name, partition.partition)
         for partition in topic.partitions

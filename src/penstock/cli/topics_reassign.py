@@ -1,4 +1,4 @@
-"""`penstock topics reassign` and `penstock topics reassignments`."""
+"""`penstock topics reassign` and `penstock topics reassignments`: move partitions to other brokers."""
 
 from __future__ import annotations
 

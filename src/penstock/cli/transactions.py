@@ -1,4 +1,4 @@
-"""`penstock transactions`."""
+"""`penstock transactions`: lists and describes transactions, finds hanging ones and aborts them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock up`: a local cluster of real processes, in the foreground."""
+"""`penstock up`: runs a local cluster of real processes, in the foreground."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _ATTEMPTS = 300
 
 
 class Cleanup:
-    """The demo's side."""
+    """The demo's side of it."""
 
     def __init__(self, directory: str) -> None:
         self._process = subprocess.Popen(
@@ -29,7 +29,7 @@ class Cleanup:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # a terminal that is closed ends its session
+            start_new_session=True,  # closing the terminal ends its session
         )
 
     def started(self, group: int) -> None:

@@ -46,7 +46,7 @@ _WAIT_S = 0.1
 
 
 class Latencies:
-    """Of the last seconds. One thread adds, another reads."""
+    """The latencies of the last seconds. One thread adds, another reads."""
 
     def __init__(self, seconds: float = LATENCY_S, now: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
@@ -57,7 +57,7 @@ class Latencies:
         self._last.append((self._now(), milliseconds))
 
     def percentiles(self, *wanted: float) -> list[float] | None:
-        """None if there was nothing."""
+        """None if there were none."""
         since = self._now() - self._seconds
         recent = sorted(each for at, each in list(self._last) if at >= since)
         return [recent[min(len(recent) - 1, int(len(recent) * part))] for part in wanted] if recent else None
@@ -89,7 +89,7 @@ class EventProducer:
             self._poison_next += count
 
     def run(self) -> None:
-        """Until stopped; then until every event is acknowledged or has failed."""
+        """Runs until stopped; then until every event is acknowledged or has failed."""
         from confluent_kafka import Producer
 
         producer = Producer(
@@ -138,7 +138,8 @@ class EventProducer:
 
 class GroupConsumer:
     def __init__(self, bootstrap: str, group: str, ledger: Ledger, dead_letters: DeadLetters | None) -> None:
-        """With `dead_letters`, it writes what cannot be read there: a demo without pipelines has no other reader."""
+        """With `dead_letters`, it writes undecodable records there: a demo without pipelines has no other reader for
+        that."""
         self._bootstrap = bootstrap
         self._group = group
         self._ledger = ledger
@@ -237,7 +238,7 @@ class ResultsConsumer:
 
 
 class Clients:
-    """All of them, and the observer of the cluster."""
+    """All clients, and the observer of the cluster."""
 
     def __init__(
         self,
@@ -249,7 +250,7 @@ class Clients:
         *,
         groups_write_dead_letters: bool,
     ) -> None:
-        """`groups_write_dead_letters`: if there are no pipelines that do."""
+        """`groups_write_dead_letters`: whether groups do, because there are no pipelines that do."""
         self.dead_letters = DeadLetters(bootstrap, ledger.dead_letters)
         self.producer = EventProducer(bootstrap, rate, ledger.acknowledged)
         written = self.dead_letters if groups_write_dead_letters else None
@@ -258,7 +259,7 @@ class Clients:
         self.observer = ClusterObserver(bootstrap, broker_ids)
 
     def threads(self) -> dict[str, Callable[[], None]]:
-        """What each of their threads runs, by its name."""
+        """The functions that their threads run, by name."""
         return {
             **{f"group {name}": group.run for name, group in self.groups.items()},
             "results": self.results.run,

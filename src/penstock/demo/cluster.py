@@ -40,12 +40,13 @@ _PROPERTIES = {
     "group.initial.rebalance.delay.ms": "0",
     "leader.imbalance.check.interval.seconds": "5",  # a broker that is back soon leads again
 }
-# A demo that is forgotten in a terminal must not fill the disk.
+# A demo that is left running in a terminal must not fill the disk.
 _TOPIC = {"segment.bytes": str(8 * 1024 * 1024), "retention.bytes": str(32 * 1024 * 1024)}
 
 
 def client_settings(bootstrap: str, **more: Any) -> dict[str, Any]:
-    """For librdkafka, by its names with underscores for dots. Its log is dropped: it reports every dead broker."""
+    """Settings for librdkafka, by its names with underscores for dots. Its log is dropped: it reports every dead
+    broker."""
     silent = logging.getLogger("penstock.librdkafka")
     silent.addHandler(logging.NullHandler())
     silent.propagate = False
@@ -159,7 +160,7 @@ class ClusterView:
     without_leader: int = 0
     under_replicated: int = 0
     groups: dict[str, int] = field(default_factory=dict)
-    """Their lag."""
+    """The lag of each group."""
 
     @property
     def is_in_sync(self) -> bool:
@@ -172,7 +173,7 @@ class ClusterObserver:
         self._broker_ids = broker_ids
         self.view = ClusterView()
         self.error = ""
-        """Why the view is old, if it is."""
+        """Why the view is out of date, if it is."""
         self.stopping = threading.Event()
 
     def run(self) -> None:

@@ -1,4 +1,4 @@
-"""Poison records, dead letters and their replay.
+"""Makes poison records, collects dead letters and replays them.
 
 Poison is a record that no pipeline can read. Here it is one that happens in practice: a new firmware writes with the
 serializer of a schema registry, which puts five bytes before the JSON (a zero and a schema's number). The event is
@@ -80,7 +80,7 @@ class DeadLetters:
         producer.flush(_DELIVERY_S)
 
     def received(self, message: Message) -> None:
-        """One was read from a dead-letter topic."""
+        """A record was read from a dead-letter topic."""
         if not self._offsets.is_new(message.topic() or "", message.partition() or 0, message.offset() or 0):
             return
         headers = _headers(message)
@@ -92,7 +92,7 @@ class DeadLetters:
         self.reasons[headers[REASON]] += 1
 
     def replay(self) -> int:
-        """All that wait now; how many. One that is not acknowledged waits again."""
+        """Replays all that wait now; returns how many. One that is not acknowledged waits again."""
         with self._lock:
             taken, self._waiting = self._waiting, []
         producer = self._open()

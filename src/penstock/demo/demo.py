@@ -26,7 +26,7 @@ from penstock.demo.workload import PIPELINES, topics_of
 
 POISON = 5
 STALLED_S = 120.0
-"""After so long without any progress nothing more is expected."""
+"""After this long without any progress nothing more is expected."""
 _POLL_S = 0.1
 
 
@@ -101,7 +101,7 @@ class Demo:
     # Stages.
 
     def start(self) -> None:
-        """Cluster and clients; returns when events flow."""
+        """Starts cluster and clients; returns when events flow."""
         self.log("three brokers and three controllers start")
         self.cluster.start(self.stopping.is_set)
         if self.stopping.is_set():
@@ -150,7 +150,7 @@ class Demo:
 
     @property
     def everything_runs(self) -> bool:
-        """Events have come out wherever they should."""
+        """Events have come out of all outputs."""
         outputs = [self.ledger.topics, *self.ledger.outputs.values()]
         running = self.pipelines is not None and self.pipelines.all_have_rows
         return all(len(output.seen) for output in outputs) and (running or not self.wants_spark)
@@ -158,7 +158,7 @@ class Demo:
     # What can be done to it. Each returns when it is done, and writes to the log.
 
     def kill_broker(self) -> None:
-        """The one that leads the most partitions."""
+        """Kills the broker that leads the most partitions."""
         with self._acting:
             if self.cluster.down is not None:
                 self.log(f"broker {self.cluster.down.node_id} is down already; bring it back first (b)")
@@ -209,8 +209,8 @@ class Demo:
     # The end.
 
     def finish(self, hurry: Callable[[], bool] = lambda: False) -> list[Verdict]:
-        """Write no more, wait until all that was acknowledged has come out, and judge. There are no verdicts in a
-        hurry, and none on pipelines that were not running yet.
+        """Stop writing, wait until everything acknowledged has come out, and judge. There are no verdicts in a hurry,
+        and none on pipelines that were not running yet.
 
         An output that has stopped for long does not move again; what is missing then is lost.
         """
@@ -243,7 +243,7 @@ class Demo:
         )
 
     def interrupt(self) -> None:
-        """From a signal handler."""
+        """For signal handlers."""
         self.interrupted = True
         self.stopping.set()
 

@@ -50,7 +50,7 @@ class Display:
         """What the demo waits for at its end."""
 
     def switch_page(self) -> None:
-        """The other page, where there are two."""
+        """Shows the other page, if there are two."""
         self._shows_results = not self._shows_results
 
     def page(self, console: Console) -> RenderableType:
@@ -122,7 +122,7 @@ class Display:
         return Group(title, Text(urgent or hint, "yellow" if urgent else "dim"))
 
     def _error(self) -> str:
-        """Of a part that will try again."""
+        """The error of a part that will try again."""
         demo = self._demo
         for pipeline, queries in demo.pipelines.queries.items() if demo.pipelines is not None else ():
             for query in queries:
@@ -218,7 +218,7 @@ class Display:
         ]
 
     def _pipeline_row(self, pipeline: str, queries: tuple[QueryStatus, ...]) -> tuple[RenderableType, ...]:
-        """Its lag is counted by the ledger: what a query reports is as old as its last batch."""
+        """The ledger counts the lag: what a query reports is as old as its last batch."""
         return (
             f"pipeline {pipeline}",
             _state(next((query.state for query in queries if query.state != "running"), "running")),
@@ -271,7 +271,7 @@ class Display:
         return Group(table, bought, Text(f"log errors: {errors}", "yellow"))
 
     def _log(self) -> RenderableType:
-        """The latest first: older lines may have no room."""
+        """The latest first: there may be no space for older lines."""
         table = Table.grid(padding=(0, 2, 0, 0))
         table.add_column(justify="right", style="dim", no_wrap=True)
         table.add_column()
@@ -349,7 +349,7 @@ def as_svg(display: Display, width: int, height: int, title: str) -> str:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """The last values, each a column; the highest is full."""
+    """The last values, one per column; the highest is full."""
     last = list(values)[-width:]
     top = max(last, default=0.0)
     if top <= 0:
@@ -388,6 +388,6 @@ class Rate:
 
     @property
     def now(self) -> float:
-        """Over the last few seconds, so that it is readable; what comes in batches needs more of them."""
+        """Over the last few seconds, so that it is readable; counts that grow in batches need more of them."""
         last = list(self.history)[-self._over :]
         return sum(last) / len(last) if last else 0.0

@@ -118,7 +118,7 @@ class _Truck:
 
 def fleet(stream: Stream) -> Iterator[Event]:
     """`truck-locations` and `truck-fuel`: where trucks are and how much fuel they have. Now and then fuel is
-    stolen from a truck that stands."""
+    stolen from a truck that is parked."""
     random = Random(stream.seed)
     trucks = [
         _Truck(f"truck-{number}", 48 + 5 * random.random(), 7 + 6 * random.random(), math.tau * random.random())
@@ -210,7 +210,7 @@ STREAMS: dict[str, Callable[[Stream], Iterator[Event]]] = {
 
 
 def _skewed(random: Random, choices: list[Choice]) -> Callable[[], Choice]:
-    """Draws one of them; the n-th is n times less likely than the first."""
+    """Draws one of the choices; the n-th is n times less likely than the first."""
     size = max(_SKEWED_CHOICES_MIN, 4 * len(choices))
     table = random.choices(choices, [1 / rank for rank in range(1, len(choices) + 1)], k=size)
     chance = random.random

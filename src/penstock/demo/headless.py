@@ -15,7 +15,7 @@ _POLL_S = 0.1
 
 
 def run_headless(demo: Demo, duration: float) -> DemoResult | None:
-    """`duration` counts from when everything runs, so that every part lives through all incidents. None if the demo was
+    """`duration` counts from when everything runs, so that every part experiences all incidents. None if the demo was
     stopped before events flowed."""
     demo.start()
     if demo.clients is None:

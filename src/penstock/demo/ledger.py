@@ -1,4 +1,4 @@
-"""What was acknowledged, and what came out: counted by key and sequence.
+"""Counts the events that were acknowledged and those that came out, by key and sequence.
 
 Nothing here is estimated. An event has arrived when its own key and sequence were read, and is doubled when they were
 read at two offsets. A consumer may read one offset twice after a rebalance; that counts once.
@@ -45,7 +45,8 @@ class EventSet:
         return sum(bits.count(1) for (of, _), bits in list(self._bits.items()) if of == topic)
 
     def without(self, other: EventSet) -> list[EventId]:
-        """Those that the other does not have. Keys at once, as large numbers: there may be millions of events."""
+        """The events that the other set lacks. Compares whole keys, as large numbers: there may be millions of
+        events."""
         found: list[EventId] = []
         for (topic, key), bits in list(self._bits.items()):
             left = int.from_bytes(bits, "little") & ~int.from_bytes(other._bits.get((topic, key), b""), "little")
@@ -77,7 +78,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """On one output."""
+    """The result of one output."""
 
     output: str
     expected: int
@@ -106,7 +107,7 @@ class Verdict:
 
 
 class Ledger:
-    """Threads write to it, each to a part of its own."""
+    """Several threads write to it, each to its own part."""
 
     def __init__(self, pipelines: Mapping[str, tuple[str, ...]]) -> None:
         """`pipelines`: the topics that each of them reads."""
@@ -118,7 +119,7 @@ class Ledger:
         """Events that are in a dead-letter topic and were not sent again."""
 
     def lag(self, pipeline: str) -> int:
-        """How many acknowledged events have yet to come out of it; approximate while events flow."""
+        """How many acknowledged events have not come out of it yet; approximate while events flow."""
         topics = self._pipelines[pipeline]
         due = sum(self.acknowledged.of_topic(topic) - self.dead_letters.of_topic(topic) for topic in topics)
         return max(0, due - len(self.outputs[pipeline].seen))

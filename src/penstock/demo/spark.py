@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from penstock.pipelines.operate.reports import QueryReport
 
 LOCKED_MB, UNLOCKED_MB = 550, 700
-"""The download, about: for a clone, which has half of it for its tests, and for an installed Penstock."""
+"""The approximate size of the download: for a clone, which has half of it for its tests, and for an installed
+Penstock."""
 EXTRA = "pipelines"
 CORES_MAX = 4
 _MODULES = ("pyspark", "pyarrow", "numba", "pandas", "yaml", "sqlglot", "deltalake", "jsonschema")
@@ -128,7 +129,7 @@ def _lock() -> str | None:
 
 
 def requirements(declared: list[str], extra: str) -> list[str]:
-    """Those of an extra, and of the extras that it is made of."""
+    """The requirements of an extra, and of the extras that it includes."""
     found: list[str] = []
     for each in declared:
         match = re.match(r"(?P<what>[^;]+?)\s*;\s*(?P<marker>.*)$", each)
@@ -169,7 +170,7 @@ class PipelineProcess:
         )
 
     def run(self) -> None:
-        """Until it ends, which is a failure unless it was stopped."""
+        """Runs until the process ends, which is a failure unless it was stopped."""
         os.makedirs(self.directory, exist_ok=True)
         log = os.path.join(self.directory, "pipelines.log")
         command = [sys.executable, "-m", "penstock.demo.spark", self.bootstrap, self.directory]
@@ -198,7 +199,7 @@ class PipelineProcess:
 
 @contextlib.contextmanager
 def _started(command: list[str], cleanup: Cleanup, temporary: str, stderr: Any) -> Iterator[subprocess.Popen[str]]:
-    """A process in a group of its own, which is killed when the block is left."""
+    """A process in its own group, which is killed when the block is left."""
     os.makedirs(temporary, exist_ok=True)
     with subprocess.Popen(
         command,

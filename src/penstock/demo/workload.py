@@ -23,7 +23,7 @@ TRUCKS = 24
 USERS = 60
 DISORDER_MS = 2000
 
-# Of ten events five are of trucks, three of people and two of services.
+# Of ten events five are from trucks, three from people and two from services.
 _TURNS = ("fleet", "activity", "fleet", "logs", "fleet", "activity", "fleet", "logs", "fleet", "activity")
 
 

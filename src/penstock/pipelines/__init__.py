@@ -1,12 +1,12 @@
-"""Data pipelines as files: topics to topics, to tables and back, on Spark.
+"""Data pipelines declared in files: from topics to topics, to tables and back, on Spark.
 
     from penstock.pipelines import load
 
     pipeline = load("orders.yaml", environment="prod")
 
 `spec` reads a file: `documents` (YAML with positions), `environments` (overlays and parameters), `binding` (to the
-classes of `model`). `check` finds what is wrong with it and plans its queries. Neither imports Spark. `engine` runs it
-on Spark, `sinks` writes its tables, `operate` watches and controls it from outside. Names are imported when used.
+classes of `model`). `check` finds errors in it and plans its queries. Neither imports Spark. `engine` runs it on Spark,
+`sinks` writes its tables, `operate` observes and controls it from outside. Names are imported when they are used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m penstock.simulator`: a campaign of simulated clusters, seed by seed."""
+"""`python -m penstock.simulator`: runs a campaign of simulated clusters, seed by seed."""
 
 import sys
 

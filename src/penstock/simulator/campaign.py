@@ -1,13 +1,13 @@
-"""Campaigns of simulated clusters: many seeds of every story, what broke, and how often each thing happened.
+"""Runs campaigns of simulated clusters: many seeds of every story, with failures and counts of what happened.
 
     python -m penstock.simulator --seeds 1000                  # seeds 0 to 999 of every story, on all cores
     python -m penstock.simulator --story cluster --seeds 50    # of one story
-    python -m penstock.simulator --story cluster --seed 17     # one seed again, with what happened last if it fails
+    python -m penstock.simulator --story cluster --seed 17     # one seed again, with the last events if it fails
     python -m penstock.simulator --seeds 1000 --table FILE     # and the faults at critical moments, as Markdown
 
-A campaign fails if a checker found something, or if something that should have happened never did: an event, or a fault
-at a critical moment. Then it has not tried what it claims to. That takes seeds enough, and is not asked of fewer than
-`ENOUGH_SEEDS`, or `ENOUGH_SEEDS_FOR_MOMENTS`, unless by `--strict`.
+A campaign fails if a checker found a violation, or if something that should happen never did: an event, or a fault at a
+critical moment. Then the campaign did not test what it claims to test. That needs enough seeds, so it is not required
+of fewer than `ENOUGH_SEEDS`, or `ENOUGH_SEEDS_FOR_MOMENTS`, unless with `--strict`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ RECENT_SHOWN: Final = 100
 
 
 class Told(NamedTuple):
-    """One seed of one story, told."""
+    """The result of one seed of one story."""
 
     story: str
     seed: int
@@ -50,8 +50,8 @@ class Told(NamedTuple):
 
 
 class TooLong(KeyboardInterrupt):
-    """Virtual time costs nothing, so a story that takes minutes goes round in circles. Like Ctrl-C, as asyncio lets
-    nothing else out of whatever it happens to run."""
+    """Virtual time costs nothing, so a story that takes minutes is in an endless loop. Derived from KeyboardInterrupt,
+    because asyncio lets no other exception out of the code that happens to run."""
 
 
 def tell(task: tuple[str, int]) -> Told:

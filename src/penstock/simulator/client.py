@@ -26,11 +26,11 @@ FETCH_VERSION = 12
 
 
 class Lost(Exception):
-    """The connection ended, or no answer came in time: nobody knows what became of the request."""
+    """The connection ended, or no answer came in time: the result of the request is unknown."""
 
 
 class Silence(Lost):
-    """No answer came in time, and the connection stands."""
+    """No answer came in time, and the connection is still open."""
 
 
 class Client:
@@ -103,7 +103,7 @@ class Client:
         return offset
 
     async def read_all(self, topic: str, offset: int = 0) -> list[Record]:
-        """Every record from `offset` on; each batch's CRC and each record is checked on the way."""
+        """Every record from `offset` on; the CRC of each batch and each record is checked."""
         found: list[Record] = []
         while True:
             answer = await self.fetch(topic, offset)

@@ -1,4 +1,4 @@
-"""In how many seeds of a campaign each fault struck at each critical moment, as a table for people."""
+"""A table of the seeds of a campaign in which each fault struck at each critical moment, for people."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ FAULTS: Final = (
 
 
 class CriticalTable:
-    """Rows are moments, columns are faults. A pair that is declared and never happened shows a 0; one that is not
-    declared and never happened shows nothing."""
+    """Rows are moments, columns are faults. A declared pair that never happened shows 0; an undeclared pair that never
+    happened shows nothing."""
 
     def __init__(self, stories: Iterable[Story], counts: Mapping[str, Counter[Pair]]) -> None:
         self._stories = list(stories)
@@ -46,7 +46,7 @@ class CriticalTable:
         return table
 
     def markdown(self, seeds: range) -> str:
-        """Of seeds from the first to the last."""
+        """For the seeds from the first to the last."""
         headings = ["story", "moment", *self.faults]
         lines = [
             f"Seeds {seeds.start:,} to {seeds.stop - 1:,}; each cell is a number of seeds.",

@@ -1,10 +1,11 @@
-"""Critical moments: when a fault hurts most, and which faults a seed has seen strike then.
+"""Critical moments: when a fault does most harm, and which faults have struck then in a seed.
 
-That a broker was killed somewhere says little; that it was killed between an append and its replication says something.
-A story declares its moments, each a predicate over whatever it hurts (a machine, a replica). When a fault strikes, the
-predicates that hold then are noted with the name of the fault; a campaign counts in how many seeds each pair occurred.
+That a broker was killed at some time says little; that it was killed between an append and its replication says
+something. A story declares its moments, each a predicate over a subject of faults (a machine, a replica). When a fault
+strikes, the predicates that hold are recorded with the name of the fault. A campaign counts in how many seeds each pair
+occurred.
 
-Moments that chance alone would miss can be waited for: `come` returns when the predicate holds of something, before
+A story can wait for moments that chance alone would miss: `come` returns when the predicate holds for a subject, before
 anything else happens, so that a fault can be aimed at it.
 """
 
@@ -33,8 +34,8 @@ class Moments(Generic[Subject]):
         self._awaited: tuple[Callable[[Subject], bool], asyncio.Future[Subject]] | None = None
 
     def strike(self, fault: str, *subjects: Subject) -> None:
-        """To be called before the fault changes anything, also where it is a thread's operation that fails: what looks
-        at the world then is not that thread."""
+        """Call it before the fault changes anything, also if the fault is a failing operation of a thread: the
+        predicates do not run as that thread."""
         with as_owner():
             for moment, holds in self._declared.items():
                 pair = Pair(moment, fault)
@@ -42,7 +43,7 @@ class Moments(Generic[Subject]):
                     self.pairs.add(pair)
 
     async def come(self, moment: str, patience_s: float) -> Subject | None:
-        """What the moment has come for; None if it did not come in time."""
+        """The subject for which the moment has come; None if it did not come in time."""
         future: asyncio.Future[Subject] = asyncio.get_running_loop().create_future()
         self._awaited = self._declared[moment], future
         try:
@@ -54,7 +55,7 @@ class Moments(Generic[Subject]):
             self._awaited = None
 
     def look(self, subjects: Iterable[Subject]) -> None:
-        """Has the moment come that is waited for? `subjects`: those that may have changed."""
+        """Checks whether the awaited moment has come. `subjects`: those that may have changed."""
         if self._awaited is None:
             return
         holds, future = self._awaited

@@ -1,7 +1,7 @@
-"""A story as a program on a simulated loop: real broker code, played from beginning to end.
+"""Runs a story as a program on a simulated loop: real broker code, from beginning to end.
 
-The loop's trace is the story's: every packet that arrived, with the CRC of its bytes, every thread's work, every
-connection, and when.
+The loop's trace is the story's trace: every packet that arrived, with the CRC of its bytes, every thread's work, every
+connection, and the times.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ INTERLEAVING_SHARE = 0.3
 
 
 def interleaves(seed: int) -> bool:
-    """Whether it does in a campaign: threads that pause take time to simulate, so only some seeds have them."""
+    """Whether a seed of a campaign does: threads that pause take time to simulate, so only some seeds have them."""
     return random.Random(f"{seed}/interleaving").random() < INTERLEAVING_SHARE
 
 
@@ -42,7 +42,7 @@ class Program(Protocol):
 
 
 def play_on_loop(seed: int, make: Callable[[SimulatedLoop], Program], *, interleaves: bool = False) -> StoryResult:
-    """`interleaves`: threads pause while the loop goes on."""
+    """`interleaves`: threads pause while the loop continues."""
     enforce()
     with _rare_collections(), asyncio.Runner(loop_factory=lambda: SimulatedLoop(seed)) as runner:
         loop = runner.get_loop()
@@ -59,7 +59,7 @@ def play_on_loop(seed: int, make: Callable[[SimulatedLoop], Program], *, interle
             recent = [" ".join(map(str, event)) for event in loop.trace.recent]
             recent += "".join(traceback.format_exception(cause)).splitlines()
         finally:
-            loop.watcher = None  # what is torn down now obeys no law
+            loop.watcher = None  # no law applies to what is torn down now
             if interleaves:
                 program.events[PAUSES] += loop.pauses
         critical = frozenset(program.moments.pairs)
@@ -68,7 +68,7 @@ def play_on_loop(seed: int, make: Callable[[SimulatedLoop], Program], *, interle
 
 @contextmanager
 def _rare_collections() -> Iterator[None]:
-    """A story allocates much and leaves few cycles: looking for them as often as Python does costs a tenth of it."""
+    """A story allocates much and leaves few cycles: at Python's default rate, collections take a tenth of its time."""
     before = gc.get_threshold()
     gc.set_threshold(*COLLECTIONS)
     try:
@@ -84,7 +84,7 @@ def first_cause(error: BaseException) -> BaseException:
 
 
 class VirtualTime(logging.Filter):
-    """For a replay with the nodes' logs: when it was in the simulation, and on which host."""
+    """For a replay with the nodes' logs: adds the simulated time and the host."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         try:
@@ -97,7 +97,7 @@ class VirtualTime(logging.Filter):
 
 
 def aloud() -> None:
-    """Let the nodes' logs be seen."""
+    """Show the nodes' logs."""
     handler = logging.StreamHandler()
     handler.addFilter(VirtualTime())
     handler.setFormatter(logging.Formatter("%(virtual)12.6f %(host)-12s %(levelname)-8s %(name)s: %(message)s"))

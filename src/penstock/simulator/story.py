@@ -1,4 +1,4 @@
-"""What a campaign needs to know of a story: its name, what has to happen in it, and how one seed of it ended."""
+"""What a campaign needs of a story: its name, the events that must happen, and the result of one seed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.simulator.moments import Pair
 
 
 class Violation(AssertionError):
-    """A checker's verdict."""
+    """Raised when a checker finds a broken law."""
 
     def __init__(self, checker: str, text: str) -> None:
         super().__init__(f"{checker}: {text}")
@@ -22,14 +22,14 @@ class StoryResult(NamedTuple):
     violation: str | None
     events: Counter[str]
     trace_hash: str  # the same for the same seed, whatever the hashes of Python's strings are
-    recent: Sequence[str] = ()  # what happened last, readable
+    recent: Sequence[str] = ()  # the last events, readable
     critical: frozenset[Pair] = frozenset()  # the faults that struck at critical moments
 
 
 class Story(NamedTuple):
-    """`play` tells the story of one seed from beginning to end: the same seed gives the same run, to the last message.
-    Each of `events` has to happen in a campaign of many seeds, or it has not tried what it claims to; and each fault
-    of `critical` at its moment."""
+    """`play` runs one seed of the story from beginning to end: the same seed gives the same run, to the last message.
+    In a campaign of many seeds each of `events` must happen, and each fault of `critical` at its moment; otherwise the
+    campaign did not test what it claims to test."""
 
     name: str
     about: str
@@ -48,6 +48,6 @@ def replay_command(name: str, seed: int) -> str:
 
 
 def quietly() -> None:
-    """Crashes on purpose are no news."""
+    """Do not log intended crashes."""
     for name in ("penstock", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)

@@ -1,11 +1,11 @@
-"""Topics in Spark: a source, an exactly-once sink, and a session that needs nothing but PyPI.
+"""Reads and writes topics in Spark: a source, an exactly-once sink, and a session that needs only PyPI packages.
 
     from penstock.spark import session
 
     spark = session("orders")
     spark.readStream.format("penstock").option("subscribe", "orders").load()
 
-What is heavy is imported when it is used: executors come through here, too.
+Heavy modules are imported when they are used, because executors import this package, too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["QueryProgress", "queries", "session", "watch"]
 
 _HOMES = {
-    "Pipeline": "penstock.pipelines",  # which stands above this room, and is its door for pipelines in Python
+    "Pipeline": "penstock.pipelines",  # it depends on this package; users get pipelines in Python from here
     "QueryProgress": "penstock.spark.progress.query_progress",
     "queries": "penstock.spark.progress.topic",
     "watch": "penstock.spark.progress.listener",

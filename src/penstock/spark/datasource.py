@@ -1,8 +1,8 @@
-"""`format("penstock")`: topics as Spark sees them, in batch and in streams.
+"""`format("penstock")`: the Spark data source and sink for topics, for batch and streaming queries.
 
-Spark makes an instance on the driver, pickles it, and asks it for readers and writers in processes of its own: so it
-holds the options and nothing else. What is wrong with them is said when it is asked for a schema, which is when the
-query is written down, before anything runs.
+Spark creates an instance on the driver, pickles it, and requests readers and writers from it in other processes. The
+instance therefore holds only the options. It reports wrong options when Spark asks for the schema: when the query is
+defined, before anything runs.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class PenstockDataSource(DataSource):
 
 
 def _columns(schema: StructType) -> list[str]:
-    """A schema of the user's may leave columns out, which is worth it, and name them in any order; nothing else."""
+    """A schema given by the user may omit columns, which saves work, and may list them in any order; nothing else."""
     for found in schema.fields:
         kind = COLUMNS.get(found.name)
         if kind is None:

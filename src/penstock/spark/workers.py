@@ -1,9 +1,9 @@
-"""Spark's Python workers between two tasks.
+"""Exempts the imports of Spark's Python workers from garbage collection between tasks.
 
-A worker that Spark keeps runs a full garbage collection after every task. Once numba and Arrow are imported that takes
-0.1 s of a core, for each of the two workers that a task of a query from topic to topic has: longer than everything else
-in a small batch. What a process has imported stays until its end, so after its first tasks it is exempt from
-collection, and what later tasks leave is collected in a millisecond.
+A worker that Spark keeps runs a full garbage collection after every task. With numba and Arrow imported that takes 0.1
+s of a core, for each of the two workers that a task of a topic-to-topic query has: longer than everything else in a
+small batch. Imported modules stay until the process ends, so after the worker's first tasks they are exempt from
+collection, and collecting what later tasks leave takes a millisecond.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _known: set[str] = set()
 
 
 def exempt_imports(kind: str) -> None:
-    """At the end of a task: of the first of its kind in this process, everything was imported for it."""
+    """Call it at the end of a task: the first task of a kind in this process has imported everything it needs."""
     if kind not in _known:
         _known.add(kind)
         gc.collect()

@@ -1,13 +1,13 @@
-"""The tables of a pipeline, how they hang together, and what each of them is over a stream.
+"""Analyses the tables of a pipeline: how they depend on each other, and how each can run over a stream.
 
-Every source and every step is a table. Where its rows come from decides how it can run:
+Every source and every step is a table. The origin of its rows decides how it can run:
 
 - A *static* table (a lookup, or made of lookups only) is computed whenever it is needed.
 - A table over one stream, row by row, is computed batch by batch, in the query of its source.
-- A table with state (aggregates), or over several streams (joins, unions), begins a query of its own.
-- A table over a snapshot or an increment is computed in one go.
+- A table with state (aggregates), or over several streams (joins, unions), starts a query of its own.
+- A table over a snapshot or an increment is computed as a whole.
 
-A table keeps the source row if each of its rows can name the record it stems from.
+A table keeps the source row if each of its rows can name the record it comes from.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Drive = Literal["static", "stream", "snapshot", "incremental"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem that does not know yet where in a file it is."""
+    """A problem whose position in a file is not known yet."""
 
     message: str
     path: Path
@@ -45,7 +45,7 @@ class Table:
     """The query it is computed in; empty for static tables."""
     begins_query: bool = False
     sources: frozenset[str] = frozenset()
-    """Those that drive it."""
+    """The sources that drive it."""
     loses_row: str = ""
     """Why it does not keep the source row; empty if it does."""
     multiplies: bool = False
@@ -58,11 +58,11 @@ class Table:
 @dataclass(slots=True)
 class Analysis:
     tables: dict[str, Table] = field(default_factory=dict)
-    """In an order in which each comes after its inputs."""
+    """Each table comes after its inputs."""
     findings: list[Finding] = field(default_factory=list)
 
     def upstream(self, name: str, until: str = "") -> list[str]:
-        """A table and all it is made of, in order, without what `until` is made of."""
+        """A table and all tables it is made of, in order, without those that `until` is made of."""
         wanted = {name}
         for each in reversed(self.tables):
             if each in wanted and each != until:
@@ -70,14 +70,14 @@ class Analysis:
         return [each for each in self.tables if each in wanted]
 
     def find(self, name: str) -> Table | None:
-        """By a name as SQL has it, in any case."""
+        """By its name in SQL, which is case-insensitive."""
         return self.tables.get(name) or next(
             (table for table in self.tables.values() if table.name.lower() == name.lower()), None
         )
 
 
 def analyse(pipeline: Pipeline, directory: str = ".", broken: Iterable[str] = ()) -> Analysis:
-    """`broken`: names of sources and steps that are in the file and could not be read; nothing is said of them."""
+    """`broken`: names of sources and steps that are in the file and could not be read; they get no findings."""
     analysis = Analysis()
     findings = analysis.findings
     for name, source in pipeline.sources.items():
@@ -108,7 +108,7 @@ def _source(name: str, source: Source, directory: str) -> Table:
     if isinstance(source, FormatSource) and source.mode != "stream":
         drive = "static" if source.mode == "lookup" else source.mode
     columns: Columns = None
-    with suppress(schemas.SchemaInvalid):  # told where schemas are checked
+    with suppress(schemas.SchemaInvalid):  # reported where schemas are checked
         columns = schemas.columns_of(source, directory)
     if columns is not None:
         columns = tuple(each.lower() for each in columns)
@@ -146,7 +146,7 @@ def _inputs(
 
 
 def _ordered(inputs: dict[str, tuple[str, ...]], findings: list[Finding]) -> Iterator[str]:
-    """Steps, each after those it reads; those that go round in circles are told and left out."""
+    """Steps, each after those it reads; steps in a cycle are reported and omitted."""
     waiting = dict(inputs)
     while waiting:
         ready = [name for name, needed in waiting.items() if not any(each in waiting for each in needed)]

@@ -1,15 +1,15 @@
-"""What becomes of a checkpoint when a pipeline is edited.
+"""Decides what an edit of a pipeline means for its checkpoints.
 
-A checkpoint has the places up to which a query has read its sources, and the state of its aggregates and joins. Both
-mean something only to the query that wrote them. Every difference between that query and what it has become is an
+A checkpoint contains the offsets up to which a query has read its sources, and the state of its aggregates and joins.
+Both are valid only for the query that wrote them. Every difference between that query and its present form is an
 `Edit`, with one of three verdicts:
 
-- *safe*: the query goes on, and what was edited holds from the next batch on.
-- *new checkpoint*: the state, or the list of sources, does not fit. The query must begin anew, under another name.
-- *refused*: the places would be taken for others: rows left out or read twice, and nobody would notice.
+- *safe*: the query continues, and the edit applies from the next batch.
+- *new checkpoint*: the state, or the list of sources, does not fit. The query must start again, under another name.
+- *refused*: the offsets would be applied to other data: rows would be omitted or read twice, without any error.
 
-Where it is not known what an edit does to state, it needs a new checkpoint. A new checkpoint is a new name, never an
-empty directory under the old one: exactly-once sinks know batches by the name and their number, and would pass over
+If the effect of an edit on state is unknown, it needs a new checkpoint. A new checkpoint means a new name, never an
+empty directory under the old one: exactly-once sinks identify batches by the name and their number, and would skip
 those whose numbers they have seen.
 """
 
@@ -137,7 +137,8 @@ def _steps(old: QueryShape, new: QueryShape, query: str) -> Iterator[Edit]:
 
 
 def _before_state(old: StepShape, new: StepShape, path: Path) -> Edit:
-    """Conditions may change, and columns come and go; what a column is computed as may not, as its type may change."""
+    """Conditions may change, and columns may be added or removed. The expression of a column may not change, because
+    its type may change with it."""
     if old.columns is None or new.columns is None:
         same = old.text == new.text
         return Edit("safe" if same else "new checkpoint", "state is made of its rows", path)
@@ -174,7 +175,7 @@ def _come_or_gone(before: StepShape | None) -> str:
 
 
 def _home(name: str, shape: QueryShape) -> Path:
-    """Where it stands in the file, if it does."""
+    """Its path in the file, if it is in the file."""
     for section, names in _sections(shape).items():
         if name in names:
             return (section, name)

@@ -1,6 +1,7 @@
-"""What a checkpoint depends on, as text: where a query reads, and what its state is made of.
+"""Describes what a checkpoint depends on, as text: the sources of a query, and what its state is made of.
 
-`run` notes it beside the checkpoint; `edits` compares it with what the query has become. Without Spark.
+`run` stores the description beside the checkpoint; `checkpoint_edits` compares it with the query's present form. It
+needs no Spark.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class SourceShape:
     bootstrap: str = ""
     decoding: str = ""
     columns: dict[str, str] = field(default_factory=dict)
-    """Their types, where they are declared."""
+    """Their types, if they are declared."""
     watermark_column: str = ""
     watermark_delay: str = ""
     cursor: str = ""
@@ -40,13 +41,13 @@ class SourceShape:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepShape:
     text: str
-    """SQL without its own spaces and comments, or the name of a function."""
+    """SQL without insignificant spaces and comments, or the name of a function."""
     state: tuple[str, ...] = ()
-    """What its state is made of, in order; nothing: it has none."""
+    """What its state is made of, in order; empty if it has none."""
     columns: dict[str, str] | None = None
-    """Of one SELECT: what each is computed as. None where that cannot be said."""
+    """For a single SELECT: the expression of each column. None if it is unknown."""
     frame: str = ""
-    """Of one SELECT: all but its columns and conditions."""
+    """For a single SELECT: everything except its columns and conditions."""
     expect: tuple[str, ...] = ()
 
 
@@ -54,15 +55,15 @@ class StepShape:
 class QueryShape:
     drive: str
     sources: dict[str, SourceShape]
-    """Those that drive it, in the order in which it reads them: Spark knows them by that."""
+    """The sources that drive it, in the order in which it reads them: Spark identifies them by that order."""
     lookups: dict[str, SourceShape] = field(default_factory=dict)
     streamed: dict[str, StepShape] = field(default_factory=dict)
-    """Steps that are computed in the stream, in order; the last has state, or joins streams."""
+    """Steps computed in the stream, in order; the last one has state, or joins streams."""
     batched: dict[str, StepShape] = field(default_factory=dict)
-    """Steps that are computed batch by batch."""
+    """Steps computed batch by batch."""
     output_mode: str = "append"
     sinks: dict[str, str] = field(default_factory=dict)
-    """Where each writes."""
+    """The destination of each."""
     version: int = VERSION
 
     @property
@@ -108,7 +109,7 @@ def shape_of(
 
 
 def _reading_order(analysis: Analysis, name: str) -> Iterator[str]:
-    """Sources that drive a table, from left to right in what it is made of."""
+    """The sources that drive a table, from left to right in its definition."""
     table = analysis.tables[name]
     if table.path[0] == "sources":
         if table.drive != "static":
@@ -150,7 +151,7 @@ def _step_shape(pipeline: Pipeline, analysis: Analysis, table: Table) -> StepSha
     streams = [each for each in table.inputs if analysis.tables[each].drive == "stream"]
     state: tuple[str, ...] = ()
     if table.drive == "stream":
-        # The rows of a join are its state, with all columns that are used of them: any edit may change that.
+        # The rows of a join are its state, with all of their columns that are used: any edit may change that.
         joined = len(streams) > 1 and tree.find(exp.Join) is not None
         state = (_sql(tree),) if joined or step.stateful else tuple(_aggregates(tree))
     return StepShape(text=_sql(tree), state=state, columns=_columns(tree), frame=_frame(tree), expect=expect)
@@ -178,7 +179,7 @@ def _columns(tree: exp.Query) -> dict[str, str] | None:
 
 
 def _frame(tree: exp.Query) -> str:
-    """The rest of a SELECT, but for the conditions on its rows."""
+    """The rest of a SELECT, without the conditions on its rows."""
     if not isinstance(tree, exp.Select):
         return ""
     rest = tree.copy()

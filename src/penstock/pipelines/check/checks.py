@@ -1,4 +1,4 @@
-"""What can be wrong with a pipeline whose fields are right. Without Spark, without brokers, in well under a second."""
+"""Checks a pipeline whose fields are valid for other errors: without Spark or brokers, in well under a second."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 def check(pipeline: Pipeline, directory: str = ".", broken: Iterable[str] = ()) -> list[Finding]:
-    """Everything that is wrong. `broken` are names whose fields are, of which nothing more is said."""
+    """All errors. `broken` are names whose fields are invalid; they get no further findings."""
     analysis = analyse(pipeline, directory, broken)
     return [*analysis.findings, *_Check(pipeline, analysis, directory, set(broken)).findings()]
 
@@ -69,7 +69,7 @@ class _Check:
         yield from self._tests()
         yield from self._unused()
 
-    # -- names
+    # -- Names.
 
     def _names(self) -> Iterator[Finding]:
         pipeline = self._pipeline
@@ -95,7 +95,7 @@ class _Check:
             if not _NAME.fullmatch(name):
                 yield Finding(f'"{name}" cannot be a name: letters, digits, ".", "_" and "-" only', ("sinks", name))
 
-    # -- sources
+    # -- Sources.
 
     def _source(self, source: Source, path: Path) -> Iterator[Finding]:
         if isinstance(source, TopicSource):
@@ -154,7 +154,7 @@ class _Check:
         except schemas.SchemaInvalid as error:
             yield Finding(str(error), (*path, error.where) if error.where else path, error.index)
 
-    # -- steps
+    # -- Steps.
 
     def _step(self, step: Step, path: Path) -> Iterator[Finding]:
         if bool(step.sql) == bool(step.python):
@@ -172,7 +172,7 @@ class _Check:
             yield from self._function(step.python, (*path, "python"))
 
     def _function(self, reference: str, path: Path) -> Iterator[Finding]:
-        """Looked at and not imported: a check runs no code of anybody's."""
+        """Reads the module without importing it: a check executes no user code."""
         if not _FUNCTION.fullmatch(reference):
             yield Finding(f'"{reference}" is not a function; write module:function', path)
             return
@@ -220,7 +220,7 @@ class _Check:
         for complaint in sql.unknown_in_expression(expression, table.columns if table is not None else None):
             yield Finding(complaint.message, path, complaint.index)
 
-    # -- sinks
+    # -- Sinks.
 
     def _sink(self, sink: Sink, path: Path) -> Iterator[Finding]:
         table = self._analysis.find(sink.source)
@@ -276,7 +276,7 @@ class _Check:
                     yield Finding(message, ("sinks", name, "path"))
                 paths.setdefault(sink.path, name)
 
-    # -- the whole
+    # -- The whole pipeline.
 
     def _queries(self) -> Iterator[Finding]:
         if self._broken or self._analysis.findings:
@@ -329,7 +329,7 @@ class _Check:
 
 
 def _fields_of_kind(sink: FormatSink, path: Path) -> Iterator[Finding]:
-    """What a format that we know needs and takes; of others we know nothing."""
+    """The fields that a known format requires and accepts; other formats are not checked."""
     kind = SINK_FORMATS.get(sink.format)
     if kind is None:
         close = difflib.get_close_matches(sink.format, SINK_FORMATS, n=1, cutoff=0.8)
@@ -353,7 +353,7 @@ def _fields_of_kind(sink: FormatSink, path: Path) -> Iterator[Finding]:
 
 
 def _records_of_rows(sink: FormatSink, table: Table, path: Path) -> Iterator[Finding]:
-    """Some things need rows that can name the record they stem from."""
+    """Some features need rows that can name the record they come from."""
     why = table.loses_row or ("" if table.drive == "stream" else "they are read from a table")
     if sink.on_error == "dead-letter" and why:
         yield Finding(f"rows of this table cannot become dead letters: {why}; choose another", (*path, "on_error"))

@@ -1,6 +1,6 @@
-"""Avro and Protobuf in Python tasks: bytes to rows and back, and their schemas as types of Spark.
+"""Avro and Protobuf codecs for Python tasks: bytes to rows and back, and their schemas as Spark types.
 
-A codec is pickled into tasks as the text of its schema; what that text means is worked out once a process.
+A codec is pickled into tasks as the text of its schema, which each process parses once.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _avro_type(schema: Any, named: dict[str, Any]) -> str:
 
 
 def _descriptor_set(descriptor: Any) -> bytes:
-    """The file of a message and all it imports."""
+    """The file of a message and all files it imports."""
     from google.protobuf import descriptor_pb2
 
     files = descriptor_pb2.FileDescriptorSet()

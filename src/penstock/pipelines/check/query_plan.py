@@ -1,12 +1,12 @@
-"""The queries that a pipeline runs as.
+"""Plans the queries that a pipeline runs as.
 
-One for each source that drives something, and one for each step with state or over several streams. A query has a
-*head*, what Spark streams (a source, or such a step with all it is made of), and a *body*, the tables made of each
-batch of it and the sinks they go to. All records of topics that a batch makes, of all sinks and dead letters, are
-written together.
+There is one query for each source that drives something, and one for each step with state or over several streams. A
+query has a *head*, which Spark streams (a source, or such a step with everything it is made of), and a *body*: the
+tables computed from each batch of the head, and the sinks they go to. All topic records of a batch, of all sinks and
+dead letters, are written together.
 
-Records that do not decode are dead letters of their source's query only, and so are rows that break an expectation on
-the way; where another query computes the same tables on its way to a step with state, it just leaves them out.
+Only the query of a source produces dead letters for records of it that do not decode, and for rows that break an
+expectation on the way. If another query computes the same tables for a step with state, it only omits these rows.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ class QueryPlan:
     name: str
     drive: Drive
     head: str
-    """The source or step whose rows come batch by batch."""
+    """The source or step whose rows arrive batch by batch."""
     upstream: tuple[str, ...]
-    """What the head is made of, in order, without it."""
+    """The tables the head is made of, in order, without the head."""
     body: tuple[str, ...]
-    """Tables made of each batch, in order, without the head; lookups and what is made of them included."""
+    """Tables computed from each batch, in order, without the head; including lookups and tables made of them."""
     sinks: tuple[str, ...]
     dead_letters: int
-    """Rules by which rows become some; each looks at the whole batch."""
+    """The number of rules that make dead letters; each scans the whole batch."""
     output_mode: str
     trigger: Duration | None
     after: tuple[str, ...]
-    """Queries that come first where each runs once."""
+    """Queries that run before it with `--once`."""
 
 
 def plan(pipeline: Pipeline, analysis: Analysis) -> dict[str, QueryPlan]:
-    """By name, in an order in which each comes after those it waits for (where they do not go round in circles)."""
+    """By name; each query comes after those it waits for (unless they form a cycle)."""
     made: dict[str, QueryPlan] = {}
     for table in analysis.tables.values():
         if table.begins_query:
@@ -69,7 +69,7 @@ def expectations(pipeline: Pipeline, name: str) -> tuple[Expectation, ...]:
 
 
 def _query(pipeline: Pipeline, analysis: Analysis, head: Table) -> QueryPlan | None:
-    """None if there is nothing for it to do."""
+    """None if it has nothing to do."""
     own = [table for table in analysis.tables.values() if table.query == head.name]
     sinks = tuple(name for name, sink in pipeline.sinks.items() if analysis.find(sink.source) in own)
     dead_letters = sum(_rules(pipeline, table) for table in own)
@@ -114,7 +114,7 @@ def _has_state(pipeline: Pipeline, table: Table) -> bool:
 
 
 def _after(pipeline: Pipeline, query: QueryPlan, queries: dict[str, QueryPlan]) -> QueryPlan:
-    """With the queries it waits for: as said, and those that write the topics it reads."""
+    """The query with those it waits for: those in its settings, and those that write the topics it reads."""
     read = {topic for name in (query.head, *query.upstream) for topic in _topics(pipeline, name)}
     settings = pipeline.queries.get(query.name)
     after = [*(settings.after if settings is not None else ())]

@@ -1,4 +1,4 @@
-"""All that is wrong with a file, in all of its environments."""
+"""Finds all errors of a pipeline file, in all of its environments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NAMED = ("sources", "steps", "sinks")
 
 
 def validate(file: str, environment: str | None = None, given: Mapping[str, str] | None = None) -> list[Problem]:
-    """In order; without an environment, of the file as it is and of each of its environments."""
+    """In order. Without an environment: the errors of the file itself and of each of its environments."""
     try:
         document = loading.read(file)
         names = loading.environments(document) if environment is None else [environment]
@@ -30,7 +30,7 @@ def validate(file: str, environment: str | None = None, given: Mapping[str, str]
 
 
 def problems_of(loaded: Loaded) -> list[Problem]:
-    """Of its fields, and of what they say together. Of a part whose fields are wrong only that is said."""
+    """Errors of single fields, and of fields in combination. A part with invalid fields gets no further errors."""
     told = {problem.path[:2] for problem in loaded.problems}
     broken = {str(key[1]) for key in loaded.places.keys if len(key) == 2 and key[0] in _NAMED and key in told}
     problems = list(loaded.problems)
@@ -44,7 +44,7 @@ def problems_of(loaded: Loaded) -> list[Problem]:
 def load_checked(
     file: str, environment: str | None = None, given: Mapping[str, str] | None = None
 ) -> tuple[Loaded, list[Problem]]:
-    """A pipeline that can run, and what there is to warn of; PipelineInvalid if it cannot."""
+    """A pipeline that can run, and its warnings; PipelineInvalid if it cannot run."""
     loaded = loading.bind(loading.read(file), file, environment, given)
     problems = problems_of(loaded)
     if any(problem.severity == "error" for problem in problems):
@@ -53,7 +53,7 @@ def load_checked(
 
 
 def check_made(pipeline: Pipeline, directory: str = ".") -> list[Problem]:
-    """Of a pipeline that was made in Python: problems name the path to a field instead of a place in a file."""
+    """For a pipeline that was made in Python: problems have the path to a field instead of a position in a file."""
     return in_order(
         Problem(finding.message, finding.path, None, "", finding.severity) for finding in check(pipeline, directory)
     )

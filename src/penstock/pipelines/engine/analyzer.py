@@ -1,7 +1,8 @@
-"""`validate --analyze`: what only Spark knows. Every table is planned by it, over streams that have the right columns
-and no rows, so no broker is needed; then every query is started, and ends at once.
+"""`validate --analyze`: checks that only Spark can do.
 
-Lookups and other tables without a `schema` are opened, as nobody else knows their columns.
+Spark plans every table over streams that have the right columns and no rows, so no broker is needed. Then every query
+is started, and ends at once. Lookups and other tables without a `schema` are opened, because their columns are not
+known otherwise.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class _WithoutRows(Sources):
 
 
 class _Planned:
-    """All tables of a pipeline, one after the other, in one session; without what is made of one that failed."""
+    """Plans all tables of a pipeline, one after the other, in one session; skips tables made of one that failed."""
 
     def __init__(
         self, pipeline: Pipeline, analysis: Analysis, directory: str, session: SparkSession, sources: Sources
@@ -136,7 +137,7 @@ class _Planned:
 def _started(
     query: QueryPlan, loaded: Loaded, analysis: Analysis, session: SparkSession, sources: Sources, place: str
 ) -> Iterable[Finding]:
-    """What streams cannot do is found when a query starts."""
+    """Spark reports what streams cannot do only when a query starts."""
     from pyspark.errors import PySparkException
 
     if query.drive != "stream" or query.head not in loaded.pipeline.steps:
@@ -151,7 +152,7 @@ def _started(
 
 
 def _finding(error: PySparkException, path: Path) -> Finding:
-    """The first line of what Spark says, and where in the SQL."""
+    """The first line of Spark's message, and its position in the SQL."""
     told = str(getattr(error, "desc", None) or error)
     message = _STATE.sub("", told.partition("\n")[0]).rstrip(";. ")
     index: int | None = None

@@ -1,4 +1,4 @@
-"""Where a backfill begins and ends, asked of the topics once and noted with its checkpoints; and the sources for it."""
+"""Resolves the start and end of a backfill once, stores them with its checkpoints, and opens the sources for it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _GROUP = "kafka.group.id"
 
 
 def resolved(pipeline: Pipeline, queries: Iterable[QueryPlan], sources: Sources, wanted: Backfill) -> dict[str, Ranges]:
-    """By source, in offsets of now."""
+    """By source, as offsets at the time of the call."""
     now = datetime.now(UTC)
     begin = parse_point("--from", wanted.begin, now)
     end = parse_point("--to", wanted.end, now) if wanted.end else None
@@ -60,7 +60,7 @@ def resolved(pipeline: Pipeline, queries: Iterable[QueryPlan], sources: Sources,
 
 
 def agreed(files: Files, place: str, pipeline: str, wanted: Backfill, found: dict[str, Ranges]) -> dict[str, Ranges]:
-    """What was noted when this backfill was first called, or else `found`, noted now."""
+    """The ranges stored by the first run of this backfill, or else `found`, stored now."""
     asked = {
         "pipeline": pipeline,
         "from": wanted.begin,
@@ -86,7 +86,7 @@ def agreed(files: Files, place: str, pipeline: str, wanted: Backfill, found: dic
 
 
 class BackfillSources(Sources):
-    """From where to where the ranges say; sources without one, all there is."""
+    """Reads the ranges; sources without a range are read completely."""
 
     def __init__(
         self, pipeline: Pipeline, directory: str, bootstrap: str, ranges: dict[str, Ranges], *, ends: bool
@@ -114,7 +114,8 @@ class BackfillSources(Sources):
 
 
 def make_shadow_topics(bootstrap: str, pipeline: Pipeline, queries: Iterable[QueryPlan], suffix: str) -> list[str]:
-    """Topics of outputs, as many partitions and replicas as those beside which they are; the names of those made."""
+    """Create the shadow topics of the outputs, with as many partitions and replicas as the original ones; returns the
+    names of those created."""
     made = []
     topics = {
         sink.topic

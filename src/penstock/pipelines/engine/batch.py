@@ -1,8 +1,8 @@
-"""One batch of one query: from what its head brings to all that is written.
+"""Writes one batch of one query: from the rows of its head to all outputs.
 
 Records for topics, of all sinks and the dead letters, are one write, and so one decision; it comes last. Sinks that are
-no topics come before, each for itself. If one fails, the batch is done again from the start, under its number, and
-whoever had it already notices.
+not topics are written before, each on its own. If one fails, the whole batch is repeated under the same number, and
+sinks that have it already recognise that.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _GUARANTEE = "deliveryGuarantee"
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What a batch is to become."""
+    """The outputs of a batch."""
 
     sinks: Mapping[str, DataFrame]
     """Of topics: records, with columns topic, key, value, headers; of others: rows."""
@@ -59,7 +59,7 @@ class BatchPlan:
         self._directory = directory
 
     def outputs(self, batch: DataFrame, origins: Collection[str] = ()) -> Outputs:
-        """Planned, nothing computed yet. `origins`: sinks whose rows say where their records are."""
+        """Planned, not computed yet. `origins`: sinks whose rows contain the origin of their records."""
         query, pipeline = self._query, self._pipeline
         if query.head in pipeline.sources:
             fitting = self._sources.fitting(query.head, batch)
@@ -95,7 +95,7 @@ class _Write:
     options: dict[str, str]
     frames: list[DataFrame] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
-    """Of sinks with options of their own; those without share one decision with the dead letters."""
+    """Sinks with options of their own; those without share one decision with the dead letters."""
 
 
 class BatchWriter:
@@ -111,7 +111,7 @@ class BatchWriter:
         sources: Sources,
         wrote: Callable[[Tally], None] = lambda tally: None,
     ) -> None:
-        """`wrote` hears of each batch what it became."""
+        """`wrote` is called with the result of each batch."""
         self._pipeline = pipeline
         self._query = query
         self._bootstrap = bootstrap
@@ -121,10 +121,10 @@ class BatchWriter:
         self._directory = directory
         self._others: dict[str, Sink] = {}
         self.unavailable = ""
-        """Why the last batch was not written, if that was because a sink's server is not there."""
+        """Why the last batch was not written, if a sink's server was unavailable."""
 
     def __call__(self, batch: DataFrame, number: int, checkpoint: str = "") -> None:
-        """`checkpoint`: the identity of what numbers the batch, if that is not the checkpoint of a streaming query."""
+        """`checkpoint`: the identity of what numbers the batches, if that is not a streaming query's checkpoint."""
         from penstock.spark.sink.writer import QUERY_ID
 
         checkpoint = checkpoint or batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID) or ""
@@ -162,17 +162,17 @@ class BatchWriter:
                 batch.unpersist()
 
     def idle(self) -> None:
-        """About once a second, from another thread than batches are written in."""
+        """Called about once a second, from another thread than the one that writes batches."""
         for sink in self._others.values():
             sink.idle()
 
     def close(self) -> None:
-        """The query ends in good order."""
+        """The query ends without a failure."""
         for sink in self._others.values():
             sink.close()
 
     def _open(self, checkpoint: str) -> None:
-        """With the first batch, which knows what numbers it."""
+        """At the first batch, when the identity of the checkpoint is known."""
         if self._others:
             return
         for name in self._query.sinks:
@@ -185,13 +185,13 @@ class BatchWriter:
                 self._others[name] = open_sink(sink, *names, checkpoint=checkpoint, refusals=refusals)
 
     def _gets_columns(self, sink: FormatSink) -> bool:
-        """Whether its rows may have columns that nobody knew of."""
+        """Whether its rows may get columns that were not known before."""
         table = self._analysis.find(sink.source)
         sources = (self._pipeline.sources[name] for name in (table.sources if table is not None else ()))
         return any(isinstance(each, TopicSource) and each.evolution == "add-columns" for each in sources)
 
     def _topics(self, outputs: Outputs) -> list[_Write]:
-        """What goes to topics, by the options it is written with; mostly all of it together."""
+        """The records for topics, grouped by write options; usually one group."""
         writes: dict[tuple[tuple[str, str], ...], _Write] = {}
         for name, frame in outputs.sinks.items():
             sink = self._pipeline.sinks[name]
@@ -216,7 +216,7 @@ class BatchWriter:
         writer.options(**write.options).save()
 
     def _count_violations(self, tables: Tables, number: int) -> None:
-        """Of expectations whose broken rows are kept. They cost a job of their own, and only they do."""
+        """For expectations whose broken rows are kept. Only these cost an additional job."""
         from pyspark.sql import functions as f
 
         for name, expectation in tables.violations:
@@ -227,8 +227,8 @@ class BatchWriter:
 
 
 def sink_id(*names: str, checkpoint: str) -> str:
-    """The name of a decision, of pipeline, query and sinks, and of the checkpoint whose batches it numbers: in letters
-    that a transactional id takes, and never that of others whose names look alike."""
+    """The name of a decision, from pipeline, query, sinks and the checkpoint that numbers the batches. It has only
+    characters that a transactional id allows, and differs from that of similar names."""
     digest = hashlib.sha256("\n".join([*names, checkpoint]).encode()).hexdigest()[:12]
     readable = re.sub(r"[^A-Za-z0-9_-]", "-", "-".join(names))
     return f"{readable[: _SINK_ID_MAX - len(digest) - 1]}-{digest}"

@@ -1,7 +1,7 @@
-"""Checkpoints and what they are for: each has a note beside it of the query that writes it.
+"""Stores beside each checkpoint the shape of the query that writes it, and compares it later.
 
-`run` looks at the note before a query starts: if the query has become one that the checkpoint does not fit, it does not
-start. `validate --against-checkpoint` says the same, and of all queries at once, before anybody runs anything.
+`run` reads the stored shape before a query starts; if the checkpoint does not fit the query's present form, the query
+does not start. `validate --against-checkpoint` reports the same, for all queries at once, before anything runs.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def checkpoint_of(pipeline: Pipeline, directory: str, query: str) -> str:
 
 
 def guard(files: Files, checkpoint: str, query: str, shape: QueryShape, loaded: Loaded) -> None:
-    """Before a query starts: PipelineFailed if the checkpoint is not for it; otherwise it is, from now on."""
+    """Before a query starts: PipelineFailed if the checkpoint does not fit it; otherwise stores the query's shape."""
     before = _shape(noted(files)(f"{checkpoint}/{NOTE}"))
     if before is not None:
         for edit in compare(before, shape, query):
@@ -56,7 +56,7 @@ def guard(files: Files, checkpoint: str, query: str, shape: QueryShape, loaded: 
 
 
 def against_checkpoints(loaded: Loaded, read: ReadNote) -> Iterator[Comparison]:
-    """Of every query of a pipeline that is valid."""
+    """Compares every query of a valid pipeline."""
     pipeline, directory = loaded.pipeline, loaded.directory
     analysis = analyse(pipeline, directory)
     for name, query in plan(pipeline, analysis).items():
@@ -66,7 +66,7 @@ def against_checkpoints(loaded: Loaded, read: ReadNote) -> Iterator[Comparison]:
 
 
 def told(loaded: Loaded, query: str, edit: Edit) -> str:
-    """One line: the place in the file, what the edit does, and the way out."""
+    """One line: the position in the file, the effect of the edit, and what to do."""
     at = loaded.places.find(edit.path)
     place = loaded.file if at is None else f"{loaded.file}:{at.line}:{at.column}"
     section = "sources" if query in loaded.pipeline.sources else "steps"
@@ -96,7 +96,7 @@ def noted_here(path: str) -> Any:
 
 
 def reader(pipeline: Pipeline, directory: str, session: Callable[[], SparkSession]) -> ReadNote:
-    """For the checkpoints of a pipeline; Spark is only started where they are on another file system."""
+    """For the checkpoints of a pipeline; starts Spark only if they are on another file system."""
     root = resolve(pipeline.checkpoints, directory)
     if "://" not in root or root.startswith("file://"):
         return noted_here
@@ -104,5 +104,5 @@ def reader(pipeline: Pipeline, directory: str, session: Callable[[], SparkSessio
 
 
 def _shape(made: Any) -> QueryShape | None:
-    """What a later version has noted cannot be compared, and Spark will say what does not fit."""
+    """A shape stored by a later version cannot be compared; Spark will report what does not fit."""
     return QueryShape.from_json(made) if made is not None and made["version"] == VERSION else None

@@ -1,4 +1,4 @@
-"""Rows of a batch counted on their way to the sinks: by the job that writes them, which costs next to nothing."""
+"""Counts the rows of a batch in the job that writes them to the sinks, at almost no cost."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ class Counted:
         self.frame = frame.observe(self._observation, f.count(f.lit(1)).alias("rows"))
 
     def rows(self) -> int:
-        """0 if nobody computed it, as a sink does that has the batch already: to Spark it would be worth waiting for
-        ever."""
+        """0 if nothing computed the frame, as with a sink that has the batch already; Spark would wait for ever."""
         counted: Any = self._observation._jo
         deadline = time.monotonic() + _PATIENCE_S
         while not counted.future().isCompleted():

@@ -1,8 +1,8 @@
-"""Records to columns: `value` by its format, and the record itself kept beside it.
+"""Decodes records to columns: `value` by its format, with the record itself kept beside it.
 
-A record that does not decode gets a reason in the column `__error`, and NULL everywhere else; what becomes of it is for
-others to say. JSON is read by Spark; Avro and Protobuf by `codecs`, in Python, because Spark's own readers are not in
-the package that PyPI has.
+A record that does not decode has the reason in the column `__error`, and NULL in all others; other modules decide what
+happens to it. Spark reads JSON; `codecs` reads Avro and Protobuf, in Python, because Spark's own readers are not in its
+PyPI package.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _json(coding: Decoding, directory: str) -> Column:
 
 
 def _json_error(source: TopicSource, columns: dict[str, bool]) -> Column:
-    """The first that is wrong. NULL values are no JSON objects, and wrong only where a column must not be NULL."""
+    """The first error. NULL values are not JSON objects, and are wrong only if a column must not be NULL."""
     from pyspark.sql import functions as f
 
     text, corrupt = f.col("__text"), f.col(f"{_VALUE}.{_CORRUPT}")

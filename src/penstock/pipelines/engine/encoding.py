@@ -1,4 +1,4 @@
-"""Rows to records: what goes to topics, dead letters among it."""
+"""Encodes rows as records for topics, including dead letters."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def records(frame: DataFrame, sink: TopicSink, directory: str) -> DataFrame:
 
 
 def dead_letters(dead: list[DeadRows], pipeline: str, topic: str) -> DataFrame:
-    """The records as they came, with headers that say why they are here and where they were."""
+    """The original records, with headers that contain the reason and the origin."""
     from pyspark.sql import functions as f
 
     frames = [each.frame.dropDuplicates([SOURCE_ROW]) if each.multiplied else each.frame for each in dead]
@@ -56,7 +56,7 @@ def dead_letters(dead: list[DeadRows], pipeline: str, topic: str) -> DataFrame:
 
 
 def columns_written(frame: DataFrame) -> list[str]:
-    """All but the metadata of the records they stem from."""
+    """All columns except the metadata of the records they come from."""
     return [name for name in frame.columns if name not in METADATA_COLUMNS and name != SOURCE_ROW]
 
 

@@ -1,13 +1,13 @@
 """`evolution: add-columns`: fields of JSON that a source's schema lacks become columns in the batch they appear in.
 
-What was added is noted beside the checkpoint before it is used, so that a column has the same type for ever, whatever
-ends the query: a batch that is done again finds the columns that it made. A type is that of the values at hand:
-BOOLEAN, BIGINT, DOUBLE or STRING; objects and arrays are STRING, as JSON. Later values that do not fit it make their
-records dead letters. Who wants another type declares the column: a schema goes before what was noted.
+Added columns are stored beside the checkpoint before they are used, so that a column keeps its type for ever, even if
+the query is killed: a repeated batch finds the columns that it added. The type is that of the first values: BOOLEAN,
+BIGINT, DOUBLE or STRING; objects and arrays are STRING, as JSON. Records with later values of another type become dead
+letters. To get another type, declare the column: a schema overrides what was stored.
 
-Only records that decode add columns, and only fields that can be columns are added: a name that differs from another in
-case only cannot, nor one that is no name in SQL. Steps with state do not see them: their state has a shape that must
-not change.
+Only records that decode add columns, and only fields that can be columns are added: not a name that differs from
+another only in case, nor one that is not a valid name in SQL. Steps with state do not see added columns: the shape of
+their state must not change.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 COLUMNS_MAX = 100
-"""That are added to a source. A stream whose fields are data would add columns without end."""
+"""Added to a source at most. A stream whose field names are data would add columns without end."""
 NOTE = "columns.json"
 _SAMPLE_ROWS = 1000
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -39,7 +39,7 @@ logger = logging.getLogger("penstock.pipelines")
 
 
 class Notes(Protocol):
-    """Where columns are kept that were added: name and type, in order."""
+    """Stores the added columns: name and type, in order."""
 
     def read(self) -> dict[str, str]: ...
 
@@ -56,7 +56,7 @@ class Evolution:
         self._added: dict[str, str] | None = None
 
     def source_for(self, batch: DataFrame) -> TopicSource:
-        """With all columns that the records of this batch have."""
+        """The source with all columns that the records of this batch have."""
         if self._added is None:
             self._added = self._notes.read()
         while True:
@@ -78,8 +78,8 @@ class Evolution:
 
 
 def added_columns(known: Iterable[str], added: Mapping[str, str], texts: Iterable[str]) -> dict[str, str]:
-    """The columns, with their types, that records (JSON objects) have beside those that are known, as long as there
-    are not too many. `added` is all that was added before."""
+    """The columns, with their types, that records (JSON objects) have in addition to the known ones, up to the limit.
+    `added` is all that was added before."""
     taken = {name.lower() for name in (*known, *METADATA_COLUMNS)}
     found: dict[str, list[Any]] = {}
     for text in texts:
@@ -97,7 +97,7 @@ def added_columns(known: Iterable[str], added: Mapping[str, str], texts: Iterabl
 
 
 def type_of(values: Iterable[Any]) -> str:
-    """The narrowest that holds all of these, as JSON has them."""
+    """The narrowest type that holds all of these values of JSON."""
     kinds = {_kind(value) for value in values}
     if kinds == {"BIGINT", "DOUBLE"}:
         return "DOUBLE"
@@ -122,7 +122,7 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _unknown(batch: DataFrame, source: TopicSource, known: list[str], directory: str) -> list[str]:
-    """Values of some records that decode, and each of which has a column to add."""
+    """Values of some records that decode, each with a column to add."""
     from pyspark.sql import functions as f
 
     taken = [name.lower() for name in (*known, *METADATA_COLUMNS)]
@@ -138,7 +138,7 @@ def _unknown(batch: DataFrame, source: TopicSource, known: list[str], directory:
 
 
 class CheckpointNotes:
-    """In the directory of a query's checkpoint."""
+    """Stores them in the directory of a query's checkpoint."""
 
     def __init__(self, files: Files, checkpoint: str) -> None:
         self._files = files

@@ -1,8 +1,8 @@
-"""Tests of pipelines: rows in, rows and dead letters out, on Spark and without a broker.
+"""Runs the tests of pipelines: rows in, rows and dead letters out, on Spark and without a broker.
 
-Each batch of a test becomes a file of records, as the source of topics would give them, and queries stream these files,
-one a batch, through the very code that runs in production: decoding, steps, windows, watermarks, expectations. What
-they would write is kept and compared. Time is what the rows say it is.
+Each batch of a test becomes a file of records, in the form of the topic source. Queries stream these files, one per
+batch, through the same code that runs in production: decoding, steps, windows, watermarks, expectations. Their output
+is collected and compared. Time is defined by the rows.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _LETTER = "dead-letter."
 class TestResult:
     name: str
     differences: list[str] = field(default_factory=list)
-    """Nothing: it passed."""
+    """Empty if it passed."""
 
-    __test__ = False  # not for pytest to collect
+    __test__ = False  # keeps pytest from collecting it
 
 
 def run_tests(loaded: Loaded, session: SparkSession, names: Iterable[str] = ()) -> Iterator[TestResult]:
@@ -64,7 +64,7 @@ Given = dict[str, list[Any]] | list[dict[str, list[Any]]]
 
 @dataclass(slots=True)
 class PipelineOutput:
-    """What a pipeline would write, in the form in which tests say it."""
+    """What a pipeline would write, in the form that tests use."""
 
     sinks: dict[str, list[Any]] = field(default_factory=dict)
     """Of topics: `{topic: ..., key: ..., value: ..., headers: ...}`; of others: rows."""
@@ -72,7 +72,7 @@ class PipelineOutput:
 
 
 def pipeline_output(loaded: Loaded, session: SparkSession, given: Given) -> PipelineOutput:
-    """Of rows of each source, as one batch or as several."""
+    """For rows of each source, as one batch or as several."""
     directory = tempfile.mkdtemp(prefix="penstock-test-")
     try:
         written = PipelineOutput({name: [] for name in loaded.pipeline.sinks})
@@ -84,7 +84,7 @@ def pipeline_output(loaded: Loaded, session: SparkSession, given: Given) -> Pipe
             if not sources.feed(analysis.tables[query.head].sources):
                 continue
             own = session.newSession()
-            own.conf.set("spark.sql.codegen.wholeStage", "false")  # to compile costs more than a few rows do
+            own.conf.set("spark.sql.codegen.wholeStage", "false")  # compiling costs more than processing a few rows
             body = BatchPlan(loaded.pipeline, analysis, query, loaded.directory, sources)
             frame = query_input(own, loaded.pipeline, analysis, query, loaded.directory, sources)
             _run(frame, loaded.pipeline, body, query, os.path.join(place, "checkpoint"), written)
@@ -120,7 +120,7 @@ def _run(
 
 
 def _together(records: dict[str, DataFrame]) -> list[Row]:
-    """In one job: starting jobs is most of what a test costs."""
+    """In one job: starting jobs is most of a test's cost."""
     from pyspark.sql import functions as f
 
     named = [frame.withColumn("sink", f.lit(name)) for name, frame in records.items()]
@@ -128,22 +128,23 @@ def _together(records: dict[str, DataFrame]) -> list[Row]:
 
 
 class _Given(Sources):
-    """Rows of a test in the place of sources."""
+    """The rows of a test in place of sources."""
 
     def __init__(self, pipeline: Pipeline, directory: str, given: Given, place: str, *, pauses: bool) -> None:
         super().__init__(pipeline, directory, "")
         self._place = place
         batches = given if isinstance(given, list) else [given]
-        # Spark judges lateness by the watermark of the batch before the last: a pause between two lets it catch up.
+        # Spark judges lateness by the watermark of the batch before the last: an empty batch between two lets it catch
+        # up.
         self._batches = [batch for each in batches for batch in (each, {})][:-1] if pauses else batches
 
     def feed(self, names: Iterable[str]) -> bool:
-        """Whether there is something to read for a query of these sources. Tables that are not given are read."""
+        """Whether a query of these sources has something to read. Tables that are not given are read."""
         given = {name for batch in self._batches for name in batch}
         return any(name in given or not _is_stream(self._pipeline.sources[name]) for name in names)
 
     def stream(self, session: SparkSession, name: str) -> DataFrame:
-        """One file a batch, an empty one where the test gives nothing, so that batches of all sources keep step."""
+        """One file per batch, empty if the test gives nothing, so that batches of all sources stay aligned."""
         source = self._pipeline.sources[name]
         schema = RECORDS if isinstance(source, TopicSource) else source.schema
         if not schema:
@@ -200,7 +201,7 @@ def _arrow_schema() -> Any:
 
 
 def _frame(session: SparkSession, rows: list[Any], schema: str) -> DataFrame:
-    """Rows as YAML has them, through JSON, so that times and numbers are read as in records."""
+    """Rows from YAML, converted through JSON, so that times and numbers are read as in records."""
     from pyspark.sql import functions as f
 
     texts = session.createDataFrame([(json.dumps(row),) for row in rows], "text STRING")
@@ -224,7 +225,7 @@ def _record(source: TopicSource, given: Any, offset: int, directory: str) -> dic
 
 
 def _value(source: TopicSource, value: Any, directory: str) -> bytes | None:
-    """Text is taken as it is, poison too; a mapping is encoded as the source decodes."""
+    """Text is used as it is, poison included; a mapping is encoded in the format that the source decodes."""
     if value is None or isinstance(value, str):
         return _as_bytes(value)
     if source.value.format in ("avro", "protobuf"):
@@ -250,7 +251,7 @@ def _time(given: Any, offset: int) -> datetime:
     return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
-# -- comparing
+# -- Comparing.
 
 
 def _differences(test: PipelineTest, written: PipelineOutput) -> Iterator[str]:
@@ -260,7 +261,7 @@ def _differences(test: PipelineTest, written: PipelineOutput) -> Iterator[str]:
 
 
 def unmatched(what: str, expected: list[Any], found: list[Any]) -> Iterator[str]:
-    """Each expected row is paired with a row that has all it mentions; what stays alone differs."""
+    """Pairs each expected row with a row that has all its fields; rows without a partner are differences."""
     pairs: dict[int, int] = {}
 
     def pair(index: int, tried: set[int]) -> bool:

@@ -1,11 +1,11 @@
-"""What a running pipeline tells Prometheus: its reports, as metrics.
+"""Prometheus metrics of a running pipeline, from its reports.
 
     with PipelineMetrics("127.0.0.1:9405") as metrics:
         metrics.show(runner)
         runner.run()
 
-Every family is declared once, in `FAMILIES`; a test compares the page of documentation with it. Figures are looked up
-when somebody asks. Counters begin with 0 when the pipeline starts, and go on over restarts of its queries.
+Every family is declared once, in `FAMILIES`; a test compares the documentation page with it. Figures are read at each
+scrape. Counters start at 0 when the pipeline starts, and continue over restarts of its queries.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ FAMILIES = (
 
 
 class PipelineMetrics(Collector):
-    """HTTP, in threads of its own; a scrape never waits for Spark."""
+    """Serves HTTP in threads of its own; a scrape never waits for Spark."""
 
     def __init__(self, listener: str) -> None:
         self._runner: Runner | None = None
@@ -123,7 +123,7 @@ class PipelineMetrics(Collector):
 
     def collect(self) -> Iterator[Any]:
         runner = self._runner
-        if runner is not None:  # else Spark is still starting
+        if runner is not None:  # otherwise Spark is still starting
             yield from families_of(runner.report(), runner.status)
 
 

@@ -1,4 +1,4 @@
-"""What queries stream: the records of a source as they are, or the rows of a step with state and all it is made of."""
+"""The input of queries: the records of a source, or the rows of a step with state and everything it is made of."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Sources:
-    """How sources are opened. Tests have another."""
+    """Opens sources. Tests use another implementation."""
 
     def __init__(self, pipeline: Pipeline, directory: str, bootstrap: str) -> None:
         self._pipeline = pipeline
@@ -42,7 +42,7 @@ class Sources:
         return read_table(session, source, self._directory)
 
     def fitting(self, name: str, batch: DataFrame) -> Source:
-        """A source as its records in this batch need it: with the columns that they add, where it has `add-columns`."""
+        """The source that fits the records of this batch: with the columns that they add, if it has `add-columns`."""
         source = self._pipeline.sources[name]
         if not isinstance(source, TopicSource) or source.evolution != "add-columns":
             return source
@@ -51,7 +51,7 @@ class Sources:
         return self._evolutions[name].source_for(batch)
 
     def _notes(self, name: str, session: SparkSession) -> Notes:
-        """Of columns that were added to a source, at the checkpoint of its query, which has its name."""
+        """The columns added to a source, stored at the checkpoint of its query, which has the source's name."""
         checkpoint = checkpoint_of(self._pipeline, self._directory, name)
         return CheckpointNotes(Files(session, checkpoint), checkpoint)
 
@@ -74,8 +74,8 @@ class Sources:
 
 
 def own_session(parent: SparkSession) -> SparkSession:
-    """One whose views no other query sees, active in this thread: Spark looks for formats in the active session only,
-    and a new thread has none."""
+    """A session whose views no other query sees, active in this thread. Spark looks up formats only in the active
+    session, and a new thread has none."""
     session = parent.newSession()
     classes: Any = type(session)
     classes._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
@@ -84,8 +84,8 @@ def own_session(parent: SparkSession) -> SparkSession:
 
 
 def _register(session: SparkSession) -> None:
-    """Spark finds the format of topics by itself, too, but looks only once, with a worker of Python, and if that fails
-    on a busy machine, never again."""
+    """Spark also finds the topic format by itself, but it looks only once, with a Python worker. If that fails on a
+    busy machine, it never looks again."""
     from pyspark.errors import AnalysisException
 
     from penstock.spark.datasource import PenstockDataSource
@@ -100,7 +100,7 @@ def _register(session: SparkSession) -> None:
 def query_input(
     session: SparkSession, pipeline: Pipeline, analysis: Analysis, query: QueryPlan, directory: str, sources: Sources
 ) -> DataFrame:
-    """A streaming DataFrame; of a snapshot or an increment, one that is not."""
+    """A streaming DataFrame; a static one for a snapshot or an increment."""
     if query.head in pipeline.sources:
         opened = sources.stream if query.drive == "stream" else sources.table
         return opened(session, query.head)

@@ -1,7 +1,7 @@
-"""How a query of a running pipeline is: what its runner notes, and what Spark's listener hears.
+"""The status of a query in a running pipeline: from its runner and from Spark's listener.
 
-Spark tells of batches later than they end, in threads of its own, but in order: the end of a query comes after its last
-batch. So whoever has stopped a query waits for the word of it (`heard_end`) before taking the figures for final.
+Spark reports batches after they end, in its own threads, but in order: the end of a query comes after its last batch.
+So a thread that has stopped a query waits for the report of its end (`heard_end`) before it takes the figures as final.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.pipelines.spec.secrets import redacted
 from penstock.spark.progress.query_progress import QueryProgress, SourceIdentity, after_batch
 
 STOPPED_HERE = "the pipeline stops before this batch"
-"""What a batch is refused with when the pipeline stops: found in the query's error, this was no failure."""
+"""The error that refuses a batch when the pipeline stops: a query that ended with it has not failed."""
 
 SECONDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
@@ -35,7 +35,7 @@ class BatchSeconds:
         self.sum += seconds
 
     def buckets(self) -> list[tuple[str, int]]:
-        """By upper bound, those below included, as Prometheus has them."""
+        """Cumulative, by upper bound, as in Prometheus."""
         bounds = [*map(str, SECONDS), "+Inf"]
         return [(bound, sum(self.counts[: index + 1])) for index, bound in enumerate(bounds)]
 
@@ -50,7 +50,7 @@ class Tally:
 
 
 class QueryStatus:
-    """Written to by the thread that watches the query and by those of Spark's listener; read by anybody."""
+    """The thread that watches the query and the listener's threads write to it; any thread may read it."""
 
     def __init__(self, name: str, clock_ms: Callable[[], int]) -> None:
         self.name = name
@@ -71,7 +71,7 @@ class QueryStatus:
         self._progress: QueryProgress | None = None
         self._is_idle = False
 
-    # What the runner notes.
+    # Events from the runner.
 
     def starts(self) -> None:
         self.heard_end.clear()
@@ -92,16 +92,16 @@ class QueryStatus:
         self._dead_letters += tally.dead_letters
 
     def table_done(self, seconds: float) -> None:
-        """A run over a table, which is no batch of Spark's."""
+        """A run over a table, which is not a Spark batch."""
         self.batches += 1
         self.batch_ended_ms = self._clock_ms()
         self.seconds.add(seconds)
 
-    # What the listener hears.
+    # Events from the listener.
 
     def started(self, progress: QueryProgress, sources: tuple[SourceIdentity, ...]) -> None:
         before = self._progress
-        if before is not None:  # figures go on over restarts
+        if before is not None:  # figures continue over restarts
             progress = dataclasses.replace(
                 before, run_id=progress.run_id, started_ms=progress.started_ms, state="running"
             )
@@ -114,7 +114,7 @@ class QueryStatus:
         self._progress = after = after_batch(before, progress, self._sources)
         self._is_idle = False
         if self.state == "running":
-            self.failures = 0  # a batch that succeeded makes the failures before it history
+            self.failures = 0  # a successful batch resets the count
         self.batches += 1
         self.batch_ended_ms = self._clock_ms()
         self.seconds.add((after.batch_ms or 0) / 1000)
@@ -126,7 +126,7 @@ class QueryStatus:
         self.heard_end.set()
         return None if error is None or STOPPED_HERE in error else redacted(error)
 
-    # What others read.
+    # For readers.
 
     def report(self) -> QueryReport:
         report = QueryReport(
@@ -161,8 +161,8 @@ class QueryStatus:
         )
 
     def _lag(self, progress: QueryProgress) -> int | None:
-        """Of a batch that was planned before a restart Spark does not tell where the topics ended. But a query that has
-        nothing to do is not behind."""
+        """For a batch that was planned before a restart, Spark does not report where the topics ended. But a query that
+        has nothing to do has no lag."""
         if self._is_idle and any(each.group for each in self._sources):
             return 0
         return progress.lag

@@ -1,7 +1,7 @@
-"""Rows that a sink's server refused: dropped, or dead letters, or the end of it.
+"""Handles rows that a sink's server refused: drops them, makes dead letters of them, or fails.
 
-A dead letter is the record that the row stems from, as it came, so that it can be replayed when the table is mended. It
-is found again in the batch by its origin.
+A dead letter is the original record that the row comes from, so that it can be replayed when the table is repaired. It
+is found in the batch by its origin.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ logger = logging.getLogger("penstock.pipelines")
 
 
 def on_refusal(pipeline: Pipeline, analysis: Analysis, sink: str) -> Literal["fail", "drop", "dead-letter"]:
-    """As the file says, or else a dead letter where there can be one."""
+    """As the file says; the default is a dead letter if that is possible."""
     declared = pipeline.sinks[sink]
     assert isinstance(declared, FormatSink)
     if declared.on_error:
@@ -37,7 +37,7 @@ def on_refusal(pipeline: Pipeline, analysis: Analysis, sink: str) -> Literal["fa
 
 
 class Refusals:
-    """Of one batch."""
+    """The refused rows of one batch."""
 
     def __init__(self, pipeline: Pipeline, analysis: Analysis, tables: Tables, batch: int) -> None:
         self._pipeline = pipeline

@@ -1,7 +1,8 @@
-"""The thread that tells a cluster how a pipeline is, and hears what the pipeline is told.
+"""The thread that reports a pipeline's state to a cluster, and receives commands for the pipeline.
 
-It reads `__pipelines` from where it ended before the first report: an order can only be for a run that somebody has
-seen, so none is missed. A cluster that is slow or away never holds up the pipeline; it is told when it can be.
+It reads `__pipelines` from the end that the topic had before the first report: a command can only be for a run that has
+reported, so none is missed. A slow or unreachable cluster never delays the pipeline; reports follow when it is
+reachable.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Reporter:
         self._thread.start()
 
     def close(self) -> None:
-        """Say the last word, within a few seconds."""
+        """Send the last report, within a few seconds."""
         self._give_up_at = time.monotonic() + _LAST_WORD_S
         self._closing.set()
         if self._thread.is_alive():

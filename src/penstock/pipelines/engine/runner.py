@@ -1,15 +1,14 @@
-"""A pipeline at work: its queries started, watched, restarted, stopped.
+"""Runs a pipeline: starts, watches, restarts and stops its queries.
 
     runner = Runner(loaded, session)
     runner.run()            # until stopped
-    runner.run_once()       # what there is, then end
+    runner.run_once()       # the existing records, then end
 
-A query that fails is started again from its checkpoint, after a pause that doubles from one failure to the next; when
-it failed more often in a row than the pipeline allows, the pipeline ends. Messages never contain secrets.
+A query that fails is restarted from its checkpoint, after a pause that doubles with each failure. If it fails more
+often in a row than the pipeline allows, the pipeline ends. Messages never contain secrets.
 
-A pipeline that is stopped ends between two batches: those under way end, and the next ones are refused before they have
-written anything, so that the next run begins with them. Only who is in a hurry cuts a batch off (`cut`), and then the
-next run does it again.
+A pipeline that is stopped ends between two batches: running batches finish, and the next ones are refused before they
+write anything, so that the next run begins with them. `cut` also cancels running batches; the next run repeats them.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ _FAILED_QUERY = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with ex
 
 
 class Backoff:
-    """When to try again: pure, time comes in."""
+    """Decides when to try again: pure, the time is an argument."""
 
     def __init__(self, policy: Restart, chance: Callable[[], float]) -> None:
         self._policy = policy
@@ -69,8 +68,8 @@ class Backoff:
         self.failures = 0
 
     def failed(self, ran_seconds: float, *, patient: bool = False) -> float | None:
-        """Seconds to wait, with some chance in it so that many do not come back at once; None: give up, which who is
-        patient never does."""
+        """Seconds to wait, with random variation so that many pipelines do not come back at once. None: give up, which
+        `patient` excludes."""
         if ran_seconds >= self._policy.healthy_after.seconds:
             self.failures = 0
         self.failures += 1
@@ -92,7 +91,7 @@ class Runner:
         backfill_of: str | None = None,
     ) -> None:
         """`only` these queries; all, if none is named."""
-        # It logs what batches raise, whole, secrets and all. What there is to say of them is said here.
+        # PySpark logs the complete errors of batches, including secrets. This class reports them instead.
         logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
         self.loaded = loaded
         self.session = session
@@ -105,7 +104,7 @@ class Runner:
         self.stopping = threading.Event()
         self.cutting = threading.Event()
         self.metrics: str | None = None
-        """The address at which the metrics of this run are, if they are anywhere."""
+        """The address of this run's metrics, if there is one."""
         self._backfill_of = backfill_of
         self._application = session.sparkContext.applicationId
         self._root = resolve(loaded.pipeline.checkpoints, loaded.directory)
@@ -114,11 +113,11 @@ class Runner:
         self._end: tuple[State, str | None] | None = None
 
     def stop(self) -> None:
-        """From any thread or signal handler: the batches under way end, and `run` returns."""
+        """From any thread or signal handler: running batches finish, and `run` returns."""
         self.stopping.set()
 
     def cut(self) -> None:
-        """The same without waiting for the batches."""
+        """The same without waiting for running batches."""
         self.cutting.set()
         self.stopping.set()
 
@@ -130,7 +129,7 @@ class Runner:
         return f"{self.checkpoints}/{query}"
 
     def report(self) -> PipelineReport:
-        """As of now."""
+        """The present state."""
         queries = tuple(status.report() for status in self.status.values())
         state, error = self._end or (state_of(queries, stopping=self.stopping.is_set()), None)
         return PipelineReport(
@@ -155,14 +154,15 @@ class Runner:
             self._watch([_Watch(self, query, once=False) for query in self.queries.values()], tick)
 
     def run_once(self, tick: Callable[[], None] = lambda: None) -> None:
-        """What there is to read when each begins, one query after the other, those that feed others first."""
+        """Reads the records that exist when each query begins; one query after the other, those that feed others
+        first."""
         with self._reported(tick):
             for query in self.queries.values():
                 if not self.stopping.is_set():
                     self._watch([_Watch(self, query, once=True)], tick)
 
     def _guard_checkpoints(self) -> None:
-        """No query goes on from a checkpoint that was made by what it no longer is."""
+        """No query continues from a checkpoint that does not fit it."""
         pipeline, directory = self.loaded.pipeline, self.loaded.directory
         for name, query in self.queries.items():
             shape = shape_of(pipeline, self.analysis, query, directory, self.bootstrap)
@@ -170,7 +170,7 @@ class Runner:
 
     @contextlib.contextmanager
     def _reported(self, tick: Callable[[], None]) -> Iterator[None]:
-        """The cluster hears how the pipeline is, and how it ends; where there is no cluster, nobody does."""
+        """Reports the pipeline's state and its end to the cluster; does nothing if there is no cluster."""
         reporter = Reporter(self.bootstrap, self.report, self._obey)
         if uses_cluster(self.loaded.pipeline, self.queries.values()):
             reporter.start()
@@ -238,7 +238,7 @@ class _Watch(threading.Thread):
             except Exception as error:  # noqa: BLE001  # whatever ends a query is told, and tried again
                 message = message_of(error)
             self._backoff.failures = self._status.failures  # 0, if a batch has succeeded
-            # A server that is down is waited for, however long it takes, unless somebody waits for the end of this.
+            # Wait for a server that is down, however long it takes, unless a caller waits for the end of this run.
             patient = not self._once and self._writer is not None and bool(self._writer.unavailable)
             pause = self._backoff.failed(time.monotonic() - began, patient=patient)
             if has_ended(self._runner.session):
@@ -280,7 +280,7 @@ class _Watch(threading.Thread):
         writer.close()
 
     def _own_session(self) -> SparkSession:
-        """Listened to: for the figures, for the offsets of groups, and for `penstock spark status`."""
+        """With listeners: for the figures, for the offsets of groups, and for `penstock spark status`."""
         from penstock.spark.progress.listener import QueryListener, watch
 
         session = own_session(self._runner.session)
@@ -316,7 +316,7 @@ class _Watch(threading.Thread):
             self._status.heard_end.wait(_LAST_WORD_S)
 
     def _tables(self, session: SparkSession, writer: BatchWriter) -> None:
-        """A snapshot or an increment; without --once again and again."""
+        """A snapshot or an increment; without --once repeatedly."""
         runner, query = self._runner, self._query
         checkpoint = runner.checkpoint(query.name)
         log = RunLog(Files(session, checkpoint), checkpoint)
@@ -340,7 +340,7 @@ _TABLE_S = 60.0
 
 
 def uses_cluster(pipeline: Pipeline, queries: Iterable[QueryPlan]) -> bool:
-    """Whether there are topics in it; without, it needs no brokers, and has none to tell."""
+    """Whether it has topics; without topics it needs no brokers and reports to none."""
     return any(
         query.dead_letters
         or any(isinstance(pipeline.sinks[name], TopicSink) for name in query.sinks)
@@ -350,7 +350,7 @@ def uses_cluster(pipeline: Pipeline, queries: Iterable[QueryPlan]) -> bool:
 
 
 def has_ended(session: SparkSession) -> bool:
-    """Whether Spark is gone that was started here: what is left in this process can do nothing without it."""
+    """Whether the Spark that was started here is gone: nothing in this process works without it."""
     java = getattr(session.sparkContext._gateway, "proc", None)
     return java is not None and java.poll() is not None
 
@@ -365,7 +365,7 @@ def message_of(error: BaseException) -> str:
 
 
 def _is_cause(line: str) -> bool:
-    """The last line of a Python traceback, or Spark's own words for what a user's expectation raised."""
+    """The last line of a Python traceback, or Spark's message for an error that a user's expectation raised."""
     name = line.partition(":")[0]
     return line.startswith("[USER_RAISED_EXCEPTION]") or (
         ": " in line and name.replace(".", "").replace("_", "").isalnum() and name.endswith(_RAISED)

@@ -1,4 +1,4 @@
-"""The rows that a sink gets: the columns it writes, and where each row's record is."""
+"""Selects the rows that a sink gets: the columns it writes, and the origin of each row's record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def selected(shown: DataFrame, sink: FormatSink, whole: DataFrame | None = None) -> DataFrame:
-    """The columns that are written, of a table as sinks see it, and where each row's record is, if the whole knows."""
+    """The columns to write, from a table as sinks see it, and the origin of each row's record, if `whole` has it."""
     from pyspark.sql import functions as f
 
     names = [f"`{name}`" for name in sink.columns or columns_written(shown)]
@@ -24,7 +24,7 @@ def selected(shown: DataFrame, sink: FormatSink, whole: DataFrame | None = None)
 
 
 def origin_of(record: Column) -> Column:
-    """`topic-partition-offset`; NULL for a row that stems from no topic."""
+    """`topic-partition-offset`; NULL for a row that does not come from a topic."""
     from pyspark.sql import functions as f
 
     return f.concat(record["topic"], f.lit("-"), record["partition"], f.lit("-"), record["offset"])

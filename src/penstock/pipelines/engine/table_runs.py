@@ -1,9 +1,9 @@
-"""Snapshots and increments: runs over tables that are no streams, each exactly once.
+"""Snapshots and increments: runs over static tables, each written exactly once.
 
-Before a run begins, what it reads is noted (`runs/N.plan`: how far the cursor goes); when all of it is written,
-that is noted, too (`runs/N.done`). A run that was planned and not done is done again over the same range and under the
-same number, so that sinks know it. This is what Spark itself does with offsets of streams. Like Spark's checkpoints
-these notes have an identity: who deletes them begins anew, and no sink takes the new runs for those it has.
+Before a run, its range is stored (`runs/N.plan`: the upper bound of the cursor); when everything is written, that is
+stored, too (`runs/N.done`). A run that was planned and not done is repeated over the same range and under the same
+number, so that sinks recognise it. Spark does the same with the offsets of streams. Like Spark's checkpoints these
+files have an identity: if they are deleted, runs start again, and no sink mistakes the new runs for those it has.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 class Run:
     number: int
     after: str | None
-    """Rows whose cursor is beyond this (None: all) ..."""
+    """Rows whose cursor is greater than this (None: all) ..."""
     until: str | None
-    """... and not beyond that (None: all there are)."""
+    """... and not greater than that (None: all that exist)."""
     checkpoint: str
-    """Of which it is the number; empty if it is older than such identities."""
+    """The checkpoint that numbers the run; empty if it is older than such identities."""
 
 
 class RunLog:
@@ -81,7 +81,7 @@ def _latest(table: DataFrame, cursor: str, after: str | None) -> str | None:
 
 
 def _literal(table: DataFrame, cursor: str, text: str | None) -> Column:
-    """As text in the notes, and of the column's own type where it is compared."""
+    """Text in the stored files, and the column's own type in comparisons."""
     from pyspark.sql import functions as f
 
     return f.lit(text).cast(table.schema[cursor].dataType)

@@ -1,8 +1,9 @@
-"""Tables of a pipeline as DataFrames of Spark.
+"""Computes the tables of a pipeline as Spark DataFrames.
 
-Every row of a table that keeps the source row has a hidden column, `__source`: the record it stems from, as it came.
-What breaks an expectation is told by it. Users' SQL sees sources and steps as views of a session of the query's own, so
-queries do not meet.
+**Dead letters travel with the rows.** Every row of a table that keeps the source row has a hidden column, `__source`:
+the original record it comes from. `spec.sql.carrying` inserts it before the FROM of the user's SQL; steps that cannot
+carry it cannot have dead letters. A row that breaks an expectation is reported with this record. Users' SQL sees
+sources and steps as views of a session that belongs to the query, so queries do not see each other's views.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _HIDDEN = (SOURCE_ROW, ERROR)
 
 @dataclass(slots=True)
 class DeadRows:
-    """Rows that leave on the way: the record each stems from, and the reason."""
+    """Rows that were removed on the way: the record each comes from, and the reason."""
 
     table: str
     frame: DataFrame
@@ -42,14 +43,14 @@ class DeadRows:
 
 @dataclass(slots=True)
 class Tables:
-    """Computed in order, each once, from whatever the head of a query brings."""
+    """Computes tables in order, each once, from the rows of a query's head."""
 
     session: SparkSession
     pipeline: Pipeline
     analysis: Analysis
     directory: str
     tells: bool
-    """Whether dead letters are told (in a body) or just left out (on the way to a head)."""
+    """Whether to produce dead letters (in a body) or only to omit the rows (on the way to a head)."""
     frames: dict[str, DataFrame] = field(default_factory=dict)
     dead: list[DeadRows] = field(default_factory=list)
     violations: list[tuple[str, Expectation]] = field(default_factory=list)
@@ -77,14 +78,14 @@ class Tables:
             self._finish(name, self._step(self.analysis.tables[name]))
 
     def step(self, name: str) -> DataFrame:
-        """Of a step whose inputs are there, before its own expectations."""
+        """The rows of a step whose inputs are computed, before its own expectations."""
         return self._step(self.analysis.tables[name])
 
     def shown(self, name: str) -> DataFrame:
-        """As sinks see a table: without what is hidden."""
+        """The table as sinks see it: without hidden columns."""
         return self.frames[name].drop(*_HIDDEN)
 
-    # -- inside
+    # -- Inside.
 
     def _finish(self, name: str, frame: DataFrame) -> None:
         for expectation in expectations(self.pipeline, name):

@@ -1,12 +1,12 @@
-"""A pipeline once more over records that are there, under another name: pure.
+"""Runs a pipeline again over existing records, under another name: pure.
 
     penstock pipeline run orders.yaml --from 2026-05-01 --to 2026-05-02 --as orders-may
 
-The name makes it another pipeline: checkpoints, consumer groups and transactions are kept by it, so the pipeline itself
-may run meanwhile. What it writes goes where the pipeline writes, or, with a suffix, beside it.
+The name makes it another pipeline: it identifies checkpoints, consumer groups and transactions, so the original
+pipeline may run at the same time. The backfill writes to the same outputs, or, with a suffix, to outputs beside them.
 
-Where it begins and ends is decided once, as offsets, and noted with the checkpoints (`backfill_ranges`): a backfill
-that was killed is called again as it was, and ends where it was to end.
+Its start and end are resolved once, to offsets, and stored with the checkpoints (`backfill_ranges`). A backfill that
+was killed is started again with the same command, and ends where it was meant to end.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ from penstock.spark.source.offsets import EARLIEST, LATEST, Bound, Offsets, pars
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _PLACES = ("dbtable", "table", "index", "collection", "path", "topic")
-"""Options in which formats of Spark's and others' are told where to write."""
+"""Options that name the destination in formats of Spark and others."""
 
 Range = tuple[int, int]
 Ranges = dict[TopicPartition, Range]
-"""Of each partition, the first offset and the one behind the last."""
+"""For each partition, the first offset and the one after the last."""
 
 
 class BackfillRefused(ClientError):
-    """What was asked for makes no sense, or is not what was asked for before."""
+    """The request is not possible, or differs from the first request of this backfill."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backfill:
-    """As it was asked for."""
+    """The request."""
 
     name: str
     begin: str
     """`earliest`, `latest`, `offset:N`, `{"orders": {"0": 23}}`, or a time."""
     end: str = ""
-    """The same; empty: it goes on until it is stopped."""
+    """The same; empty: it continues until it is stopped."""
     suffix: str = ""
     queries: tuple[str, ...] = ()
 
 
 def parse_point(option: str, text: str, now: datetime) -> Bound:
-    """Where to begin or to end, in all partitions."""
+    """Where to begin or end, in all partitions."""
     words = {"earliest": EARLIEST, "latest": LATEST}
     if text in words:
         return Bound(option, words[text])
@@ -87,7 +87,7 @@ def parse_point(option: str, text: str, now: datetime) -> Bound:
 
 
 def check_points(begin: Bound, end: Bound | None) -> None:
-    """What two points say against each other, before anybody is asked where they are."""
+    """Check two points against each other, before they are resolved."""
     if end is None:
         return
     if end.point == EARLIEST and not end.by_time:
@@ -105,7 +105,7 @@ def check_points(begin: Bound, end: Bound | None) -> None:
 
 
 def chosen(pipeline: Pipeline, queries: Mapping[str, QueryPlan], wanted: Backfill) -> list[QueryPlan]:
-    """The queries that run, or why they cannot."""
+    """The queries that run; BackfillRefused if they cannot."""
     if not _NAME.fullmatch(wanted.name):
         raise BackfillRefused(f'--as "{wanted.name}" cannot be a name: letters, digits, ".", "_" and "-" only')
     if wanted.name == pipeline.name:
@@ -131,7 +131,7 @@ def chosen(pipeline: Pipeline, queries: Mapping[str, QueryPlan], wanted: Backfil
 
 
 def shadowed(pipeline: Pipeline, queries: Iterable[QueryPlan], wanted: Backfill) -> Pipeline:
-    """Under the backfill's name, and with all outputs beside those of the pipeline, if there is a suffix."""
+    """The pipeline under the backfill's name, with all outputs beside the original ones if there is a suffix."""
     found = list(queries)
     letters = DeadLetters(topic=pipeline.dead_letter_topic + wanted.suffix)
     renamed = replace(pipeline, name=wanted.name, dead_letters=letters)
@@ -147,7 +147,7 @@ def shadowed(pipeline: Pipeline, queries: Iterable[QueryPlan], wanted: Backfill)
 
 
 def read_whole(pipeline: Pipeline, queries: Iterable[QueryPlan]) -> set[str]:
-    """Sources of topics that the backfill writes itself: of those it reads all there is."""
+    """Sources of topics that the backfill itself writes: these are read completely."""
     found = list(queries)
     written = _topics_written(pipeline, found)
     return {
@@ -166,8 +166,8 @@ def ranges(
     begin_found: Offsets,
     end_found: Offsets,
 ) -> Ranges:
-    """Of every partition of `earliest`. A time that a partition has no record behind is its end, and so is an offset
-    behind it: partitions are not equally long."""
+    """For every partition of `earliest`. A time after the last record of a partition is its end, and so is an offset
+    after its end: partitions differ in length."""
     begin.check_names(earliest)
     first = _placed(begin, earliest, latest, begin_found)
     last = dict(latest)
@@ -178,7 +178,7 @@ def ranges(
 
 
 def only(bound: Bound | None, partitions: Iterable[TopicPartition]) -> Bound | None:
-    """Offsets of the topics that one source reads, of those of all sources together."""
+    """The offsets of the topics that one source reads, out of those for all sources."""
     if bound is None or isinstance(bound.point, int):
         return bound
     topics = {partition.topic for partition in partitions}
@@ -257,7 +257,7 @@ def _following(source: Source, written: set[str], suffix: str) -> Source:
 
 
 def to_json(found: Mapping[str, Ranges]) -> str:
-    """Ranges by source, as a note has them."""
+    """Ranges by source, in the form that is stored."""
     return json.dumps(
         {name: [[*partition, *span] for partition, span in sorted(each.items())] for name, each in found.items()}
     )

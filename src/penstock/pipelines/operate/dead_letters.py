@@ -1,11 +1,11 @@
-"""Dead letters as they lie in their topic, and what is sent when they are replayed: pure.
+"""Dead letters as they are stored in their topic, and the records that a replay sends: pure.
 
-A letter is the record as it came, with headers that say why it is dead and where it was. Replayed, it is that record
-again, key, value, headers and timestamp; instead of the headers `dead-letter.*` it has `replayed.*`, which say where
-the letter lies and how often the record was replayed.
+A dead letter is the original record, with headers that contain the reason and the origin. A replay sends the original
+key, value, headers and timestamp. Instead of the headers `dead-letter.*` the record has `replayed.*`, which contain the
+position of the dead letter and how often the record was replayed.
 
-What was replayed is known by the letters' offsets (`Done`), because letters that one call passes over (another reason,
-another pipeline) are there for the next.
+The replayed dead letters are known by their offsets (`Done`), because those that one call skips (another reason,
+another pipeline) remain for the next.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Letter:
     timestamp_ms: int
 
     def text(self, name: str) -> str | None:
-        """Of a header; the last one of a name counts."""
+        """The text of a header; the last one of a name counts."""
         for each, value in reversed(self.headers):
             if each == name and value is not None:
                 return value.decode(errors="replace")
@@ -48,16 +48,16 @@ class Letter:
 
     @property
     def source(self) -> str | None:
-        """The topic it was read from; None of rows that were no records."""
+        """The topic it was read from; None for rows that were not records."""
         return self.text(f"{DEAD}topic")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which letters; what is empty takes all."""
+    """Which letters to replay; an empty field matches all."""
 
     reason: str = ""
-    """A part of it."""
+    """A part of the reason."""
     pipeline: str = ""
 
     def takes(self, letter: Letter) -> bool:
@@ -66,11 +66,11 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """A record to be sent."""
+    """A record to send."""
 
     topic: str
     partition: int | None
-    """Where it was, if it goes back there; else as its key says."""
+    """The original partition, if it returns to its topic; otherwise the key decides."""
     key: bytes | None
     value: bytes | None
     headers: Headers
@@ -78,7 +78,7 @@ class Replay:
 
 
 def replay(letter: Letter, to: str = "") -> Replay:
-    """Back to where it was read, or to another topic."""
+    """To the topic it was read from, or to another one."""
     topic = to or letter.source
     if topic is None:
         raise ValueError("it was no record of a topic")
@@ -115,7 +115,7 @@ class Done:
         return index >= 0 and self.ranges[index][0] <= offset <= self.ranges[index][1]
 
     def first_missing(self, begin: int) -> int:
-        """The first offset from `begin` on that is not done: nobody need read what is before it."""
+        """The first offset from `begin` on that is not done: records before it need not be read."""
         return next((last + 1 for first, last in self.ranges if first <= begin <= last), begin)
 
     def count_from(self, begin: int) -> int:
@@ -138,8 +138,8 @@ def spans(offsets: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def ledger_entry(topic_id: str, partition: int, offsets: list[int]) -> tuple[str, str]:
-    """Key and value of the record that notes what a transaction replayed. The id is the topic's: letters of one that
-    was deleted are not those of another of the same name."""
+    """Key and value of the record that stores what a transaction replayed. It uses the topic's id: dead letters of a
+    deleted topic are not those of a new one with the same name."""
     return f"{topic_id}/{partition}/{offsets[0]}", json.dumps({"replayed": list(spans(offsets))})
 
 

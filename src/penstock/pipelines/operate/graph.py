@@ -1,4 +1,4 @@
-"""A pipeline as a picture: a tree for terminals, Mermaid for pages."""
+"""Draws a pipeline: as a tree for terminals, as Mermaid for pages."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _query_notes(query: QueryPlan) -> str:
 
 
 def _head(pipeline: Pipeline, analysis: Analysis, query: QueryPlan) -> Iterator[str]:
-    """Sources are roots; a table of several inputs hangs under the last of them, and names the others."""
+    """Sources are roots; a table of several inputs is placed under the last of them, and names the others."""
     shown = [*query.upstream, query.head, *(each for each in query.body if each not in query.upstream)]
     parent: dict[str, str] = {}
     for name in shown:

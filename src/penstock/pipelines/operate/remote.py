@@ -1,4 +1,4 @@
-"""Pipelines seen and told from outside, through the topic `__pipelines` of their cluster."""
+"""Observes and controls pipelines from outside, through the topic `__pipelines` of their cluster."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _POLL_S = 0.25
 
 
 class NotRunning(ClientError):
-    """A pipeline that cannot be told anything."""
+    """A pipeline that cannot receive commands."""
 
 
 class RunsAlready(ClientError):
-    """Two runs of a pipeline on one checkpoint would fail each other."""
+    """Two runs of a pipeline on one checkpoint would make each other fail."""
 
 
 def reports(bootstrap: str) -> dict[str, PipelineReport]:
@@ -44,7 +44,7 @@ def reports(bootstrap: str) -> dict[str, PipelineReport]:
 
 
 def report_of(bootstrap: str, name: str) -> PipelineReport:
-    """NotRunning if nothing was heard of such a pipeline."""
+    """NotRunning if there is no report of such a pipeline."""
     known = reports(bootstrap)
     if name not in known:
         hint = nearest(name, known) if known else "no pipeline has told it anything within a week"
@@ -53,7 +53,7 @@ def report_of(bootstrap: str, name: str) -> PipelineReport:
 
 
 def told_to_stop(bootstrap: str, report: PipelineReport, *, now: bool, timeout: float) -> PipelineReport:
-    """The report of a run that was told to stop, when it has ended or the time is up."""
+    """Commands a run to stop; returns its report when it has ended or the time is up."""
     key = f"{REPORT_KEY}{report.name}"
     partition = TopicPartition(TOPIC, 0)
     with Admin(bootstrap, timeout=_REQUEST_S) as admin:
@@ -83,10 +83,10 @@ def told_to_stop(bootstrap: str, report: PipelineReport, *, now: bool, timeout: 
 
 
 def wait_until_alone(bootstrap: str, name: str, say: Callable[[str], None]) -> None:
-    """Until no other run of the pipeline lives; RunsAlready if one does.
+    """Wait until no other run of the pipeline lives; RunsAlready if one does.
 
-    Of a driver that was killed a moment ago the cluster has only not heard for too short a time. One of this machine is
-    looked for; one of another is waited for: it is heard of again within 10 s, or lost after 30.
+    The cluster does not know yet that a driver killed a moment ago is dead. If the driver ran on this machine, its
+    process is looked up. If it ran on another machine, wait: it sends a heartbeat within 10 s, or is lost after 30.
     """
     first = reports(bootstrap).get(name)
     if first is None or not first.is_live or not _may_live(first.driver):
@@ -101,7 +101,7 @@ def wait_until_alone(bootstrap: str, name: str, say: Callable[[str], None]) -> N
 
 
 def _may_live(driver: str) -> bool:
-    """False if it was a process of this machine that is no more."""
+    """False if it was a process of this machine that no longer exists."""
     host, _, process = driver.rpartition(":")
     if host != socket.gethostname() or not process.isdecimal():
         return True

@@ -1,8 +1,8 @@
-"""Dead letters sent back to where they were read, each once.
+"""Replays dead letters: sends them back to the topics they were read from, each once.
 
-A transaction sends some letters and notes their offsets in a topic beside theirs (`<topic>.replayed`, compacted), so
-that either both are there or neither is. Whoever is killed in the middle leaves an open transaction, which the next
-call aborts before it looks at what was done; and of two calls at the same time the later one fences the earlier.
+A transaction sends some dead letters and stores their offsets in a topic beside theirs (`<topic>.replayed`, compacted),
+so that both are written or neither. A replay that is killed leaves an open transaction; the next call aborts it before
+it reads what was done. If two calls run at the same time, the later one fences the earlier one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TIMEOUT_S = 30.0
 
 
 class Kind(NamedTuple):
-    """What letters are counted by."""
+    """The categories by which letters are counted."""
 
     pipeline: str
     source: str | None
@@ -39,9 +39,9 @@ class ReplayResult(NamedTuple):
     before: int
     """Letters that were replayed by earlier calls."""
     others: int
-    """Letters that were not asked for."""
+    """Letters that the selection does not match."""
     homeless: int
-    """Letters that were no records of a topic, and so go nowhere unless it is said."""
+    """Letters that were not records of a topic, and are sent only if a topic is given."""
 
 
 class DeadLetterTopic:
@@ -72,20 +72,20 @@ class DeadLetterTopic:
         limit: int | None = None,
         progress: Callable[[int], None] = lambda read: None,
     ) -> ReplayResult:
-        """`progress` hears how many letters were read."""
+        """`progress` is called with the number of letters read."""
         self._make_ledger()
         producer: Producer[bytes, bytes] = Producer(
             self._bootstrap, transactional_id=f"penstock-replay-{self.topic}", max_block=_TIMEOUT_S
         )
         with producer:
             with producer.transaction():
-                pass  # whoever was at it before is fenced, and what they left open is aborted
+                pass  # fences an earlier replay and aborts what it left open
             return self._each(
                 self._done(), selection, to, lambda letters: self._send(producer, letters, to), limit, progress
             )
 
     def size(self) -> int:
-        """Offsets that there are to be read, at most."""
+        """The number of offsets to read, at most."""
         with Admin(self._bootstrap, timeout=_TIMEOUT_S) as admin:
             ends = admin.topics.offsets(list(self._begins))
         return sum(ends[each] - begin for each, begin in self._begins.items())
@@ -124,7 +124,7 @@ class DeadLetterTopic:
         return ReplayResult(dict(chosen), before, others, homeless)
 
     def _letters(self, done: dict[int, Done]) -> Iterator[list[Letter]]:
-        """Those that are there now, some at a time, each time of one partition; not those before the first to do."""
+        """The letters that exist now, in groups of one partition each; without those before the first to replay."""
         columns = ["key", "value", "offset", "timestamp", "headers"]
         start: dict[int | TopicPartition, str | int | datetime] = {
             each: done.get(each.partition, Done()).first_missing(begin) for each, begin in self._begins.items()

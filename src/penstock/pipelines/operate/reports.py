@@ -1,12 +1,12 @@
-"""What a running pipeline tells of itself, and what it is told: records of the compacted topic `__pipelines`, in JSON.
+"""A running pipeline's reports and the commands for it: records of the compacted topic `__pipelines`, in JSON.
 
-A pipeline writes its report under the key `pipeline/NAME`, each replacing the one before; whoever wants something of it
-writes a `Control` under `control/NAME`. A control names the run that it is for, so that an order that came too late is
-none for the next run. (Keys without a slash are those of queries: `penstock.spark.progress.query_progress`.)
+A pipeline writes its report under the key `pipeline/NAME`; each report replaces the one before. A `Control` under
+`control/NAME` is a command for it. A control names the run that it is for, so that a late command does not affect the
+next run. (Keys without a slash are those of queries: `penstock.spark.progress.query_progress`.)
 
-Everything here is pure. Fields may be added; if one changes its meaning, `version` changes, and a reader passes over
-what is newer than itself. Times are milliseconds since 1970, rates are rows a second. `lost` is never written: it is
-what a reader concludes when the heartbeats of a pipeline that has not ended have stopped.
+Everything here is pure. Fields may be added. If a field changes its meaning, `version` changes, and a reader skips
+records newer than itself. Times are milliseconds since 1970, rates are rows per second. `lost` is never written: a
+reader concludes it when a pipeline that has not ended stops sending heartbeats.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ ENDED: frozenset[State] = frozenset({"ended", "stopped", "failed"})
 
 
 class UnreadableReport(ValueError):
-    """A record of `__pipelines` that is none of ours, or newer than we are."""
+    """A record of `__pipelines` that Penstock did not write, or that a newer version wrote."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryReport:
-    """One query. Figures are since the pipeline started, over all restarts of the query, unless they say otherwise."""
+    """One query. Figures are totals since the pipeline started, over all restarts of the query, unless noted."""
 
     name: str
     state: QueryState = "waiting"
     failures: int = 0
-    """In a row; 0 once a batch has succeeded."""
+    """Consecutive failures; 0 once a batch has succeeded."""
     restarts: int = 0
     error: str | None = None
-    """Of the last failure, in one line and without secrets; it stays when the query has recovered."""
+    """The last failure, in one line and without secrets; it remains when the query has recovered."""
     error_ms: int | None = None
     retry_ms: int | None = None
-    """When a query that backs off starts again."""
+    """When a query that is backing off restarts."""
     batches: int = 0
     batch_id: int | None = None
-    """Of the last batch that was finished, as the next four."""
+    """The last finished batch, as the next four fields."""
     batch_ms: int | None = None
     batch_ended_ms: int | None = None
     input_rows_per_second: float = 0.0
@@ -61,7 +61,7 @@ class QueryReport:
     """Dropped, because the watermark had passed their window."""
     watermark_ms: int | None = None
     lag: int | None = None
-    """Records that waited in its topics when the last batch ended; null if it reads none."""
+    """Records that were waiting in its topics when the last batch ended; null if it reads none."""
     state_rows: int = 0
     state_bytes: int = 0
     groups: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class PipelineReport:
     """Differs from start to start."""
     state: State
     error: str | None = None
-    """What it ended with."""
+    """The error it ended with."""
     file: str = ""
     environment: str | None = None
     backfill_of: str | None = None
@@ -86,7 +86,7 @@ class PipelineReport:
     driver: str = ""
     """`host:pid` of the program."""
     metrics: str | None = None
-    """The address that answers Prometheus."""
+    """The address that serves Prometheus metrics."""
     started_ms: int
     heartbeat_ms: int
     """When this was written. A pipeline that has not ended writes at least every 10 s."""
@@ -98,7 +98,7 @@ class PipelineReport:
 
     @property
     def last_error(self) -> str | None:
-        """What it ended with, or else what one of its queries failed with last."""
+        """The error it ended with, or else the last failure of one of its queries."""
         failed = [query for query in self.queries if query.error]
         latest = max(failed, key=lambda query: query.error_ms or 0, default=None)
         return self.error or (f'query "{latest.name}": {latest.error}' if latest is not None else None)
@@ -109,11 +109,11 @@ class PipelineReport:
 
     @property
     def watermark_ms(self) -> int | None:
-        """Of the query that is behind the others."""
+        """The watermark of the query that is furthest behind."""
         return min((each.watermark_ms for each in self.queries if each.watermark_ms is not None), default=None)
 
     def as_of(self, now_ms: int) -> PipelineReport:
-        """As somebody sees it who reads it now: `lost` if it should have been heard of since."""
+        """The state for a reader at `now_ms`: `lost` if a heartbeat is overdue."""
         if self.state in ENDED or now_ms - self.heartbeat_ms <= LOST_AFTER_MS:
             return self
         return dataclasses.replace(self, state="lost")
@@ -134,8 +134,7 @@ class PipelineReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    """An order: `stop` lets the batches under way end, `stop-now` cuts them off (they are done again by the next
-    run)."""
+    """A command: `stop` lets running batches finish, `stop-now` cancels them (the next run repeats them)."""
 
     version: int = VERSION
     command: Literal["stop", "stop-now"]
@@ -156,8 +155,8 @@ class Control:
 
 
 def is_due(told: PipelineReport | None, now: PipelineReport) -> bool:
-    """Whether it is time to write a report, with `told` the last one: changes of a state at once, of figures at most
-    every second, and a heartbeat every 10 s."""
+    """Whether to write a report, given the last one (`told`): at once for a change of state, at most every second for
+    changed figures, and every 10 s as a heartbeat."""
     if told is None or _states(told) != _states(now):
         return True
     waited_ms = now.heartbeat_ms - told.heartbeat_ms
@@ -170,14 +169,14 @@ def _states(report: PipelineReport) -> list[str]:
 
 
 def state_of(queries: Iterable[QueryReport], *, stopping: bool) -> State:
-    """Of a pipeline that runs."""
+    """The state of a pipeline that runs."""
     if stopping:
         return "stopping"
     return "backing off" if any(query.state == "backing off" for query in queries) else "running"
 
 
 def total(figures: Iterable[int | None]) -> int | None:
-    """Of those that there are; None if there are none."""
+    """The sum of the figures that are known; None if none is."""
     known = [figure for figure in figures if figure is not None]
     return sum(known) if known else None
 

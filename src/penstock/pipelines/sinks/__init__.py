@@ -1,11 +1,12 @@
-"""Where rows go that do not go to topics.
+"""Sinks for rows that do not go to topics.
 
-A sink of another package is an entry point of the group `penstock.sinks`, named as its format:
+Another package provides a sink as an entry point of the group `penstock.sinks`, named after its format:
 
     [project.entry-points."penstock.sinks"]
     mongo = "penstock_mongo:MongoSink"
 
-It is a `Sink`, made with a `Destination`. `destination` says what it promises, and `penstock.testing.sinks` tests it.
+The class is a `Sink`, constructed with a `Destination`. `destination` defines its contract, and
+`penstock.testing.sinks` tests it.
 """
 
 from penstock.pipelines.sinks.destination import ORIGIN, Destination, Refused, Sink, SinkUnavailable

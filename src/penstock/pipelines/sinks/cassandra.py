@@ -1,11 +1,11 @@
-"""Tables of Cassandra (and of servers that speak its language).
+"""The sink for tables of Cassandra and compatible servers.
 
-Every row is an upsert by the table's primary key, so a batch that is written again writes the same rows. It is not
-written at once: readers see rows as they come. Executors write, many statements at a time.
+Every row is an upsert by the table's primary key, so a repeated batch writes the same rows. A batch does not appear at
+once: readers see rows as they are written. Executors write, many statements at a time.
 
-Rows travel as JSON, which the server turns into the types of the table. Each carries its time: that of the batch, and
-within it the order of the rows. So of rows with the same key the last one counts, in whatever order they arrive; and
-what a forgotten task of a killed driver still writes is older than what came after it.
+Rows are sent as JSON, which the server converts to the types of the table. Each row has a write time: that of the
+batch, and within it the order of the rows. So of rows with the same key the last one wins, in whatever order they
+arrive, and a late write by a task of a killed driver is older than what came after it.
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ class CassandraSink(Sink):
 def upsert(
     options: Mapping[str, str], sink: str, table: str, began_us: int, task: Task, batches: Iterator[pa.RecordBatch]
 ) -> Receipt:
-    """In an executor."""
+    """Runs in an executor."""
     driver: Any = import_module("cassandra")
     concurrent: Any = import_module("cassandra.concurrent")
     receipt = Receipt()
     with reached(sink), connected(options) as session:
-        # What the rows do not mention stays as it is; what they have as NULL becomes so.
+        # Columns that the rows lack stay as they are; columns that are NULL in a row become NULL.
         statement = session.prepare(f"INSERT INTO {quoted_path(table)} JSON ? DEFAULT UNSET USING TIMESTAMP ?")
         for batch in batches:
             documents, origins = (column.to_pylist() for column in batch.columns)
@@ -103,7 +103,7 @@ def upsert(
 
 @contextmanager
 def connected(options: Mapping[str, str], *, schema: bool = False) -> Iterator[Any]:
-    """`schema`: tables are looked at; who only writes does not wait for them."""
+    """`schema`: load the tables' metadata; a connection that only writes does not wait for it."""
     driver, auth, clusters, policies = (
         import_module(name) for name in ("cassandra", "cassandra.auth", "cassandra.cluster", "cassandra.policies")
     )
@@ -143,7 +143,7 @@ def reached(sink: str) -> Iterator[None]:
 
 
 def _document(frame: DataFrame) -> Any:
-    """Names of columns as the table has them, whatever their case."""
+    """Column names as the table spells them, whatever their case."""
     from pyspark.sql import functions as f
 
     named = frame.select(

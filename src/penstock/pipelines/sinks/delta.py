@@ -1,12 +1,13 @@
-"""Delta tables without Delta's jars: executors write Parquet, the driver commits with the `deltalake` package.
+"""The sink for Delta tables, without Delta's jars.
 
-The commit carries (sink, batch) as an application's transaction, and a batch that the table has already is passed over:
-so a batch is in the table once, however often it is written. Files of attempts that never came to a commit belong to no
-version of the table; `vacuum` removes them.
+Executors write Parquet, the driver commits with the `deltalake` package. The commit contains (sink, batch) as an
+application transaction, and a batch that the table already has is skipped: so a batch is in the table once, however
+often it is written. Files of attempts that were never committed belong to no version of the table; `vacuum` removes
+them.
 
-Many batches make many small files. After every hundredth (option `optimizeEvery`) they are put together, in a commit of
-its own, which changes no rows; files that it replaces stay for readers of older versions until somebody vacuums the
-table, which the option `vacuumHours` does each time: those go that have been out of use for so long.
+Many batches make many small files. After every hundredth batch (option `optimizeEvery`) they are combined, in a
+separate commit that changes no rows. The replaced files stay for readers of older versions until the table is vacuumed.
+The option `vacuumHours` vacuums after each such commit: it removes files that have been out of use for that long.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
 
 
 OPTIMIZE_EVERY = "optimizeEvery"
-"""Option: after so many batches small files are put together; 0: never."""
+"""Option: combine small files after this many batches; 0: never."""
 VACUUM_HOURS = "vacuumHours"
-"""Option: whenever that is done, files go that no version of the last so many hours needs. Without it none do."""
+"""Option: after combining, remove files that no version of the last so many hours needs. Default: remove none."""
 MERGE_SCHEMA = "mergeSchema"
 """Option: "true" adds columns to the table that rows have and it lacks. On for rows of sources with `add-columns`."""
 _OPTIMIZE_EVERY = 100
@@ -87,14 +88,14 @@ class DeltaSink(Sink):
         return DeltaTable(to.path, storage_options=self._storage or None)
 
     def _files(self, frame: DataFrame, partition_by: list[str]) -> Iterator[Any]:
-        """Written, and moved to where the table has its files."""
+        """Write the files, and move them into the table's directory."""
         from deltalake.transaction import AddAction
 
         session, path = frame.sparkSession, self.destination.path
         session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         files = Files(session, path)
         if not self._cleared:
-            files.delete(self._stages)  # of attempts that were killed
+            files.delete(self._stages)  # left by attempts that were killed
             self._cleared = True
         staged = f"{self._stages}/{uuid.uuid4().hex}"
         writer = frame.write.mode("overwrite")
@@ -118,7 +119,7 @@ def _partition(directory: str) -> tuple[str, str | None]:
 
 
 def _add_columns(frame: DataFrame, table: Any) -> None:
-    """In a commit of its own, before the rows that have them."""
+    """In a separate commit, before the rows that have them."""
     from deltalake import Schema
 
     there = {field.name for field in table.schema().fields}
@@ -129,7 +130,7 @@ def _add_columns(frame: DataFrame, table: Any) -> None:
 
 
 def _check_columns(frame: DataFrame, table: Any, sink: str) -> None:
-    """The table's files are read by its schema, so they must be written by it."""
+    """The table's files are read with its schema, so they must be written with it."""
     import pyarrow as pa
 
     there = pa.schema(table.schema().to_arrow())
@@ -145,7 +146,7 @@ def _check_columns(frame: DataFrame, table: Any, sink: str) -> None:
 
 
 def _arrow_schema(frame: DataFrame) -> pa.Schema:
-    """Every column may be NULL: what comes later may have fewer."""
+    """Every column is nullable: later rows may have fewer columns."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructField, StructType
 
@@ -154,7 +155,7 @@ def _arrow_schema(frame: DataFrame) -> pa.Schema:
 
 
 def _plain(kind: pa.DataType) -> str:
-    """Without what differs between two ways of saying the same type: names of items, whether they may be NULL."""
+    """Without differences in the notation of a type: names of items, nullability."""
     import pyarrow as pa
 
     if pa.types.is_struct(kind):

@@ -1,12 +1,12 @@
-"""Documents of Elasticsearch, through `_bulk`.
+"""The sink for documents in Elasticsearch, through `_bulk`.
 
-A document's `_id` is its row's key, or, without one, where the record is that the row stems from: topic, partition and
-offset. So a batch that is written again writes the same documents. It is not written at once: readers see documents as
-they come. Executors write; rows with the same key meet in one task, in order.
+The `_id` of a document is its row's key or, without a key, the position of the record that the row comes from: topic,
+partition and offset. So a repeated batch writes the same documents. A batch does not appear at once: readers see
+documents as they are written. Executors write; rows with the same key are in one task, in order.
 
-The answer to a bulk request tells of each document. A document that the index does not take (a text where its mapping
-has a number) is refused. One that the server has no room for now (429, 503) is sent again, and when that does not help,
-the server counts as unavailable, and the batch comes again later.
+The response to a bulk request has a result for each document. A document that the index rejects (text where its mapping
+has a number) is refused. One for which the server has no capacity at the moment (429, 503) is sent again. If that does
+not help, the server counts as unavailable, and the batch is repeated later.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ElasticsearchSink(Sink):
 
 
 def client_options(destination: Destination) -> dict[str, Any]:
-    """As the client takes them."""
+    """The options in the client's form."""
     given = destination.options
     for name in given:
         if name not in OPTIONS:
@@ -97,7 +97,7 @@ def write_bulk(
     task: Task,
     batches: Iterator[pa.RecordBatch],
 ) -> Receipt:
-    """In an executor."""
+    """Runs in an executor."""
     from elasticsearch import Elasticsearch
 
     receipt = Receipt()
@@ -117,7 +117,8 @@ def write_bulk(
 
 
 def sorted_out(sent: Sequence[Document], answer: Mapping[str, Any], receipt: Receipt) -> tuple[list[Document], str]:
-    """Of one bulk request: refused documents go into the receipt; those to send again come back, with the reason."""
+    """Sorts the results of one bulk request: refused documents go into the receipt; returns those to send again, with
+    the reason."""
     again, why = [], ""
     for document, item in zip(sent, answer["items"], strict=True):
         outcome = item["index"]
@@ -133,7 +134,8 @@ def sorted_out(sent: Sequence[Document], answer: Mapping[str, Any], receipt: Rec
 
 
 def _bulks(batches: Iterator[pa.RecordBatch], receipt: Receipt) -> Iterator[list[Document]]:
-    """So many documents, or bytes, at a time. Of documents with the same id the last one goes, in its place."""
+    """Groups of a limited number of documents and bytes. Of documents with the same id only the last is sent, in its
+    place."""
     bulk: dict[str, Document] = {}
     size = 0
     for batch in batches:
@@ -173,7 +175,7 @@ def _reason(outcome: Mapping[str, Any]) -> str:
 
 
 def _identity(key: tuple[str, ...]) -> Column:
-    """One column as it is; several as a list, so that no two keys look alike. NULL if one is."""
+    """A single column unchanged; several as a list, so that different keys never look the same. NULL if one is."""
     from pyspark.sql import functions as f
 
     columns = [f.col(f"`{name}`").cast("string") for name in key]

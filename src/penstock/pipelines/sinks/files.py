@@ -1,18 +1,18 @@
-"""Files of rows, on any file system that Hadoop knows: each batch in them once.
+"""The sink for files, on any file system that Hadoop supports: each batch appears in them once.
 
-Beside the files that readers see there is a directory that readers of Spark's and Hive's pass over:
+Beside the files that readers see there is a directory that readers of Spark and Hive ignore:
 
     _penstock/<sink>/open/__batch=7/...     rows of a batch, as Spark wrote them
-    _penstock/<sink>/rolled/7.0/...         rows of several, in files of the size that is wanted
-    _penstock/<sink>/decided/7.0            which of these files are to be shown, and under which names
+    _penstock/<sink>/rolled/7.0/...         rows of several batches, in files of the requested size
+    _penstock/<sink>/decided/7.0            which of these files to publish, and under which names
 
-A batch is written, then decided, then shown: its files are moved to where readers look. The decision is one small file
-that is there or not. Before it, nothing of the batch is seen, and writing it again replaces what was written; after it,
-the batch is passed over when it comes again, and moves that were not made are made first. So a kill at any point leaves
-each batch shown once or not yet. While files are moved, readers that list the directory may see some of them.
+A batch is written, then decided, then published: its files are moved to where readers look. The decision is one small
+file that exists or not. Before the decision nothing of the batch is visible, and a repeated write replaces what was
+written. After the decision a repeated batch is skipped, and missing moves are made first. So after a kill at any point
+each batch is published once or not yet. While files are moved, readers that list the directory may see some of them.
 
-With `roll_bytes` or `roll_every` batches stay open until together they are large or old enough; then they are written
-once more, as few files, and these are shown. Whatever is open when the query ends in good order is shown then.
+With `roll_bytes` or `roll_every` batches stay open until together they are large or old enough. Then they are rewritten
+as few files, and these are published. A query that ends without a failure publishes all open batches.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _BATCH = "__batch"
 _ENOUGH = 0.5
-"""Of the size that is wanted: a batch whose files have as much is shown as it was written."""
+"""A fraction of the requested size: a batch whose files are at least that large is published as it was written."""
 
 
 class FileSink(Sink):
@@ -63,7 +63,7 @@ class FileSink(Sink):
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Decision:
-    """The last batch that is decided, and how often that was said: open batches are shown later than they are
+    """The last decided batch, and the number of decisions for it: open batches are published later than they are
     decided."""
 
     batch: int
@@ -75,7 +75,7 @@ class _Decision:
 
 
 class _Shelf:
-    """What a sink has in its hidden directory."""
+    """The contents of a sink's hidden directory."""
 
     def __init__(self, destination: Destination, session: SparkSession) -> None:
         self._to = destination
@@ -85,7 +85,7 @@ class _Shelf:
         self._last = _Decision(-1, 0)
         self._schema: StructType | None = None
         self._open: dict[int, int] = {}
-        """Batches that are decided and not shown, with their sizes."""
+        """Batches that are decided and not published, with their sizes."""
         self._open_since_ms: int | None = None
         self._recover()
 
@@ -93,7 +93,7 @@ class _Shelf:
         if batch <= self._last.batch:
             return
         if self._schema is not None and self._schema != frame.schema:
-            self.roll()  # rows of another shape do not go into the same files
+            self.roll()  # rows of another schema do not go into the same files
         self._schema = frame.schema
         if self._written(frame, self._staged(batch)):
             self._open[batch] = sum(self._files.size(each) for each in self._rows_of(self._staged(batch)))
@@ -115,7 +115,7 @@ class _Shelf:
         return seconds is not None and _now_ms() - since >= seconds * 1000
 
     def roll(self, batch: int | None = None) -> None:
-        """Show what is open; with a batch, together with that, which is not decided yet."""
+        """Publish the open batches; with `batch`, that one too, which is not decided yet."""
         if not self._open:
             return
         decision = _Decision(batch, 0) if batch is not None else _Decision(self._last.batch, self._last.turn + 1)
@@ -124,10 +124,10 @@ class _Shelf:
         self._decide(decision, moves)
         self._show(moves)
 
-    # -- inside
+    # -- Inside.
 
     def _written(self, frame: DataFrame, place: str) -> int:
-        """How many rows; without any there would be a file all the same."""
+        """The number of rows; Spark would write a file even without any."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
@@ -138,7 +138,7 @@ class _Shelf:
         return int(rows.get["rows"])
 
     def _recover(self) -> None:
-        """What was decided before a kill is done; what was not is as if it had never been."""
+        """Complete what was decided before a kill, and remove what was not decided."""
         names = self._files.names(f"{self._root}/decided")
         found = [_Decision(*map(int, name.split("."))) for name in names if name.replace(".", "").isdecimal()]
         if not found:
@@ -169,7 +169,7 @@ class _Shelf:
 
     def _show(self, moves: Sequence[list[str]]) -> None:
         for hidden, shown in moves:
-            if self._files.exists(shown):  # a file system that copies was killed before it removed the original
+            if self._files.exists(shown):  # the file system copies, and was killed before it removed the original
                 self._files.delete(hidden)
             elif self._files.exists(hidden):
                 self._files.move(hidden, shown)
@@ -211,7 +211,7 @@ class _Shelf:
         return made
 
     def _moves(self, made: str, decision: _Decision) -> list[list[str]]:
-        """Names are the batch's and nobody else's."""
+        """The names are unique to the batch."""
         root = self._files.qualified(made)
         name = f"part-{self._to.sink}-{self._to.short_identity}-{decision.name.replace('.', '-')}"
         moves = []

@@ -1,4 +1,4 @@
-"""Files on any file system that Hadoop knows, and small notes in them."""
+"""Files, and small JSON files with notes, on any file system that Hadoop supports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Files:
-    """Of the file system that a path is on."""
+    """The files of the file system that a path is on."""
 
     def __init__(self, session: SparkSession, path: str) -> None:
         self._jvm: Any = session.sparkContext._jvm
@@ -22,7 +22,7 @@ class Files:
         return str(self._system.makeQualified(self._path(path)).toString())
 
     def under(self, path: str) -> Iterator[str]:
-        """All files below, at any depth."""
+        """All files below the path, at any depth."""
         if not self._system.exists(self._path(path)):
             return
         found = self._system.listFiles(self._path(path), True)
@@ -49,7 +49,7 @@ class Files:
         self._system.delete(self._path(path), True)
 
     def write_note(self, path: str, value: Any) -> None:
-        """Appears whole, or not at all."""
+        """The file appears completely, or not at all."""
         draft = f"{path}.draft"
         stream = self._system.create(self._path(draft), True)
         try:
@@ -71,5 +71,5 @@ class Files:
 
 
 def named(path: str) -> str:
-    """What the file itself is called."""
+    """The name of the file itself."""
     return path.rpartition("/")[2]

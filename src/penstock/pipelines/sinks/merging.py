@@ -1,4 +1,4 @@
-"""Statements of a merge by way of a staging table, as text: what is inserted, and what takes the place of what."""
+"""SQL statements of a merge from a staging table, as text: they insert new rows and replace existing ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 PARTITION, ATTEMPT, ROW, REASON = "__partition", "__attempt", "__row", "__reason"
-"""Columns of a staging table beside those of the rows: which task wrote a row, where in it, why it was refused."""
+"""Columns of a staging table besides those of the rows: the task that wrote a row, its place in it, why it was
+refused."""
 
 
 def quoted(name: str) -> str:
@@ -14,7 +15,7 @@ def quoted(name: str) -> str:
 
 
 def quoted_path(path: str) -> str:
-    """`schema.table`, each part for itself."""
+    """`schema.table`, each part quoted separately."""
     return ".".join(map(quoted, path.split(".")))
 
 
@@ -24,19 +25,19 @@ def listed(names: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """From a staging table, whose columns are all text, into a table of PostgreSQL's."""
+    """A merge from a staging table, whose columns are all text, into a PostgreSQL table."""
 
     table: str
     stage: str
     columns: Mapping[str, str]
-    """That are written, with expressions that make their values of the staged ones; those name rows as `r`."""
+    """The columns to write, with expressions that compute their values from the staged ones; they name rows as `r`."""
     key: Sequence[str]
     tasks: Sequence[tuple[int, int]]
-    """Partitions and the attempts at them that count."""
+    """Partitions, and the attempt of each that counts."""
 
     @property
     def all_at_once(self) -> str:
-        """Of rows with the same key the last one counts."""
+        """Of rows with the same key the last one wins."""
         last = ""
         if self.key:
             keys = ", ".join(f"r.{quoted(name)}" for name in self.key)
@@ -49,7 +50,7 @@ class Merge:
 
     @property
     def row_by_row(self) -> str:
-        """The same result, slowly; rows that are refused get a reason."""
+        """The same result, slowly; refused rows get a reason."""
         return f"""DO $$
             DECLARE r record;
             BEGIN

@@ -1,4 +1,4 @@
-"""From a sink in a pipeline's file to the object that writes."""
+"""Creates the sink objects for the sinks in a pipeline's file."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""Tables of PostgreSQL.
+"""The sink for PostgreSQL tables.
 
-Executors COPY the rows of a batch, as text, into a staging table of the batch's own; the driver merges that into the
-table in one transaction, which also notes (sink, batch) in `penstock_batches`. So a batch is in the table once, whole
-or not at all, and whoever is killed leaves at most a staging table, which the next start drops.
+Executors COPY the rows of a batch, as text, into a staging table for the batch. The driver merges that into the table
+in one transaction, which also stores (sink, batch) in `penstock_batches`. So a batch is in the table once, completely
+or not at all, and a killed process leaves at most a staging table, which the next start drops.
 
-A merge takes all rows at once. If the server refuses one of them, it is done again row by row, in the same transaction,
-and the rows that are refused are told, and noted with the batch, so that they are told again if the batch comes again.
+A merge writes all rows at once. If the server refuses one of them, the merge is repeated row by row, in the same
+transaction. The refused rows are reported, and stored with the batch, so that they are reported again if the batch is
+repeated.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 BATCHES = "penstock_batches"
-"""The table of what was written, beside the sink's."""
+"""The table that records the written batches, beside the sink's table."""
 DSN = "dsn"
 """Option: a connection string; all others are libpq's: host, user, password, sslmode, ..."""
 
 _STAGE = "penstock_stage"
 _CONNECT_S = 10
-_LOCK = 0x70656E73746F636B  # of those who create tables: IF NOT EXISTS does not stand two at a time
+_LOCK = 0x70656E73746F636B  # for processes that create tables: IF NOT EXISTS is not safe for two at a time
 _TYPES = {
     "boolean": "boolean",
     "byte": "smallint",
@@ -56,7 +57,7 @@ _TYPES = {
     "struct": "jsonb",
 }
 _AWAY = ("08", "40", "53", "57")
-"""Classes of errors that pass: connections, conflicts, resources, somebody who interfered."""
+"""Classes of temporary errors: connections, conflicts, resources, operator intervention."""
 _FOR_A_WHILE = ("the database system is", "too many", "remaining connection slots", "terminating connection")
 
 
@@ -91,10 +92,10 @@ class PostgresSink(Sink):
                 receipts = run_tasks(as_text(frame.select(*_ticked(staged))), copy)
                 return self._merge(server, stage, expressions, receipts, batch)
             finally:
-                with suppress(psycopg.OperationalError):  # the server went away; the next start drops it
+                with suppress(psycopg.OperationalError):  # the server became unavailable; the next start drops it
                     server.execute(f"DROP TABLE IF EXISTS {stage}")
 
-    # -- the tables
+    # -- The tables.
 
     def _prepare(self, server: Any, frame: DataFrame) -> None:
         with server.transaction():
@@ -117,7 +118,7 @@ class PostgresSink(Sink):
         return f"CREATE TABLE {self._target} ({', '.join([*columns, *key])})"
 
     def _expressions(self, server: Any, columns: list[str]) -> dict[str, str]:
-        """How the staged text of each column becomes a value of the table's."""
+        """The expressions that convert the staged text of each column to a value of the table."""
         found = server.execute(
             "SELECT a.attname, format_type(a.atttypid, NULL), t.typcategory = 'A' FROM pg_attribute a "
             "JOIN pg_type t ON t.oid = a.atttypid WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped",
@@ -135,10 +136,10 @@ class PostgresSink(Sink):
     def _named(self, name: str) -> str:
         return quoted_path(f"{self._schema}.{name}") if self._schema else quoted(name)
 
-    # -- the batch
+    # -- The batch.
 
     def _written(self, server: Any, batch: int) -> list[Refused] | None:
-        """What was refused of it, if it is written."""
+        """The refused rows of the batch, if it is written; None if not."""
         found = server.execute(
             f"SELECT batch, refused FROM {self._batches} WHERE sink = %s", [self.destination.identity]
         ).fetchone()
@@ -153,7 +154,8 @@ class PostgresSink(Sink):
         tasks = [(receipt.partition, receipt.attempt) for receipt in receipts]
         merge = Merge(self._target, stage, expressions, self.destination.key, tasks)
         with server.transaction():
-            # First of all: it waits for a merge of the same batch by somebody who may be dead, and then knows.
+            # First of all: this waits for a merge of the same batch by a process that may be dead, and then knows its
+            # result.
             noted = server.execute(
                 f"INSERT INTO {self._batches} AS b (sink, batch, refused) VALUES (%s, %s, '[]') ON CONFLICT (sink) DO "
                 "UPDATE SET batch = EXCLUDED.batch, refused = '[]', written_at = now() WHERE b.batch < EXCLUDED.batch",
@@ -184,14 +186,14 @@ class PostgresSink(Sink):
 
 
 def connection_of(options: Mapping[str, str]) -> dict[str, str]:
-    """As psycopg takes it."""
+    """The options in psycopg's form."""
     given = {name: value for name, value in options.items() if name != DSN}
     return {"connect_timeout": str(_CONNECT_S), **given, "conninfo": options.get(DSN, "")}
 
 
 @contextmanager
 def connected(connection: Mapping[str, Any]) -> Iterator[Any]:
-    """Every statement its own transaction, unless it is said otherwise."""
+    """Every statement is its own transaction, unless the caller starts one."""
     import psycopg
 
     with psycopg.connect(**connection, autocommit=True) as server:
@@ -200,7 +202,7 @@ def connected(connection: Mapping[str, Any]) -> Iterator[Any]:
 
 @contextmanager
 def reached(sink: str) -> Iterator[None]:
-    """Errors of the server in our words: whether it is gone, or says no."""
+    """Converts errors of the server: unavailable, or refused."""
     import psycopg
 
     try:
@@ -218,7 +220,7 @@ def reached(sink: str) -> Iterator[None]:
 
 
 def _says_no(state: str | None, said: str) -> bool:
-    """Whether a server that is there will not have us. Who cannot connect is told so in words only."""
+    """Whether a reachable server refuses permanently. A failed login has no SQLSTATE; only its text tells."""
     if state is not None:
         return state[:2] not in _AWAY
     return "FATAL" in said and not any(each in said for each in _FOR_A_WHILE)
@@ -227,7 +229,7 @@ def _says_no(state: str | None, said: str) -> bool:
 def _copy(
     connection: Mapping[str, Any], sink: str, stage: str, task: Task, batches: Iterator[pa.RecordBatch]
 ) -> Receipt:
-    """In an executor: the rows of a partition, in one transaction."""
+    """Runs in an executor: the rows of a partition, in one transaction."""
     receipt = Receipt()
     first = next(batches, None)
     if first is None:
@@ -241,8 +243,8 @@ def _copy(
 
 
 def csv_of(batch: pa.RecordBatch, task: Task, receipt: Receipt) -> bytes:
-    """Rows with the task's marks before them; NULL is nothing, no text is "". Rows with a character that PostgreSQL has
-    not are refused here, as it would refuse them all."""
+    """Rows, preceded by the task's marks; NULL is empty, an empty text is "". Rows with a character that PostgreSQL
+    does not support are refused here, because the server would refuse all rows."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -291,7 +293,7 @@ def _oid(server: Any, target: str) -> Any:
 
 
 def _expression(name: str, kind: str, array: bool) -> str:
-    """Without the length of the type: a cast would cut text where an assignment complains."""
+    """Without the length of the type: a cast would truncate text where an assignment raises an error."""
     column = f"r.{quoted(name)}"
     if array:
         items = f"SELECT jsonb_array_elements_text({column}::jsonb)"

@@ -1,4 +1,4 @@
-"""Rows as text and as JSON, for servers that have types of their own: Spark writes what any of them reads."""
+"""Converts rows to text and JSON, for servers with types of their own: Spark writes a form that all of them read."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ ORDER = "__order"
 
 
 def as_text(frame: DataFrame) -> DataFrame:
-    """Each column as SQL databases read it from a file: times with their zone, bytes as \\x..., the rest of what is no
-    scalar as JSON."""
+    """Each column in the form that SQL databases read from a file: times with their zone, bytes as \\x..., other types
+    that are not scalar as JSON."""
     return frame.select(*(_text(field).alias(field.name) for field in frame.schema.fields))
 
 
 def as_json(frame: DataFrame, *, times: str = TIMES, binary: str = "") -> Column:
-    """The row as one document, NULLs included, without its origin. `binary`: bytes in hexadecimal after this; without
-    it in base 64."""
+    """The row as one document, NULLs included, without its origin. `binary`: write bytes in hexadecimal after this
+    prefix; without it in base 64."""
     from pyspark.sql import functions as f
 
     columns = [
@@ -36,7 +36,7 @@ def as_json(frame: DataFrame, *, times: str = TIMES, binary: str = "") -> Column
 
 
 def in_order_by(frame: DataFrame, key: tuple[str, ...]) -> DataFrame:
-    """Rows with the same key meet in one partition, in the order they had."""
+    """Rows with the same key are in one partition, in their original order."""
     from pyspark.sql import functions as f
 
     columns = [f.col(f"`{name}`") for name in key]

@@ -1,9 +1,9 @@
-"""Tables of Snowflake.
+"""The sink for Snowflake tables.
 
-Executors PUT the rows of a batch, as files of Parquet, on a stage; the driver COPYs them into a staging table and
-merges that into the table in one transaction, which also notes (sink, batch) in `penstock_batches`. So a batch is in
-the table once, whole or not at all, and whoever is killed leaves at most files on the stage and a staging table, which
-the next start removes. A row that Snowflake does not take fails the batch.
+Executors PUT the rows of a batch, as Parquet files, on a stage. The driver COPYs them into a staging table and merges
+that into the table in one transaction, which also stores (sink, batch) in `penstock_batches`. So a batch is in the
+table once, completely or not at all, and a killed process leaves at most files on the stage and a staging table, which
+the next start removes. A row that Snowflake refuses fails the batch.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class SnowflakeSink(Sink):
 def merge_statement(
     target: str, staged: str, fields: list[StructField], key: tuple[str, ...], tasks: list[tuple[int, int]]
 ) -> str:
-    """Of the attempts at a partition the one that answered counts, of rows with the same key the last."""
+    """Of the attempts at a partition the one with a receipt counts; of rows with the same key the last one wins."""
     values = {name_of(field.name): _value(f"C{number}", field.dataType) for number, field in enumerate(fields)}
     selected = ", ".join(f"{value} AS {name}" for name, value in values.items())
     names = ", ".join(values)
@@ -137,7 +137,7 @@ def merge_statement(
 
 
 def put(options: Mapping[str, str], sink: str, place: str, task: Task, batches: Iterator[pa.RecordBatch]) -> Receipt:
-    """In an executor: the rows of a partition, as one file that no other attempt writes."""
+    """Runs in an executor: writes the rows of a partition as one file that no other attempt writes."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -182,7 +182,7 @@ def reached(sink: str) -> Iterator[None]:
 
 
 def name_of(name: str) -> str:
-    """As it is found by who writes it without quotes, as most do."""
+    """The name under which an unquoted identifier, the usual form, finds it."""
     return quoted(name.upper() if _PLAIN_NAME.fullmatch(name) else name)
 
 
@@ -196,7 +196,7 @@ def _type(kind: DataType) -> str:
 
 
 def _value(column: str, kind: DataType) -> str:
-    """Of the staged text; numbers, dates and the like Snowflake makes of it itself."""
+    """The expression for the staged text; Snowflake itself converts numbers, dates and the like."""
     made = _TYPES.get(kind.typeName())
     if made == "VARIANT":
         return f"PARSE_JSON({column})"

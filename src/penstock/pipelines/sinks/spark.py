@@ -1,4 +1,4 @@
-"""What Spark writes itself."""
+"""The sink for formats that Spark itself writes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class ConsoleSink(Sink):
 
 
 class SparkSink(Sink):
-    """A format of Spark's or of the user's jars, appended to. What comes of writing a batch twice is its own affair."""
+    """Appends to a format of Spark or of the user's jars. The format decides what happens if a batch is written
+    twice."""
 
     def write(self, frame: DataFrame, batch: int) -> None:
         to = self.destination

@@ -1,11 +1,11 @@
-"""Rows written by executors, as tasks of one job of Spark's.
+"""Writes rows in executors, as the tasks of one Spark job.
 
-A task gets the rows of one partition as Arrow and answers with a receipt. Spark may run a task twice (a lost executor,
-a speculative copy), so what a task writes must either be the same twice, or be marked with the task's attempt and count
-only if its receipt came: the driver sees one receipt for each partition that has rows.
+A task gets the rows of one partition as Arrow and returns a receipt. Spark may run a task twice (a lost executor, a
+speculative copy). So what a task writes must either be the same twice, or be marked with the task's attempt and count
+only if its receipt arrived: the driver gets one receipt for each partition that has rows.
 
-A server that cannot be reached is told in the receipt. It is no failure of the task's: Spark would try it again at
-once, several times, for nothing.
+The receipt also reports a server that cannot be reached. This is not a failure of the task: Spark would retry it at
+once, several times, in vain.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Which partition of the batch this is, and which attempt at it."""
+    """The partition of the batch, and the attempt at it."""
 
     partition: int
     attempt: int
@@ -32,7 +32,7 @@ class Task:
 
 @dataclass(slots=True)
 class Receipt:
-    """What became of a partition."""
+    """The result of a partition."""
 
     partition: int = 0
     attempt: int = 0
@@ -41,16 +41,16 @@ class Receipt:
     unavailable: str = ""
 
     def refuse(self, reason: str, origin: str | None) -> None:
-        if len(self.refused) <= REFUSED_MAX:  # one too many says that they are too many
+        if len(self.refused) <= REFUSED_MAX:  # one more than the limit shows that there are too many
             self.refused.append(Refused(reason, origin or ""))
 
 
 Write = Callable[[Task, "Iterator[pa.RecordBatch]"], Receipt]
-"""Runs in an executor, so it travels there: it holds plain values only. SinkUnavailable has a meaning, see above."""
+"""Runs in an executor, so it is pickled: it holds only plain values. SinkUnavailable has a meaning, see above."""
 
 
 def run_tasks(frame: DataFrame, write: Write) -> list[Receipt]:
-    """In order of partitions. SinkUnavailable if a task says so."""
+    """In the order of partitions. SinkUnavailable if a task reports it."""
     rows = frame.mapInArrow(lambda batches: _answer(write, batches), "receipt string").collect()
     receipts = sorted((_receipt(row.receipt) for row in rows), key=lambda receipt: receipt.partition)
     for receipt in receipts:

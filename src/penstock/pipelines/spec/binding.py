@@ -1,7 +1,7 @@
-"""Nodes of a file to classes of the model, with everything that is wrong said at once.
+"""Binds the nodes of a file to the classes of the model, and reports all errors at once.
 
-The classes' own annotations are the rules. A value that does not fit is a problem at its place, and its field keeps its
-default, so that looking goes on.
+The annotations of the classes are the rules. A value that does not fit is a problem at its position; its field keeps
+the default, so that checking can continue.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _SCALARS = {str: "text", int: "a whole number", float: "a number", bool: "true o
 
 
 class Places:
-    """Where the parts of a pipeline stand in its file."""
+    """The positions of a pipeline's parts in its file."""
 
     def __init__(self) -> None:
         self.keys: dict[Path, Location] = {}
         self.nodes: dict[Path, Node] = {}
 
     def find(self, path: Path, index: int | None = None) -> Location | None:
-        """Of a value (of one character of it), else of whatever is nearest above it."""
+        """The position of a value (or of one character of it), else of the nearest parent."""
         node = self.nodes.get(path)
         if isinstance(node, Scalar):
             return node.at(index) if index is not None else node.location
@@ -52,11 +52,11 @@ class Binder:
         self.places = Places()
 
     def bind(self, kind: type[T], node: Node) -> T | None:
-        """None only if it is so wrong that nothing can be made of it; there is a problem then."""
+        """None only if nothing can be constructed from the node; there is a problem then."""
         made = self._value(kind, node, ())
         return None if made is _MISSING else made
 
-    # -- by kind of annotation
+    # -- By kind of annotation.
 
     def _value(self, kind: Any, node: Node, path: Path) -> Any:
         self.places.nodes[path] = node
@@ -131,7 +131,7 @@ class Binder:
         return self._scalar(str, node, path)
 
     def _variant(self, classes: list[Any], node: Node, path: Path) -> Any:
-        """The one whose sign is there: a source with `topic` is a source of topics."""
+        """The class whose distinctive field is present: a source with `topic` is a source of topics."""
         family = described(classes[0]).rsplit(" ", 1)[-1]
         if not isinstance(node, Mapping):
             return self._wrong(f"a {family} is a mapping of fields, not {_shown(node)}", node, path)
@@ -212,7 +212,7 @@ class Binder:
 
 @cache
 def fields_of(kind: Any) -> dict[str, tuple[dataclasses.Field[Any], Any]]:
-    """The fields of a class as files name them, with their annotations."""
+    """The fields of a class by their names in files, with their annotations."""
     hints = typing.get_type_hints(kind)
     return {FILE_NAMES.get(each.name, each.name): (each, hints[each.name]) for each in dataclasses.fields(kind)}
 
@@ -224,7 +224,7 @@ def described(kind: Any) -> str:
 
 
 def _way_out(name: str, entry: Entry, fields: Iterable[str]) -> str:
-    """A field without a value is mostly the rest of a text that was cut at a comma."""
+    """A field without a value is usually the rest of a text that was cut at a comma."""
     meant = nearest(name, fields)
     if _is_empty(entry.value) and not meant.startswith("did you mean"):
         return "if it is a part of the text before it: between braces, text with commas needs quotes"

@@ -1,7 +1,7 @@
-"""YAML with places: a tree of nodes in which each key and value knows its line and column.
+"""Parses YAML into a tree of nodes in which each key and value knows its line and column.
 
-The schema of scalars is YAML 1.2's: `no`, `on` and dates are text, and so are numbers that begin with 0. Two keys of
-one name are an error, and so is a tree that aliases would make endless.
+The schema of scalars is YAML 1.2's: `no`, `on` and dates are text, and so are numbers that begin with 0. A duplicate
+key is an error, and so is a tree that aliases would make infinite.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RESOLVERS = (
 
 
 def _resolving(base: Any) -> Any:
-    """A loader or dumper that takes these for something else than text, and nothing more."""
+    """A loader or dumper that converts these scalars, and treats everything else as text."""
     made: Any = type(base.__name__, (base,), {"yaml_implicit_resolvers": {}})
     for tag, pattern, first in _RESOLVERS:
         made.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"^(?:{pattern})$"), first)
@@ -45,14 +45,14 @@ class Scalar:
     value: Value
     location: Location
     text: str = ""
-    """As written, before it was taken for a number or anything else."""
+    """As written, before conversion to a number or another type."""
     offsets: tuple[Location, ...] = field(default=(), compare=False)
-    """Where each character of a text of several lines, or in quotes, stands; empty where `location` says it."""
+    """The position of each character of a multi-line or quoted text; empty if `location` is sufficient."""
     unknown: bool = False
-    """Its parameter has no value; that is told already."""
+    """Its parameter has no value; that is reported already."""
 
     def at(self, index: int) -> Location:
-        """The place of one character of the text."""
+        """The position of one character of the text."""
         if self.offsets:
             return self.offsets[min(max(index, 0), len(self.offsets) - 1)]
         return Location(self.location.line, self.location.column + max(index, 0))
@@ -101,7 +101,7 @@ def parse(text: str, file: str) -> Mapping:
 
 
 def _composed(text: str) -> Any:
-    """The slow one has the better words for what is wrong."""
+    """The slow parser has the better error messages."""
     try:
         return yaml.compose(text, Loader=_QuickLoader)
     except yaml.YAMLError:
@@ -109,12 +109,12 @@ def _composed(text: str) -> Any:
 
 
 def dumped(value: Any) -> str:
-    """YAML that `parse` reads as it was."""
+    """YAML that `parse` reads back unchanged."""
     return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000))
 
 
 def plain(node: Node) -> Any:
-    """Without places: dicts, lists and scalars."""
+    """Without positions: dicts, lists and scalars."""
     if isinstance(node, Mapping):
         return {name: plain(entry.value) for name, entry in node.entries.items()}
     if isinstance(node, Sequence):
@@ -176,8 +176,8 @@ class _Composer:
         return Scalar(value, location, text, self._offsets(node, location) if kind == "str" else ())
 
     def _offsets(self, node: Any, location: Location) -> tuple[Location, ...]:
-        """Characters are found again line by line: each line of a text stands, without its indentation, somewhere in
-        the lines of the file, in order. Escapes and folding move a column at most within its line."""
+        """Characters are located line by line: each line of the text appears, without its indentation, in the lines of
+        the file, in order. Escapes and folding shift a column at most within its line."""
         if node.style is None and "\n" not in node.value and node.start_mark.line == node.end_mark.line:
             return ()
         places: list[Location] = []

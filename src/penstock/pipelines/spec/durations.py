@@ -50,7 +50,7 @@ class Duration:
 
     @property
     def spark(self) -> str:
-        """As Spark reads it."""
+        """In Spark's notation."""
         return f"{self.milliseconds} milliseconds"
 
     def __str__(self) -> str:

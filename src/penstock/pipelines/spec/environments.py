@@ -1,4 +1,4 @@
-"""One file, several environments: overlays, then parameters.
+"""Applies environments to a file: overlays, then parameters.
 
     parameters:
       bootstrap: {type: string, default: "127.0.0.1:9092"}
@@ -8,9 +8,10 @@
         checkpoints: s3a://pipelines/checkpoints
     bootstrap: ${bootstrap}
 
-The laws: what an overlay does not mention stays; mappings are merged, anything else is replaced, and `null` removes. A
-parameter has the value of `--set`, else the environment's, else its default, and it is an error if there is none. A
-value that is nothing but `${name}` has the parameter's type; inside a longer text it is text. `$${` stands for `${`.
+The laws: fields that an overlay does not mention stay; mappings are merged, anything else is replaced, and `null`
+removes. `--set` overrides the environment's value of a parameter, which overrides the default; a parameter without any
+value is an error. A value that is only `${name}` has the parameter's type; inside a longer text it is text. `$${`
+stands for `${`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from penstock.pipelines.spec.problems import Location, Path, Problem, nearest
 _REFERENCE = re.compile(r"\$(\$)?\{([^}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
-# What has no parameters in it, because it says what they are.
+# These sections cannot contain parameters, because they define them.
 _DECLARATIONS = ("parameters", "environments")
 
 TYPES = ("string", "int", "float", "bool")
@@ -50,7 +51,7 @@ def environment_names(document: Mapping) -> list[str]:
 
 
 class Resolution:
-    """A document as one environment sees it; `problems` has what stood in the way."""
+    """A document as one environment sees it; `problems` has the errors."""
 
     def __init__(self, document: Mapping, file: str, environment: str | None, given: Pairs[str, str]) -> None:
         self._file = file
@@ -103,7 +104,7 @@ class Resolution:
     def _parameters(
         self, document: Mapping, environment: Pairs[str, Scalar], given: Pairs[str, str]
     ) -> dict[str, Value]:
-        """The values; those that cannot be had are problems, and absent."""
+        """The values; a parameter without a valid value is absent and a problem."""
         section = document.entries.get("parameters")
         declared = section.value.entries if section is not None and isinstance(section.value, Mapping) else {}
         for name, scalar in environment.items():
@@ -119,7 +120,7 @@ class Resolution:
             kind, default = _declaration(entry.value)
             chosen = environment.get(name, default)
             if kind not in TYPES:
-                continue  # told where the section itself is looked at
+                continue  # reported where the section itself is checked
             if name in given:
                 chosen = replace(chosen or Scalar(None, entry.key), value=given[name], text=given[name])
             if chosen is None or chosen.value is None:
@@ -170,7 +171,7 @@ class Resolution:
         return replace(scalar, value=made, text=made, offsets=tuple(places), unknown=unknown)
 
     def _value(self, name: str, scalar: Scalar, index: int, path: Path) -> Value:
-        """None if there is none, which is told."""
+        """None if there is none, which is reported."""
         if name in self._values:
             return self._values[name]
         if not any(problem.path == ("parameters", name) for problem in self.problems):
@@ -183,7 +184,7 @@ class Resolution:
 
 
 def _declaration(node: Node) -> tuple[str, Scalar | None]:
-    """Type and default of a parameter, long (`{type: int, default: 3}`) or short (`3`)."""
+    """Type and default of a parameter, in long (`{type: int, default: 3}`) or short form (`3`)."""
     if isinstance(node, Scalar):
         return _type_of(node.value), node
     if not isinstance(node, Mapping):

@@ -1,9 +1,9 @@
-"""The published JSON Schema of pipeline files, made from the model: editors complete and check with it.
+"""Generates the published JSON Schema of pipeline files from the model; editors complete and check with it.
 
     # yaml-language-server: $schema=pipeline.schema.json
 
-`python -m penstock.pipelines.spec.json_schema` writes it anew; a test fails when it differs from the model. It is laxer
-than the parser in one way: `${name}` may stand wherever a value is needed.
+`python -m penstock.pipelines.spec.json_schema` writes it again; a test fails if it differs from the model. It is less
+strict than the parser in one way: `${name}` may stand wherever a value is needed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SCALARS: dict[Any, dict[str, Any]] = {
 
 
 def schema() -> dict[str, Any]:
-    """Of a whole file."""
+    """The schema of a whole file."""
     definitions: dict[str, Any] = {}
     root = _class(model.Pipeline, definitions)
     return {
@@ -56,7 +56,7 @@ def published() -> dict[str, Any]:
 
 @cache
 def documentation(kind: Any) -> dict[str, str]:
-    """The text under each field of a class, by the name that files use."""
+    """The text under each field of a class, by the field's name in files."""
     tree = ast.parse(inspect.getsource(kind)).body[0]
     assert isinstance(tree, ast.ClassDef)
     texts: dict[str, str] = {}
@@ -117,7 +117,7 @@ def _annotation(annotation: Any, definitions: dict[str, Any]) -> dict[str, Any]:
         return {"anyOf": [items, _SCALARS[str]]} if arguments[0] is str else items
     if origin in (typing.Union, types.UnionType):
         return _union(arguments, definitions)
-    return _SCALARS[str]  # a function, which a file names
+    return _SCALARS[str]  # a function, which files reference by name
 
 
 def _union(kinds: tuple[Any, ...], definitions: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""From a file to a pipeline."""
+"""Loads a pipeline from a file."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from penstock.pipelines.spec.secrets import Secret
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A pipeline of one environment, and where its parts stand."""
+    """A pipeline of one environment, and the positions of its parts."""
 
     pipeline: Pipeline
     places: Places
     file: str
-    """As it was named."""
+    """As the caller named it."""
     environment: str | None
     problems: tuple[Problem, ...] = ()
-    """What is wrong with its fields; the rest of it is there to be looked at."""
+    """The errors of its fields; the rest of the pipeline can still be checked."""
 
     @property
     def directory(self) -> str:
@@ -48,7 +48,7 @@ def read(file: str) -> Mapping:
 
 
 def environments(document: Mapping) -> list[str | None]:
-    """The file as it is, and each of its environments."""
+    """None for the file itself, and the name of each of its environments."""
     return [None, *environment_names(document)]
 
 
@@ -63,7 +63,7 @@ def bind(document: Mapping, file: str, environment: str | None = None, given: Pa
 
 
 def load(file: str, environment: str | None = None, given: Pairs[str, str] | None = None) -> Loaded:
-    """A pipeline whose fields are right; PipelineInvalid says all that is not."""
+    """A pipeline with valid fields; otherwise PipelineInvalid with all errors."""
     loaded = bind(read(file), file, environment, given)
     if loaded.problems:
         raise PipelineInvalid(loaded.problems)
@@ -86,7 +86,7 @@ def _long_parameters(document: Mapping) -> Mapping:
 
 
 def dumped(pipeline: Pipeline) -> str:
-    """As a file that loads to the same pipeline; steps that are functions have no such form."""
+    """A file that loads to the same pipeline; steps that are functions cannot be written."""
     return documents.dumped(_plain(pipeline))
 
 
@@ -99,7 +99,7 @@ def _plain(value: Any, raw: bool = False) -> Any:
             given = getattr(value, each.name)
             default = each.default_factory() if each.default_factory is not dataclasses.MISSING else each.default
             if given != default:
-                raw = each.name in ("parameters", "environments")  # where `${` is nothing but text
+                raw = each.name in ("parameters", "environments")  # `${` is plain text there
                 made[FILE_NAMES.get(each.name, each.name)] = _plain(given, raw)
         return made
     if isinstance(value, dict):

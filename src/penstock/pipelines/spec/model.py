@@ -1,4 +1,4 @@
-"""A pipeline, as its file says it and as Python makes it.
+"""The model of a pipeline: the classes that files are bound to, and that Python programs construct.
 
     Pipeline(
         name="orders",
@@ -7,9 +7,9 @@
         sinks={"large": TopicSink(source="large", topic="orders.large")},
     )
 
-These classes are the one declaration of the file's fields: the parser binds YAML to them, the JSON Schema is made from
-them, and so is the reference in the documentation (the text under a field is its documentation). Fields of a file are
-named as here, but for `source`, which is `from` there.
+These classes are the only declaration of the file's fields: the parser binds YAML to them, and the JSON Schema and the
+reference in the documentation are generated from them (the text under a field is its documentation). Fields of a file
+have the same names, except for `source`, which is `from` in files.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from penstock.pipelines.spec.secrets import Secret
 Options = dict[str, str | Secret]
 
 FILE_NAMES = {"source": "from"}
-"""Fields whose name in a file is a word that Python keeps for itself."""
+"""Fields whose name in a file is a keyword of Python."""
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 METADATA_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
-"""What a topic's records bring along beside the columns of their values."""
+"""The columns that a topic's records have in addition to those of their values."""
 
 _SECOND, _MINUTE, _TEN_MINUTES = Duration(1000), Duration(60_000), Duration(600_000)
 

@@ -1,4 +1,4 @@
-"""Paths in pipeline files."""
+"""Resolves paths in pipeline files."""
 
 from __future__ import annotations
 

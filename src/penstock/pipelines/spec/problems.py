@@ -1,9 +1,8 @@
-"""What is wrong with a pipeline, where, and the way out.
+"""Problems of a pipeline: what is wrong, where, and what to do.
 
     orders.yaml:12:3: error: unknown field "topc" of a source; did you mean "topic"?
 
-Everything that looks at a pipeline collects problems and goes on, so that one look shows all of them, in the order of
-the file.
+Every check collects problems and continues, so that one run shows all of them, in the order of the file.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Path = tuple[str | int, ...]
 
 
 class Location(NamedTuple):
-    """Both count from 1, as editors do."""
+    """Both count from 1, as in editors."""
 
     line: int
     column: int
@@ -43,7 +42,7 @@ class Problem:
 
 
 class PipelineInvalid(ClientError):
-    """A pipeline that cannot run as it is; `problems` says why, sorted by their places in the file."""
+    """A pipeline that cannot run; `problems` has the reasons, sorted by their positions in the file."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = in_order(problems)
@@ -51,11 +50,11 @@ class PipelineInvalid(ClientError):
 
 
 class PipelineFailed(ClientError):
-    """A pipeline that was well-formed and could not be run to its end."""
+    """A valid pipeline that could not run to its end."""
 
 
 def in_order(problems: Iterable[Problem]) -> list[Problem]:
-    """Sorted, and each once: what is wrong in the base of a file is wrong in each of its environments."""
+    """Sorted and without duplicates: an error in the base of a file is an error in each of its environments."""
     return sorted(
         dict.fromkeys(problems),
         key=lambda problem: (problem.file, problem.location or Location(0, 0), tuple(map(str, problem.path))),
@@ -63,7 +62,7 @@ def in_order(problems: Iterable[Problem]) -> list[Problem]:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of a sentence about a name that does not exist: what was meant, or else what there is."""
+    """The end of a sentence about an unknown name: the likely name, or else all that exist."""
     names = sorted(known)
     lowered = {each.lower(): each for each in names}
     close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)

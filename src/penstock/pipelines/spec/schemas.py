@@ -1,4 +1,4 @@
-"""Schemas of values, in a pipeline's file or beside it: DDL for JSON, Avro's own, descriptor sets of Protobuf."""
+"""Reads the schemas of values: DDL for JSON, Avro schemas, descriptor sets of Protobuf; in the file or beside it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.pipelines.spec.problems import nearest
 
 
 class SchemaInvalid(ValueError):
-    """`where`: the field it is about; `index`: the place in its text."""
+    """`where`: the field with the error; `index`: the position in its text."""
 
     def __init__(self, message: str, where: str, index: int | None = None) -> None:
         super().__init__(message)
@@ -22,7 +22,7 @@ class SchemaInvalid(ValueError):
 
 
 def columns_of(source: Source, directory: str) -> tuple[str, ...] | None:
-    """Names of the columns of a source's values; None where only Spark knows them."""
+    """Names of the columns of a source's values; None if only Spark knows them."""
     if isinstance(source, TopicSource):
         return columns_of_values(source.value, directory)
     return tuple(_ddl(source.schema, "schema")) if source.schema else None
@@ -39,7 +39,7 @@ def columns_of_values(coding: Decoding, directory: str) -> tuple[str, ...]:
 
 
 def types_of_values(coding: Decoding, directory: str) -> dict[str, str]:
-    """Of each column, in words of its format; only good for telling whether one has changed."""
+    """The type of each column, in the terms of its format; only useful to detect changes."""
     if coding.format == "json":
         return sql.column_types(text(coding, directory))
     if coding.format == "avro":

@@ -1,12 +1,12 @@
-"""Values that are used and never shown.
+"""Secrets in pipeline files: values that are used and never shown.
 
     options:
       password: ${secret:env:DB_PASSWORD}
       truststore: ${secret:file:/run/secrets/truststore}
 
-A `Secret` is the text with its references; the values are looked up when the runner hands them to Spark, and nowhere
-before. Whatever was revealed is remembered, so that `redacted` can take it out of messages that others wrote: errors of
-drivers like to quote the URL they could not reach.
+A `Secret` is the text with its references. The values are looked up only when the runner passes them to Spark. Revealed
+values are remembered, so that `redacted` can remove them from messages of other software: errors of drivers often quote
+the URL that they could not reach.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ REFERENCE = re.compile(r"\$\{secret:([^}]*)\}")
 SHOWN_INSTEAD = "***"
 
 _KINDS = ("env", "file")
-_SHORTEST_REDACTED = 4  # shorter ones are found everywhere, and hide nothing
+_SHORTEST_REDACTED = 4  # shorter ones occur everywhere, and redacting them hides nothing
 _revealed: set[str] = set()
 
 
 class SecretMissing(ClientError):
-    """A reference that leads to nothing. The message names the reference; there is no value to show."""
+    """A reference without a value. The message names the reference; there is no value to show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Secret:
         return REFERENCE.sub(lambda reference: _value(reference[1], environment), self.template)
 
     def check(self, environment: Mapping[str, str] = os.environ) -> None:
-        """That there is something behind each reference; SecretMissing if not."""
+        """Check that each reference has a value; SecretMissing if not."""
         self.reveal(environment)
 
     def __str__(self) -> str:
@@ -47,7 +47,7 @@ class Secret:
 
 
 def syntax_error(template: str) -> str | None:
-    """What is wrong with the references of a text, if anything."""
+    """The error in the references of a text; None if there is none."""
     for reference in REFERENCE.finditer(template):
         kind, separator, name = reference[1].partition(":")
         if kind not in _KINDS or not separator or not name:
@@ -63,7 +63,7 @@ def redacted(text: str) -> str:
 
 
 def plain(options: Mapping[str, str | Secret]) -> dict[str, str]:
-    """As Spark takes them: revealed. The result goes nowhere else."""
+    """The options for Spark, revealed. Do not pass the result to anything else."""
     return {name: value.reveal() if isinstance(value, Secret) else value for name, value in options.items()}
 
 

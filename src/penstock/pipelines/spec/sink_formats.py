@@ -1,4 +1,4 @@
-"""The formats that Penstock brings a sink for, and what a pipeline's file must say for each."""
+"""The formats that Penstock has a sink for, and the fields that a pipeline's file needs for each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 GROUP = "penstock.sinks"
-"""The entry points of sinks of other packages."""
+"""The entry point group for sinks of other packages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,13 +14,13 @@ class SinkFormat:
     home: str
     """`module:class`, imported when it is used."""
     needs: tuple[str, ...] = ()
-    """Fields of the file."""
+    """Required fields in the file."""
     takes: tuple[str, ...] = ()
-    """Fields that have a meaning for it, beside those that all sinks have."""
+    """Fields that it uses, in addition to those of all sinks."""
     package: str = ""
-    """Of Python, that must be there."""
+    """The required Python package."""
     extra: str = ""
-    """How it is installed."""
+    """The extra that installs it."""
     origin_or_key: bool = False
     """Rows without a record of their own need a key."""
 
@@ -50,7 +50,7 @@ SINK_FORMATS = {
 
 
 def missing_package(format: str) -> str:  # noqa: A002  # as files call it
-    """What to install before a sink can be used, if anything."""
+    """What to install before a sink can be used; empty if nothing."""
     kind = SINK_FORMATS.get(format)
     if kind is None or not kind.package or _installed(kind.package):
         return ""
@@ -60,5 +60,5 @@ def missing_package(format: str) -> str:  # noqa: A002  # as files call it
 def _installed(package: str) -> bool:
     try:
         return find_spec(package) is not None
-    except ModuleNotFoundError:  # of what it is a part of
+    except ModuleNotFoundError:  # a parent package is missing
         return False

@@ -1,11 +1,12 @@
-"""What can be known of SQL without Spark.
+"""Analyses SQL without Spark.
 
-sqlglot reads the text in Spark's dialect, and only reads it: Spark is always given what the user wrote. Where sqlglot
-knows less than Spark, nothing is said; `validate` must never refuse what would run.
+sqlglot parses the text in Spark's dialect, and only parses it: Spark always gets the text that the user wrote. If
+sqlglot knows less than Spark, nothing is reported; `validate` must never refuse what would run.
 
-A query keeps the source row if each of its rows stems from exactly one row of one table, and can carry that row's
-coordinates along: one SELECT from one stream, joined to lookups at most, without aggregates, DISTINCT or LIMIT. To have
-them carried, a hidden column is put before its FROM (`carrying`).
+A query keeps the source row if each of its rows comes from exactly one row of one table and can carry that row's
+coordinates along: one SELECT from one stream, joined at most to lookups, without aggregates, DISTINCT or LIMIT. A
+hidden column, inserted before its FROM, carries them (`carrying`). A step that cannot carry the column cannot have dead
+letters.
 """
 
 from __future__ import annotations
@@ -25,25 +26,25 @@ from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]  # in 
 from penstock.pipelines.spec.problems import nearest
 
 Columns = tuple[str, ...] | None
-"""Names in lower case, in order; None where they are not known."""
+"""Names in lower case, in order; None if they are not known."""
 
 DIALECT = "spark"
 SOURCE_ROW = "__source"
-"""The hidden column: the record a row stems from."""
+"""The hidden column: the record a row comes from."""
 
-# sqlglot takes `window` for a keyword, but not after a dot. A name of the same length leaves all positions as they are.
+# sqlglot treats `window` as a keyword, but not after a dot. A name of the same length keeps all positions.
 _WINDOW = re.compile(r"(?<!\.)\bwindow(?=\s*[(.])", re.IGNORECASE)
 _WINDOW_STANDS_AS = "wind0w"
 _TIME_WINDOWS = {_WINDOW_STANDS_AS, "window", "session_window", "window_time"}
 _STATEFUL_FUNCTIONS = {_WINDOW_STANDS_AS, "session_window"}
 
 
-# What it cannot read it would say on stderr; that is for us to say.
+# sqlglot would print what it cannot parse on stderr; Penstock reports that itself.
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
 
 class SqlInvalid(ValueError):
-    """Not SQL; `index` is the place in the text."""
+    """Not SQL; `index` is the position in the text."""
 
     def __init__(self, message: str, index: int) -> None:
         super().__init__(message)
@@ -63,11 +64,11 @@ class Query:
     tables: dict[str, int]
     """The tables it reads, in lower case, without its own (WITH), and where each is first named."""
     stateful: bool
-    """It aggregates, or takes away duplicates: over a stream, rows of earlier batches matter."""
+    """It aggregates or removes duplicates: over a stream, rows of earlier batches matter."""
     loses_row: str
     """Why it does not keep the source row; empty if it does."""
     sees_batch: str
-    """What in it would look at the rows of one batch and not at the stream; empty if nothing does."""
+    """The construct that would see the rows of one batch and not of the stream; empty if there is none."""
     multiplies: bool
     """One row may become several."""
 
@@ -156,20 +157,20 @@ def carrying(query: Query, stream: str) -> str:
 
 
 def output_columns(query: Query, tables: Mapping[str, Columns]) -> Columns:
-    """Names of the columns of a query over tables whose columns are (or are not) known."""
+    """Names of the columns of a query over tables whose columns may or may not be known."""
     scopes = traverse_scope(query.tree)
     return _columns_of(scopes[-1], tables) if scopes else None
 
 
 def unknown_columns(query: Query, tables: Mapping[str, Columns]) -> Iterator[Complaint]:
-    """Columns that are surely not there."""
+    """Columns that certainly do not exist."""
     for scope in traverse_scope(query.tree):
         if isinstance(scope.expression, exp.Select):
             yield from _unknown_in(scope, tables)
 
 
 def unknown_in_expression(expression: exp.Expression, known: Columns) -> Iterator[Complaint]:
-    """The same of an expression over the columns of one table; places are in the text of the expression."""
+    """The same for an expression over the columns of one table; positions are in the text of the expression."""
     if known is None or expression.find(exp.Query) is not None:
         return
     for column in expression.find_all(exp.Column):
@@ -179,7 +180,7 @@ def unknown_in_expression(expression: exp.Expression, known: Columns) -> Iterato
             yield Complaint(f'no column "{first.name}"; {nearest(first.name, known)}', max(0, index))
 
 
-# -- inside
+# -- Inside.
 
 
 def _parse(text: str, shift: int = 0) -> list[exp.Expr]:
@@ -280,7 +281,7 @@ def _columns_of(scope: Scope, tables: Mapping[str, Columns]) -> Columns:
         elif selected.alias_or_name:
             names.append(selected.alias_or_name.lower())
         else:
-            return None  # an expression without a name: Spark makes one up
+            return None  # an expression without a name: Spark generates one
     return tuple("window" if name == _WINDOW_STANDS_AS else name for name in names)
 
 
@@ -302,7 +303,7 @@ def _unknown_in(scope: Scope, tables: Mapping[str, Columns]) -> Iterator[Complai
         if not (isinstance(source, Scope) and isinstance(source.expression, exp.Lateral)):
             by_table[name.lower()] = _source_columns(source, tables)
     if scope.is_subquery or scope.outer_columns or not by_table:
-        return  # a correlated subquery may name columns of those around it
+        return  # a correlated subquery may name columns of the queries around it
     known: set[str] = set(_TIME_WINDOWS)
     certain = True
     for columns in by_table.values():
@@ -322,7 +323,7 @@ def _unknown_in(scope: Scope, tables: Mapping[str, Columns]) -> Iterator[Complai
             known.update(each.name.lower() for each in selected.args["expressions"])
     for column in scope.columns:
         if column.find_ancestor(exp.Query) is not tree:
-            continue  # of a subquery that is looked at on its own
+            continue  # belongs to a subquery, which is checked separately
         first = column.parts[0]
         if not isinstance(first, exp.Identifier) or isinstance(column.this, exp.Star) or _in_lambda(column):
             continue

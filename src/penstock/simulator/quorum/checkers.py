@@ -1,7 +1,7 @@
-"""What must hold in a quorum whatever happens to it, each law under its name.
+"""The laws of a quorum, which hold whatever happens to it; each has a name.
 
-The checkers see every step of every node as it is taken, and the disks. They keep what was ever true for good: which
-node led which epoch, which batches were committed, which changes were acknowledged to a client.
+The checkers see every step of every node when it is taken, and the disks. They remember for good what was ever true:
+which node led which epoch, which batches were committed, which changes were acknowledged to a client.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.simulator.story import Violation
 
 
 class Checker:
-    """One law. All methods are told what happens; a checker overrides those it needs."""
+    """One law. Every method is called when something happens; a checker overrides those it needs."""
 
     def __init__(self, nodes: Mapping[int, SimulatedNode], committed: Committed) -> None:
         self.nodes = nodes
@@ -29,7 +29,7 @@ class Checker:
         return Violation(type(self).__name__, text)
 
     def stepped(self, node: SimulatedNode, ready: Ready) -> None:
-        """Decided, but nothing of it done yet."""
+        """The step is decided, but nothing of it is done yet."""
 
     def appended(self, node: SimulatedNode, batch: Batch) -> None: ...
 
@@ -44,14 +44,14 @@ class Checker:
     def restarted(self, node: SimulatedNode) -> None: ...
 
     def acknowledged(self, batch: Batch) -> None:
-        """A client was told that the batch is committed."""
+        """A client received the acknowledgement that the batch is committed."""
 
     def ended(self) -> None:
-        """The last look, after everything has healed."""
+        """The last check, after everything has healed."""
 
 
 class Committed:
-    """Every prefix of the log that some node took for committed, by its end."""
+    """Every prefix of the log that any node considered committed, by its end."""
 
     def __init__(self) -> None:
         self.fingerprints: dict[int, bytes] = {0: bytes(8)}
@@ -73,7 +73,7 @@ class OneLeaderPerEpoch(Checker):
 
 
 class MonotonicHighWatermark(Checker):
-    """On every node while it runs; and over all leaders, as far as they tell it."""
+    """On every node while it runs; and over all leaders, as far as they publish it."""
 
     def __init__(self, nodes: Mapping[int, SimulatedNode], committed: Committed) -> None:
         super().__init__(nodes, committed)
@@ -102,7 +102,7 @@ class MonotonicHighWatermark(Checker):
 
 
 class LogMatching(Checker):
-    """A batch at an offset, written in an epoch: there is only one, and only one log leads up to it."""
+    """For an offset and an epoch there is only one batch, and only one log leads up to it."""
 
     def __init__(self, nodes: Mapping[int, SimulatedNode], committed: Committed) -> None:
         super().__init__(nodes, committed)
@@ -159,7 +159,7 @@ class NoDivergingCommittedPrefix(Checker):
 
 
 class CommittedSurvives(Checker):
-    """Leaders have it, nobody truncates it, and in the end what a client was told is there."""
+    """Leaders have it, no node truncates it, and in the end everything acknowledged to a client is there."""
 
     def __init__(self, nodes: Mapping[int, SimulatedNode], committed: Committed) -> None:
         super().__init__(nodes, committed)
@@ -195,7 +195,7 @@ class CommittedSurvives(Checker):
 
 
 class CommittedOnDisks(Checker):
-    """What a leader commits is synced on a majority of the voters, whoever loses power next."""
+    """What a leader commits is synced on a majority of the voters, whichever nodes lose power next."""
 
     def stepped(self, node: SimulatedNode, ready: Ready) -> None:
         raft = node.raft
@@ -220,7 +220,7 @@ class CommittedOnDisks(Checker):
             )
 
     def _disks(self, node_id: int) -> list[Disk]:
-        """With those taken out since: what was synced when the voter said so, was."""
+        """Including disks that were removed since: what was synced when the voter acknowledged it counts."""
         return [*self.nodes[node_id].former_disks, self.nodes[node_id].disk]
 
 
@@ -242,7 +242,7 @@ class VotePersistedBeforeAnswered(Checker):
 
 
 class CandidatesAskFirst(Checker):
-    """Nobody raises the epoch before a majority has said, in the epoch that is, that it would vote for them."""
+    """No node raises the epoch before a majority has answered, in the current epoch, that it would vote for it."""
 
     def __init__(self, nodes: Mapping[int, SimulatedNode], committed: Committed) -> None:
         super().__init__(nodes, committed)

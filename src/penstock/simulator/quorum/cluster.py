@@ -1,11 +1,11 @@
-"""A quorum in one process, at the mercy of a seed: the pure state machines alone, in virtual time.
+"""Simulates a quorum in one process, driven by a seed: the pure state machines alone, in virtual time.
 
-Every node runs the real `Raft` on a disk and a network that misbehave. Messages are lost, doubled, delayed and overtake
-each other; the network is cut, in both directions or in one; processes are killed, also in the middle of a step, and
-start again; power fails, on one node or on all, and what was not synced is gone; clocks jump and run at different
-speeds; processes stop for a while and go on as if nothing had been; disks are slow, or replaced; leaders resign; voters
-come and go; snapshots replace the log. Meanwhile a client writes to whoever thinks it leads. The checkers look at every
-step; in the end everything heals, and the quorum has to commit again.
+Every node runs the real `Raft` on a disk and a network that misbehave. Messages are lost, duplicated, delayed and
+reordered. The network is cut, in both directions or in one. Processes are killed, also in the middle of a step, and
+restart. Power fails, on one node or on all, and unsynced data is lost. Clocks jump and run at different speeds.
+Processes pause for a while and continue. Disks are slow, or replaced. Leaders resign, voters are added and removed,
+snapshots replace the log. Meanwhile a client writes to every node that considers itself the leader. The checkers
+examine every step. In the end everything heals, and the quorum must commit again.
 
     python -m penstock.simulator --story raft --seeds 100     # seeds 0 to 99
     python -m penstock.simulator --story raft --seed 17       # one of them again
@@ -42,7 +42,7 @@ from penstock.simulator.twins.trace import Field, Trace
 FAULTS_LAST: Final = 6 * SECOND
 HEALED_LAST: Final = 30 * SECOND
 
-# Every one of these has to happen in a campaign, or it has not tried what it claims to.
+# Every one of these must happen in a campaign, or it did not test what it claims to test.
 EVENTS: Final = (
     "elections",
     "commits",
@@ -67,7 +67,7 @@ EVENTS: Final = (
     "kraft.version upgrades",
 )
 
-# The faults that have to strike at each critical moment.
+# The faults that must strike at each critical moment.
 CRITICAL: Final = {
     "while it stands for election": ("kill", "power loss", "cut", "pause", "clock jump"),
     "between append and commit": ("kill", "power loss", "cut", "pause", "clock jump"),
@@ -77,12 +77,12 @@ CRITICAL: Final = {
 }
 
 
-# A checker's verdict, or the state machine's own.
+# Raised by a checker, or by the state machine itself.
 FAILURES: Final = (Violation, QuorumBroken, AssertionError, ValueError)
 
 
 class Waiting(NamedTuple):
-    """What a request is remembered by until it is answered."""
+    """What identifies a request until it is answered."""
 
     source: int
     incarnation: int
@@ -107,7 +107,7 @@ class RaftCluster:
     def __init__(
         self, seed: int, *, node_type: type[SimulatedNode] = SimulatedNode, faults: Sequence[str] | None = None
     ) -> None:
-        """`faults`: only these, and not those of `FAULTS` that the seed would choose."""
+        """`faults`: only these, instead of those of `FAULTS` that the seed would choose."""
         self.seed = seed
         self.random = Random(f"raft {seed}")
         self.time = 0
@@ -126,7 +126,7 @@ class RaftCluster:
         self.paused_until: dict[int, int] = {}
         self.doomed: dict[int, tuple[str, bool]] = {}
         self.slow_disks: set[int] = set()
-        # Told of a new leader before anything it sends arrives.
+        # Learns of a new leader before anything that it sends arrives.
         self.on_election: Callable[[SimulatedNode], None] | None = None
         self._written: list[tuple[SimulatedNode, int, Batch]] = []
         self._last_arrivals: Counter[tuple[int, int]] = Counter()
@@ -179,12 +179,12 @@ class RaftCluster:
     # -- time ------------------------------------------------------------------------------------------------------
 
     def at(self, delay: int, action: Callable[[], None], node_id: int | None = None) -> None:
-        """`node_id`: a node whose pause delays it."""
+        """`node_id`: a node whose pause delays the action."""
         self._sequence += 1
         heapq.heappush(self._queue, (self.time + delay, self._sequence, node_id, action))
 
     def run(self, until: int, *, stop: Callable[[], bool] = lambda: False) -> bool:
-        """Whether `stop` said so before the time was over."""
+        """Whether `stop` returned true before the time was over."""
         while self._queue and self._queue[0][0] <= until:
             self.time, _, node_id, action = heapq.heappop(self._queue)
             paused_until = self.paused_until.get(node_id, 0) if node_id is not None else 0
@@ -197,7 +197,7 @@ class RaftCluster:
         self.time = max(self.time, until)
         return stop()
 
-    # -- what a node needs (World) ---------------------------------------------------------------------------------
+    # -- the World of the nodes ------------------------------------------------------------------------------------
 
     def random_below(self, number: int) -> int:
         return self.random.randrange(number)
@@ -259,7 +259,7 @@ class RaftCluster:
         self._back(token, lambda source: source.answered(token.request_id, answer))
 
     def _back(self, waiting: Waiting, action: Callable[[SimulatedNode], None]) -> None:
-        """To the process that asked, if that still is."""
+        """To the process that sent the request, if it still exists."""
         source = self.nodes[waiting.source]
 
         def arrive() -> None:
@@ -327,7 +327,7 @@ class RaftCluster:
         return [node for node in self.nodes.values() if node.raft is not None and node.raft.leading_epoch is not None]
 
     def _write(self) -> None:
-        """To whoever thinks it leads: that may be two at a time."""
+        """To every node that considers itself the leader: there may be two at a time."""
         for node in self.leaders():
             self._payloads += 1
             assert node.raft is not None
@@ -341,7 +341,7 @@ class RaftCluster:
             self.at(self.random.randint(10, 120) * MILLISECOND, self._write)
 
     def _acknowledge(self, node: SimulatedNode) -> None:
-        """A client is told by the node it wrote to, while that leads in the same epoch."""
+        """The node that a client wrote to acknowledges the write, while it leads in the same epoch."""
         raft = node.raft
         if raft is None or not self._written:
             return
@@ -409,7 +409,7 @@ class RaftCluster:
                 self.start(node)
 
     def _check_progress(self) -> None:
-        """Somebody leads, and what it writes from now on is committed everywhere."""
+        """There is a leader, and what it writes from now on is committed everywhere."""
         final: list[Batch] = []
 
         def write() -> None:

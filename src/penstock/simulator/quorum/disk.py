@@ -1,7 +1,7 @@
-"""The disk of a simulated node of the quorum: what it has written, and what of that a power loss leaves.
+"""The disk of a simulated node of the quorum: what the node has written, and what survives a power loss.
 
-A log is a list of batches. Every batch carries the fingerprint of the whole log up to it, so that two logs can be
-compared by looking at one batch of each; a snapshot is such a fingerprint, with the voters beside it.
+A log is a list of batches. Every batch contains the fingerprint of the whole log up to it, so two logs can be compared
+by one batch of each. A snapshot is such a fingerprint, with the voters.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Batch(NamedTuple):
     base_offset: int
     epoch: int
     payloads: tuple[Payload, ...]
-    # Of the log up to and with this batch.
+    # Of the log up to and including this batch.
     fingerprint: bytes
 
     @property
@@ -59,7 +59,7 @@ class Snapshot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogImage:
-    """Everything the log's files hold at one moment."""
+    """The complete content of the log's files at one moment."""
 
     start: OffsetAndEpoch = BEGINNING
     start_fingerprint: bytes = NOTHING_YET
@@ -71,22 +71,22 @@ class LogImage:
         return self.batches[-1].end if self.batches else self.start
 
     def fingerprint_at(self, offset: int) -> bytes | None:
-        """Of the log up to `offset`; None if no batch ends there."""
+        """The fingerprint of the log up to `offset`; None if no batch ends there."""
         if offset == self.start.offset:
             return self.start_fingerprint
         return next((batch.fingerprint for batch in reversed(self.batches) if batch.next_offset == offset), None)
 
     def holds(self, offset: int, fingerprint: bytes) -> bool:
-        """Whether the log up to `offset` is the one with that fingerprint, be it as log or as a snapshot."""
+        """Whether the log up to `offset` is the one with that fingerprint, as a log or as a snapshot."""
         if offset < self.start.offset:
-            # A snapshot was made from it. Whether of the right log, the next offset that is compared will tell.
+            # A snapshot was made from it. Whether from the right log, the next compared offset shows.
             return True
         return self.fingerprint_at(offset) == fingerprint
 
 
 @dataclass(slots=True)
 class Disk:
-    """`log` is what the process sees, `synced` what a power loss leaves at least. The same for the election."""
+    """`log` is what the process sees, `synced` what survives a power loss at least. The same for the election."""
 
     directory_id: bytes
     log: LogImage = field(default_factory=LogImage)
@@ -95,7 +95,7 @@ class Disk:
     synced_election: ElectionState | None = None
     # What the node was formatted with.
     bootstrap: tuple[ControlRecord, ...] = ()
-    # Syncs that began before the log was cut say nothing about what came after.
+    # Syncs that began before the log was cut say nothing about what was written later.
     cuts: int = 0
     _syncs_begun: int = 0
     _last_sync: int = 0
@@ -105,12 +105,12 @@ class Disk:
         return self._syncs_begun
 
     def sync_ended(self, number: int, image: LogImage) -> None:
-        """One that a crashed process left behind may end after those of the next, and then adds nothing."""
+        """A sync that a crashed process left may end after those of the next process, and then adds nothing."""
         if number > self._last_sync:
             self._last_sync, self.synced = number, image
 
     def lose_power(self, random: Random) -> None:
-        """What was not synced may be there or not; what was appended last goes first."""
+        """Unsynced data may survive or not; the last appended data is lost first."""
         self.election = self.synced_election
         self.cuts += 1
         if self.log.start != self.synced.start or random.random() < 0.5:
@@ -128,7 +128,7 @@ class Disk:
 
 
 class SimulatedRaftLog:
-    """The log as the state machine reads it (`LogView`), and as the runtime of the simulation writes it."""
+    """The log as the state machine reads it (`LogView`), and as the simulation's runtime writes it."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -219,7 +219,7 @@ class SimulatedRaftLog:
         return next((snapshot for snapshot in self.image.snapshots if snapshot.id == identity), None)
 
     def add_snapshot(self, snapshot: Snapshot, *, trim: bool) -> None:
-        """Written and synced before it has its name. With `trim`, the log before it goes."""
+        """It is written and synced before it gets its name. With `trim`, the log before it is removed."""
         image = replace(self.image, snapshots=(*self.image.snapshots, snapshot))
         if trim:
             image = replace(
@@ -239,7 +239,7 @@ class SimulatedRaftLog:
         self._epochs.clear()
 
     def _replace(self, image: LogImage) -> None:
-        """Files that come and go with a snapshot are synced with it."""
+        """Files that a snapshot adds or removes are synced with it."""
         everything_synced = self.synced_offset
         self._disk.log = image
         self._disk.cuts += 1

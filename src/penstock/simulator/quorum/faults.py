@@ -1,4 +1,4 @@
-"""What happens to a simulated quorum: one fault after the other, chosen by the seed."""
+"""Injects faults into a simulated quorum: one after the other, chosen by the seed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.simulator.quorum.node import ClientRequest, SimulatedNode
 if TYPE_CHECKING:
     from penstock.simulator.quorum.cluster import RaftCluster
 
-# The faults, by the names of the methods below, and how often each strikes compared with the rest.
+# The faults, by the names of the methods below, with their relative frequencies.
 FAULTS: Final = {
     "crash": 10,
     "lose_power": 10,
@@ -36,13 +36,13 @@ FAULTS: Final = {
 
 class Faults:
     def __init__(self, cluster: RaftCluster, only: Sequence[str] | None) -> None:
-        """`only`: these, and not those of `FAULTS` that the seed would choose."""
+        """`only`: these, instead of those of `FAULTS` that the seed would choose."""
         self._cluster = cluster
         self._random = cluster.random
         self._weights = self._choose() if only is None else dict.fromkeys(only, 1)
 
     def change_voters(self) -> None:
-        """Sometimes several at once, of which a leader must take one."""
+        """Sometimes several at once, of which a leader must accept one."""
         for _ in range(self._random.choice([1, 1, 2, 3])):
             leaders = self._cluster.leaders()
             if leaders:
@@ -59,7 +59,7 @@ class Faults:
         ]
         request: Request
         if stale:
-            # While a voter is gone for good, nobody would take another one away.
+            # While a voter is gone for good, no operator would remove another one.
             request = RemoveVoter(cluster_id=None, voter=stale[0])
         elif outside and self._random.random() < 0.5:
             node = self._random.choice(outside)
@@ -72,11 +72,12 @@ class Faults:
         leader.receive(ClientRequest(request), request)
 
     def contest_voters(self) -> None:
-        """Two leaders change the voters, neither of them knowing of the other's change: the weak spot of changes one at
-        a time. Four voters; the leader is cut off with a fifth node and lets it in. The rest elect another, who is at
-        once asked to remove the first, and cut off with one voter. The two, and the other three, are both majorities
-        of the voters they know: were the second change not refused until the new leader has committed in its epoch,
-        they would go separate ways. Rare enough in random weather to be left out of it; asked for by name."""
+        """Two leaders change the voters, and neither knows of the other's change: the weak spot of changing one voter
+        at a time. There are four voters. The leader is cut off with a fifth node and adds it. The rest elect another
+        leader, which is at once asked to remove the first, and is cut off with one voter. The two nodes, and the other
+        three, are both majorities of the voters they know. If the second change were not refused until the new leader
+        has committed in its epoch, the two sides would diverge. This is too rare in random runs to be chosen there;
+        tests request it by name."""
         leader = next(iter(self._cluster.leaders()), None)
         if leader is None or leader.raft is None or leader.raft.kraft_version == 0:
             return
@@ -111,7 +112,7 @@ class Faults:
         self._cluster.note("part", repr(sorted(some)))
 
     def upgrade(self) -> None:
-        """From fixed voters to those in the log, if all of them have introduced themselves."""
+        """From static voters to voters in the log, if all of them have registered."""
         for leader in self._cluster.leaders():
             if leader.raft is None or leader.raft.kraft_version >= 1:
                 continue
@@ -124,7 +125,7 @@ class Faults:
                 self._cluster.events["kraft.version upgrades"] += 1
 
     def _pick(self) -> SimulatedNode:
-        """Leaders more often than others: that is where it hurts."""
+        """Chooses leaders more often than others, because their faults do the most harm."""
         leaders = self._cluster.leaders()
         if leaders and self._random.random() < 0.4:
             return self._random.choice(leaders)
@@ -143,7 +144,7 @@ class Faults:
                 self._cluster.end(node, power=True)
 
     def doom(self) -> None:
-        """The next step that gets there is not finished."""
+        """The next step that reaches the place is not finished."""
         node = self._pick()
         if node.is_running:
             place = self._random.choice(["after quorum-state", "after the log"])
@@ -228,8 +229,8 @@ class Faults:
             self._cluster.note("snapshot", node.node_id)
 
     def replace_disk(self) -> None:
-        """An empty one, with a directory id of its own. Only where voters are known by that, once, and while the others
-        can do without: a quorum that agrees on at least three voters."""
+        """An empty disk, with its own directory id. Only if voters are identified by that id, once, and while the
+        others suffice: a quorum that agrees on at least three voters."""
         node = self._pick()
         running = [other.raft for other in self._cluster.nodes.values() if other.raft is not None]
         voters = {raft.voters for raft in running}
@@ -254,13 +255,13 @@ class Faults:
         self._cluster.at(self._random.randint(100, 1500) * MILLISECOND, action)
 
     def _choose(self) -> dict[str, int]:
-        """Each seed has faults of its own that it likes, and some it does not know: what hides behind a mixture of
-        everything may show when there is much of one thing."""
+        """Each seed prefers some faults and never uses some others: a bug that a mixture of everything hides may appear
+        when one fault is frequent."""
         chosen = {name: weight * self._random.choice([0, 1, 1, 2, 5]) for name, weight in FAULTS.items()}
         return chosen if any(chosen.values()) else FAULTS
 
     def strike(self) -> None:
-        """One of them now, and so on until everything heals."""
+        """Injects one of them now, and then the next, until everything heals."""
         if not self._cluster.faulty:
             return
         (name,) = self._random.choices(list(self._weights), list(self._weights.values()))

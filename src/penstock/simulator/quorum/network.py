@@ -1,4 +1,4 @@
-"""Time and network of the simulated quorum, and how both go wrong."""
+"""The time and the network of the simulated quorum, and their faults."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Clock:
         return time * self.speed_percent // (100 * MILLISECOND) + self.offset_ms
 
     def when(self, milliseconds: int) -> int:
-        """The first moment the clock shows this."""
+        """The first moment at which the clock shows this time."""
         return -(-(milliseconds - self.offset_ms) * 100 * MILLISECOND // self.speed_percent)
 
 
 class Network:
-    """Which way is open, and how bad the rest is."""
+    """The open links, and how unreliable they are."""
 
     def __init__(self, random: Random) -> None:
         self._random = random

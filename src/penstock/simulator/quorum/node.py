@@ -1,7 +1,7 @@
-"""A simulated node of the quorum: the state machine, and the small runtime that drives it by its laws.
+"""A simulated node of the quorum: the state machine, and a small runtime that drives it by its laws.
 
-Persisting, the log's effects, sending: in this order, with a place between each two where the node may crash. Syncs of
-the log take time and run beside everything else.
+A step persists, then applies the effects on the log, then sends; between any two of these the node may crash. Syncs of
+the log take time and run concurrently with everything else.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class Crashed(Exception):
 
 
 class ClientRequest(NamedTuple):
-    """The token of a request that came from no node."""
+    """The token of a request that did not come from a node."""
 
     request: Request
 
 
 class World(Protocol):
-    """What a node needs of the simulation around it."""
+    """What a node needs from the simulation around it."""
 
     def random_below(self, number: int) -> int: ...
 
@@ -64,11 +64,11 @@ class World(Protocol):
     def start_sync(self, node: SimulatedNode, done: Callable[[], None]) -> None: ...
 
     def may_crash(self, node: SimulatedNode, place: str) -> None:
-        """Raises Crashed if this is where the node ends."""
+        """Raises Crashed if the node ends here."""
         ...
 
     def observe(self, node: SimulatedNode, event: object) -> None:
-        """For the checkers, as it happens."""
+        """Reports an event to the checkers when it happens."""
         ...
 
 
@@ -87,7 +87,7 @@ class SimulatedNode:
         self.world = world
         self.node_id = node_id
         self.disk = disk
-        # Taken out, with all that was on them.
+        # Disks that were removed, with their content.
         self.former_disks: list[Disk] = []
         self.settings = settings
         self.static_voters = static_voters
@@ -95,7 +95,7 @@ class SimulatedNode:
         self.can_become_voter = can_become_voter
         self.raft: Raft | None = None
         self.log = SimulatedRaftLog(disk)
-        # Counts processes: what belongs to an earlier one does not reach this one.
+        # Counts processes: events of an earlier process do not reach this one.
         self.incarnation = 0
         self._syncing = False
         self._part = bytearray()
@@ -112,14 +112,14 @@ class SimulatedNode:
     def endpoint(self) -> VoterEndpoint:
         return VoterEndpoint(LISTENER, f"node-{self.node_id}", 9093)
 
-    # -- life ------------------------------------------------------------------------------------------------------
+    # -- starts and stops ------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         self.incarnation += 1
         self._syncing = False
         self.log = SimulatedRaftLog(self.disk)
         if self.log.image.snapshots and self.log.image.snapshots[-1].id.offset > self.log.end_offset:
-            # The snapshot was synced and the log before it was not.
+            # The snapshot was synced, and the log before it was not.
             self.log.install(self.log.image.snapshots[-1])
         history = VoterHistory(self.static_voters)
         for record in self.disk.bootstrap:
@@ -259,7 +259,7 @@ class SimulatedNode:
 
         self.world.start_sync(self, done)
 
-    # -- what others do to it --------------------------------------------------------------------------------------
+    # -- called by the simulation ----------------------------------------------------------------------------------
 
     def receive(self, token: object, request: Request) -> None:
         self.step(lambda raft: raft.requested(self.world.clock(self), token, request))
@@ -285,7 +285,7 @@ class SimulatedNode:
         return batch
 
     def snapshot(self, *, trim: bool) -> bool:
-        """Of everything committed; with `trim`, the log before it goes."""
+        """A snapshot of everything committed; with `trim`, the log before it is removed."""
         raft = self.raft
         if raft is None:
             return False

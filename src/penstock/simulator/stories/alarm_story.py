@@ -1,11 +1,11 @@
-"""Brokers that live, and a network that says otherwise: nobody is to be elected for that.
+"""Story: brokers that live, and a network that suggests otherwise; that must not cause an election.
 
-Round trips take 100 ms. Connections are reset, between two hosts or all of one; a host refuses connections for up to
-two seconds, alone or together with all others, as when firewalls are loaded anew; sometimes the active controller is
-killed, so that another one has to make up its mind about brokers it has never heard of. No broker dies. So every
-partition keeps its leader and its leader epoch, on all nodes, all along: `NoElectionWithoutADeath`.
+Round trips take 100 ms. Connections are reset, between two hosts or all of one. A host refuses connections for up to
+two seconds, alone or together with all others, as when firewalls are reloaded. Sometimes the active controller is
+killed, so that another one must judge brokers it has never heard from. No broker dies. So every partition keeps its
+leader and its leader epoch, on all nodes, at all times: `NoElectionWithoutADeath`.
 
-In the end a broker does die, and then somebody else has to lead: `DeathsAreNoticed`.
+In the end a broker does die, and then another one must lead: `DeathsAreNoticed`.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class AlarmStory:
             await self.world.until(
                 lambda: all(self.partitions(machine)[index].leader not in (-1, victim) for machine in others),
                 f"somebody leads in the place of {victim}",
-                patience_s=2.0 if self.one_machine else 6.0,  # at 100 ms a round trip, of which it takes several
+                patience_s=2.0 if self.one_machine else 6.0,  # it takes several round trips of 100 ms
             )
         except Violation as late:
             raise Violation("DeathsAreNoticed", str(late)) from None

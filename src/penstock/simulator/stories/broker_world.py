@@ -1,4 +1,4 @@
-"""A whole node on virtual time, a disk that forgets and a network that cuts: started, killed, started again.
+"""Simulates a whole node, on virtual time with an unreliable disk and network: starts it, kills it, restarts it.
 
     async def story(loop):
         world = BrokerWorld(loop, seed)
@@ -8,7 +8,7 @@
         world.power_loss()
         await world.start()
 
-Everything is decided by the seed, so a failure is replayed by running its seed again.
+The seed decides everything, so running the same seed again replays a failure.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class BrokerWorld:
         }
         self.killed = asyncio.Event()
         self.on_killed: Callable[[], None] | None = None
-        """Called when it is killed at a change of its disk, before anything of it is gone."""
+        """Called when the node is killed at a change of its disk, before anything of it is gone."""
         self._program: asyncio.Task[None] | None = None
         self._stopping: asyncio.Event | None = None
 
@@ -81,8 +81,8 @@ class BrokerWorld:
         return self.clock.now_ms()
 
     async def start(self, *, patience: float = 60.0, die_after: int | None = None) -> bool:
-        """Ready on return; what the node says where it refuses to start is raised. False if it was killed meanwhile,
-        by its `die_after`-th change of the disk."""
+        """The node is ready on return; its error is raised if it refuses to start. False if it was killed before, by
+        its `die_after`-th change of the disk."""
         self.starts += 1
         self.is_starting = True
         ready: asyncio.Future[bool] = self.loop.create_future()
@@ -145,13 +145,13 @@ class BrokerWorld:
         self.node = None
 
     def crash(self) -> None:
-        """kill -9: what was written is there."""
+        """kill -9: what was written survives."""
         self.loop.kill(HOST)
         self.disk.crash()
         self.node = None
 
     def power_loss(self) -> None:
-        """What was not synced is lost, kept or torn."""
+        """Unsynced data is lost, kept or torn."""
         self.loop.power_off(HOST)
         self.disk.power_loss(self.chance)
         self.loop.network.power_on(HOST)

@@ -1,18 +1,18 @@
-"""What must hold in a cluster of real brokers whatever happens to it, each law under its name.
+"""The laws of a cluster of real brokers, which hold whatever happens to it; each has a name.
 
-The checkers see all nodes at once, which nobody in the cluster can, whenever everything that can happen at a moment has
-happened. They look into the brokers' memory for who leads and what is committed, and at the disks themselves for what
-is in the logs. Only what has changed is looked at again, and only nodes whose code has run.
+The checkers see all nodes at once, as no node can. They run whenever everything that can happen at a moment has
+happened. They read the leaders and the high watermarks from the brokers' memory, and the logs from the disks. They
+check only what has changed, and only nodes whose code has run.
 
 - `OneLeaderPerEpoch`: of a partition, and of the quorum.
 - `MonotonicHighWatermark`: of a leader; and no node's metadata goes back.
 - `LogMatching`: batches with the same offset and leader epoch are the same batch, and follow the same batch.
-- `CommittedPrefix`: what one replica knows to be committed, no other knows differently.
-- `CommittedIsInSync`: what a leader takes for committed is on every replica that could be elected next.
-- `CommittedIsOnDisks`: and, on topics that flush with every message, would survive if all of them lost their power.
+- `CommittedPrefix`: replicas never disagree about what they know to be committed.
+- `CommittedIsInSync`: what a leader considers committed is on every replica that could be elected next.
+- `CommittedIsOnDisks`: and, on topics that flush with every message, it would survive if all of these lost power.
 - `VotePersisted`: a node of the quorum that has acted on an election would still know of it after a power loss.
-- `Durability`: whoever leads has all that was promised, to producers by an acknowledgement, to consumers by reading.
-- `LastInSyncStays`: without eligible leader replicas, somebody is always in sync.
+- `Durability`: a leader has everything promised, to producers by an acknowledgement, to consumers by a read.
+- `LastInSyncStays`: without eligible leader replicas, at least one replica is always in sync.
 - `MetadataImagesEqual`: nodes that have replayed the metadata up to the same offset have the same image.
 """
 
@@ -39,10 +39,10 @@ NOT_LEADING = -1
 
 
 class Promises:
-    """What was said about one partition, and by whom it was sent."""
+    """The promises made for one partition, and the producers of its records."""
 
     note: Callable[[int, int, bytes], None] | None = None
-    """Wants to know every record that is found in a log."""
+    """Called with every record that is found in a log."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -50,7 +50,7 @@ class Promises:
         self.sent: set[bytes] = set()
 
     def settle(self, epoch: int, content: ReplicaContent) -> None:
-        """Somebody leads in a new epoch, with this log."""
+        """A replica leads in a new epoch, with this log."""
 
     def is_given_up(self, batch: Batch) -> bool:
         """Whether a batch belongs to a history that an unclean election has ended."""
@@ -71,7 +71,7 @@ class Promises:
 
 
 class State(NamedTuple):
-    """What is looked at every time."""
+    """What is read every time."""
 
     leader_epoch: int
     high_watermark: int
@@ -80,32 +80,32 @@ class State(NamedTuple):
 
 
 class Seen:
-    """One replica in one life of its broker."""
+    """One replica during one life of its broker."""
 
     def __init__(self, machine: Machine, replica: Replica) -> None:
         self.replica = replica
         self.content = ReplicaContent(machine, replica.log)
         self.state = State(NOT_LEADING, 0, 0, 0)
-        self.committed = 0  # how many batches have been compared with what others know to be committed
+        self.committed = 0  # how many batches were compared with what others know to be committed
 
 
 class Law:
-    """What must hold in some worlds, besides what holds in all."""
+    """A law for some worlds, in addition to those for all."""
 
     def look(self) -> None:
-        """Whenever everything that can happen at a moment has happened."""
+        """Called whenever everything that can happen at a moment has happened."""
 
     def partition_changed(self, promises: Promises, new: Partition, old: Partition) -> None:
-        """In the newest metadata that anybody has."""
+        """In the newest metadata that any node has."""
 
     def replica_changed(self, machine: Machine, promises: Promises, seen: Seen, before: State) -> None: ...
 
     def first_seen(self, machine: Machine, promises: Promises, seen: Seen, batch: Batch) -> None:
-        """Nobody had this batch before."""
+        """No replica had this batch before."""
 
 
 class LastInSyncStays(Law):
-    """Without eligible leader replicas there is always one in sync, dead or not: the only one that may lead next."""
+    """Without eligible leader replicas one is always in sync, dead or not: the only one that may lead next."""
 
     def partition_changed(self, promises: Promises, new: Partition, old: Partition) -> None:
         if not new.isr or new.elr:
@@ -116,7 +116,7 @@ class ClusterWatch:
     def __init__(self, world: ClusterWorld, topic: str, promises: Collection[Promises], events: Counter[str]) -> None:
         self.laws: list[Law] = []
         self.followers_begin_with_leader = True
-        """False where every replica deletes by itself what retention does not want."""
+        """False if every replica deletes by itself what retention does not keep."""
         self._world = world
         self._topic = topic
         self._promises = promises
@@ -134,22 +134,22 @@ class ClusterWatch:
         self._committed: dict[tuple[int, int], Batch] = {}
 
     def doubt(self, machine: Machine) -> None:
-        """It may have lost what it had: it does not count until it has been out of sync once. Whoever is in sync then
-        has come to be so by what he has now."""
+        """The machine may have lost data: it does not count until it has been out of sync once. A replica that is in
+        sync after that got there with the data it has now."""
         self._doubtful.update((machine.name, promises.index) for promises in self._promises)
 
     def trust_all(self) -> None:
-        """Everybody is in sync again."""
+        """All replicas are in sync again."""
         self._doubtful.clear()
 
     def look(self) -> None:
         for machine in self._world.touched():
             node = machine.node
-            quorum = getattr(node, "quorum", None)  # which a node does not have from its first moment on
+            quorum = getattr(node, "quorum", None)  # missing while a node starts
             if node is None or quorum is None:
                 continue
             known = self._images.get(machine.name)
-            if known is None or known[0] is not node:  # a node that starts begins with what was on its disk
+            if known is None or known[0] is not node:  # a starting node begins with what was on its disk
                 self._image_changed(machine, None, quorum.image)
                 self._images[machine.name] = node, quorum.image
             elif known[1] is not quorum.image:
@@ -304,7 +304,7 @@ class ClusterWatch:
             )
         partition = self._partition(self._newest, promises)
         if partition is None or partition.leader_epoch != state.leader_epoch:
-            return  # it has been succeeded, and does not know
+            return  # another leader has replaced it, and it does not know
         if state.leader_epoch != before.leader_epoch and not seen.content.is_damaged:
             promises.settle(state.leader_epoch, seen.content)
             where = f"{machine.name}, the leader of epoch {state.leader_epoch},"

@@ -1,15 +1,16 @@
-"""What a simulated cluster is like, chosen by its seed: no world has everything, so that none is slower for it.
+"""The features of a simulated cluster, chosen by its seed; no world has all of them, which would be slow.
 
-Every world has brokers that come and go, producers and consumers; some have more, and laws of their own for it:
+Every world has brokers that fail and return, producers and consumers. Some have more, with laws of their own:
 
 - `elr`: whether eligible leader replicas are kept. Without them the last in-sync replica stays one, dead or not.
-- `unclean`: who may lead although he may lack records: anyone, by the topic's setting, or on an operator's command.
+- `unclean`: which replicas may lead although they may lack records: any, by the topic's setting, or on an operator's
+  command.
 - `racks`: brokers have racks, and consumers read from the replica that is closest to them (KIP-392).
-- `deletes`, `retains`: the beginning of the log goes, by DeleteRecords or by its size.
-- `stamps`: the broker's clock says when a record was appended (LogAppendTime).
+- `deletes`, `retains`: the beginning of the log is deleted, by DeleteRecords or by its size.
+- `stamps`: records have the time at which the broker appended them (LogAppendTime).
 - `plain_acks`: some producers have no idempotence, write to several partitions with one request, and wait for all
-  in-sync replicas (-1) or for the leader alone (1). 0 if there are none of them.
-- `grows`: partitions are added while all of that goes on.
+  in-sync replicas (-1) or only for the leader (1). 0 if there are none of them.
+- `grows`: partitions are added meanwhile.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from penstock.simulator.stories.cluster_world import ClusterWorld
 
 RETAINED_BYTES: Final = 6000
 EXTRAS: Final = ("unclean", "racks", "deletes", "retains", "stamps", "plain_acks", "grows")
-ORDINARY: Final = 0.3  # of all worlds have nothing of it
+ORDINARY: Final = 0.3  # of all worlds have none of them
 
 
 class Circumstances(NamedTuple):
@@ -48,7 +49,7 @@ class Circumstances(NamedTuple):
         }
 
     def prepare(self, world: ClusterWorld) -> None:
-        """Before the nodes start."""
+        """Called before the nodes start."""
         for number, machine in enumerate(world.brokers):
             if self.racks:
                 machine.properties["broker.rack"] = rack_of(number)
@@ -71,7 +72,7 @@ def choose(seed: int) -> Circumstances:
     if chance.random() < ORDINARY:
         return Circumstances(flushes, elr)
     extras = {chance.choice(EXTRAS), chance.choice(EXTRAS)}
-    if "unclean" in extras:  # what a log loses at its end is not to be confused with what it loses at its beginning
+    if "unclean" in extras:  # records lost at the end of a log must not be confused with those deleted at its beginning
         return Circumstances(
             flushes,
             elr,

@@ -1,4 +1,4 @@
-"""Producers and consumers of a simulated cluster: they find leaders, lose them, and repeat what was not answered."""
+"""Producers and consumers of a simulated cluster: they find leaders, lose them, and repeat unanswered requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RETRIABLE = frozenset(
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.OFFSET_NOT_AVAILABLE,
-        # A leader that has been succeeded, and cannot hear of it, misses what its successor has taken.
+        # A leader that was replaced, and cannot learn of it, lacks what its successor has appended.
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     )
 )  # fmt: skip
@@ -44,7 +44,7 @@ class LeaderFound(NamedTuple):
 
 
 class Clients:
-    """What all clients of a story have in common; `over` ends them once they have nothing unanswered."""
+    """What all clients of a story share; `over` ends them when they have no unanswered request."""
 
     def __init__(
         self, world: ClusterWorld, topic: str, chance: random.Random, events: Counter[str], now_ms: Callable[[], int]
@@ -57,18 +57,18 @@ class Clients:
         self.over = False
         self.check_answer: Callable[[Promises, PartitionProduceResponse], None] = check_no_time
         self.may_lose_history = False
-        """Whether a leader may not know what a producer has sent before, and never will."""
+        """Whether a leader may permanently lack what a producer sent before."""
         self.beginning: Callable[[Promises], int] | None = None
-        """Where the logs of a topic begin whose records are deleted; None if that does not happen."""
+        """Where the logs begin in a topic whose records are deleted; None if none are."""
 
     async def find_leader(self, promises: Promises) -> LeaderFound | None:
-        """As one of the brokers says."""
+        """The leader, as one of the brokers reports it."""
         name = self.chance.choice([machine.name for machine in self.world.brokers])
         async with self.world.client(name, patience=3.0) as client:
             return (await self.leaders(client)).get(promises.index)
 
     async def leaders(self, client: Client) -> dict[int, LeaderFound]:
-        """Of all partitions that have one."""
+        """The leaders of all partitions that have one."""
         answer = await client.ask(MetadataRequest(topics=[MetadataRequestTopic(name=self.topic)]))
         return {
             found.partition_index: LeaderFound(f"broker-{found.leader_id}", found.leader_epoch)
@@ -78,7 +78,7 @@ class Clients:
         }
 
     async def produce(self, promises: Promises, name: str) -> None:
-        """Batch after batch, each repeated until it is answered for."""
+        """Batch after batch, each repeated until it is acknowledged."""
         producer = Producer(self, promises, name)
         while not self.over or producer.pending:
             try:
@@ -94,7 +94,7 @@ class Clients:
             await asyncio.sleep(0.05)
 
     async def consume(self, promises: Promises) -> None:
-        """From the beginning to the end, and on."""
+        """From the beginning to the end, and further."""
         position = 0
         while not self.over:
             try:
@@ -108,8 +108,8 @@ class Clients:
             await asyncio.sleep(0.1)
 
     async def read_through(self, promises: Promises, name: str, begin: Callable[[], int], end: int) -> None:
-        """Everything up to `end` from one broker, whether it leads or not, as often as it takes. Its log may come to
-        begin elsewhere meanwhile."""
+        """Everything up to `end` from one broker, leader or not, with as many attempts as necessary. The beginning of
+        its log may change meanwhile."""
         offset = begin()
         deadline = self.world.loop.time() + REPAIR_S
         while (offset := max(offset, begin())) < end:
@@ -126,7 +126,7 @@ class Clients:
             await asyncio.sleep(0.1)
 
     async def _read(self, client: Client, promises: Promises, offset: int) -> int | None:
-        """Where to read on; None: elsewhere."""
+        """The next offset to read; None: use another broker."""
         request = requests.fetch_request(
             self.topic, offset, partition=promises.index, max_wait_ms=200, min_bytes=1, partition_max_bytes=20_000
         )
@@ -156,7 +156,7 @@ class Clients:
         return offset
 
     async def begin_again(self, client: Client, promises: Promises, offset: int) -> int | None:
-        """Where this broker's log begins, for a reader whose offset it does not have; None: ask elsewhere."""
+        """Where this broker's log begins, for a reader whose offset it does not have; None: ask another broker."""
         wanted = ListOffsetsPartition(partition_index=promises.index, timestamp=EARLIEST)
         request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=self.topic, partitions=[wanted])])
         ((answer,),) = (each.partitions for each in (await client.ask(request)).topics)
@@ -183,7 +183,7 @@ class Producer:
         self.pending: list[bytes] = []
 
     async def send(self, client: Client) -> bool:
-        """One batch, the next or the last again; false: try elsewhere."""
+        """Sends one batch, the next one or the last one again; False: try another broker."""
         clients = self._clients
         while self._producer_id is None:
             self._producer_id = await client.producer_id()
@@ -223,7 +223,7 @@ class Producer:
         return True
 
     def _refused_again(self) -> None:
-        """The log has lost what was sent before: after some patience, begin another run with another producer id."""
+        """The log has lost what was sent before: after several attempts, continue with a new producer id."""
         self._refusals += 1
         if self._refusals >= MANY_REFUSALS:
             self._clients.events["runs begun"] += 1

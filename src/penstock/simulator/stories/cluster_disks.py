@@ -1,12 +1,12 @@
-"""The cluster's story on brokers with two log directories each, of which one fails or is replaced by an empty one.
+"""The cluster story on brokers with two log directories each, of which one fails or is replaced by an empty one.
 
-A failed directory takes its replicas out of sync, and its broker lives on; it has all it had when the broker starts
-again. A replaced one has nothing. The hardest case is a replica that is alone in sync when its directory is replaced:
-it must not lead, with eligible leader replicas or without, or all others would cut their logs to nothing (`Durability`
-asks every new leader for what was promised). Nobody is left then who is known to have everything, so somebody who knows
-better has to ask for an unclean election.
+A failed directory takes its replicas out of sync, and its broker lives on; the directory still has its data when the
+broker restarts. A replaced one is empty. The hardest case is a replica that is alone in sync when its directory is
+replaced: it must not lead, with eligible leader replicas or without, or all others would truncate their logs to nothing
+(`Durability` checks the promises against every new leader). Then no replica is known to have everything, so an
+operator, who knows better, must request an unclean election.
 
-Every fifth seed of the story `cluster` is played like this.
+Every fifth seed of the story `cluster` runs like this.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EVENTS = (
     *cluster_story.EVENTS, "directories failed", "directories replaced", "replaced alone in sync", "disks without ELR",
 )  # fmt: skip
 DISK_MISFORTUNES = (*MISFORTUNES, *["fail_directory"] * 4, *["replace_directory"] * 3, *["replace_alone"] * 3)
-# What a disk no longer does that is dead, or only refuses to write, or to sync.
+# The operations that fail on a disk that is dead, or only refuses to write, or to sync.
 FAILURES: Mapping[str, Sequence[str]] = {
     "dead": ("read", "write", "truncate", "sync", "open", "create", "rename", "remove", "sync_directory"),
     "read-only": ("write", "truncate", "create", "rename", "remove"),
@@ -65,12 +65,12 @@ class DiskStory(ClusterStory):
             self.events["disks without ELR"] += 1
         await super().create()
 
-    # -- misfortunes ------------------------------------------------------------------------------------------------
+    # -- faults -----------------------------------------------------------------------------------------------------
 
     async def fail_directory(self, machine: Machine) -> None:
-        """While the broker runs, or before it starts again."""
+        """While the broker runs, or before it restarts."""
         if machine.disk.faults:
-            return  # the other one is not to fail as well
+            return  # the other one must not fail as well
         disk = self.disks.choice(DISKS)
         if self.disks.random() < 0.3:
             self.faults.crash(machine)
@@ -92,7 +92,7 @@ class DiskStory(ClusterStory):
         await self.everybody_back()
 
     async def replace_alone(self, machine: Machine) -> None:
-        """All other replicas die, and then the directory of the one that is left is replaced."""
+        """All other replicas die, and then the directory of the remaining one is replaced."""
         await self.everybody_back()
         promises = self.disks.choice(self.promises)
         alone, *others = [self.world.machines[f"broker-{each}"] for each in self.shuffled(self.partition(promises))]
@@ -113,7 +113,7 @@ class DiskStory(ClusterStory):
             "the others are out of sync",
         )
         if self.partition(promises).isr != (alone.node_id,):
-            await self.everybody_back()  # it fell behind, of all moments, just before
+            await self.everybody_back()  # it fell behind just before
             return
         self.watch.doubt(alone)
         self.faults.crash(alone)
@@ -135,8 +135,8 @@ class DiskStory(ClusterStory):
         await self.everybody_back()
 
     def survivor(self, others: Sequence[Machine], lost: Sequence[Promises]) -> Machine | None:
-        """Who has everything that was promised in all of these partitions, whichever of the others leaves the in-sync
-        replicas first: its logs are as long as anybody's."""
+        """A machine that has everything promised in all of these partitions, whichever of the others leaves the in-sync
+        replicas first: its logs are as long as any other's."""
         ends = {other: [self.end_of(other, each) for each in lost] for other in others}
         longest = [max(each) for each in zip(*ends.values(), strict=True)]
         return next((other for other in others if ends[other] == longest), None)
@@ -163,12 +163,12 @@ class DiskStory(ClusterStory):
         assert disk is not None
         self.events["directories replaced"] += 1
         machine.disk.remove_tree(disk)
-        machine.disk.sync_directory("/mnt")  # no power loss brings the old one back
+        machine.disk.sync_directory("/mnt")  # no power loss restores the old one
 
-    # -- mending ----------------------------------------------------------------------------------------------------
+    # -- repairs ----------------------------------------------------------------------------------------------------
 
     def heal(self) -> None:
-        """Disks work again, which a broker finds out when it starts."""
+        """Disks work again; a broker notices that when it starts."""
         for machine in self.world.brokers:
             has_failed = machine.broker is not None and bool(machine.broker.storage.log_directories.offline)
             if machine.disk.faults or has_failed:

@@ -1,7 +1,7 @@
-"""What happens to a simulated cluster of real brokers, besides what its brokers do to each other.
+"""Injects faults into a simulated cluster of real brokers.
 
-Messages are not lost, doubled or reordered here: between the brokers is TCP, which does not let that be seen. It shows
-delays, connections that break, and links that are cut, in both directions or in one. The pure stories have the rest.
+Messages are not lost, duplicated or reordered here: TCP is between the brokers and hides that. Visible are delays,
+broken connections, and links that are cut, in both directions or in one. The pure stories have the rest.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Faults:
         machine.power_loss()
 
     def doom(self, machine: Machine, *, power: bool) -> None:
-        """It ends between two changes of its disk, in the middle of what it does."""
+        """It ends between two changes of its disk, in the middle of its work."""
         end = self.lose_power if power else self.crash
 
         def ends() -> None:
@@ -81,7 +81,7 @@ class Faults:
         self._network.partition(hosts[:size], [*hosts[size:], "localhost"])
 
     def cut_one_way(self) -> None:
-        """What a host says is not heard by some, or what they say is not heard by it."""
+        """What a host sends does not reach some hosts, or what they send does not reach it."""
         hosts = list(self._world.machines)
         one = self._chance.choice(hosts)
         others = [host for host in hosts if host != one and self._chance.random() < 0.7]
@@ -106,7 +106,7 @@ class Faults:
         self._world.moments.strike("cut", *(self._world.machines[host] for host in hosts))
 
     def delay(self, *hosts: str) -> None:
-        """Everything that comes from a host, or goes there: from some, or from one by more."""
+        """Everything from and to a host: of some hosts, or of one with a larger delay."""
         self._events["delays"] += 1
         for host in hosts:
             self._slow_hosts[host] = 0.2
@@ -135,14 +135,14 @@ class Faults:
         machine.clock.jump(self._chance.choice(CLOCK_JUMPS_MS))
 
     def suspend(self) -> None:
-        """All machines are one, and that is asleep for hours."""
+        """All nodes are on one machine, which sleeps for hours."""
         self._events["suspends"] += 1
         milliseconds = self._chance.choice(SUSPENDED_MS)
         for machine in self._world.machines.values():
             machine.clock.suspend(milliseconds)
 
     def slow_disk(self) -> None:
-        """Whatever is done by a thread: syncs, most of all."""
+        """Slows everything that threads do: above all syncs."""
         self._events["slow disks"] += 1
         self._slow_disks[self._chance.choice(list(self._world.machines))] = self._chance.choice((0.05, 0.3, 1.0))
 
@@ -151,8 +151,8 @@ class Faults:
         return self._ordinary_executor_delay() + (0.0 if slowness is None else slowness * self._noise.random())
 
     def flip(self, machine: Machine, places: list[Place]) -> None:
-        """A bit of a batch: in its records or its header, but for the leader epoch, which no checksum covers, and the
-        offset of the last batch, which none behind it contradicts."""
+        """A bit of a batch, in its records or its header. Not in the leader epoch, which no checksum covers, and not in
+        the offset of the last batch, which no later batch contradicts."""
         place = self._chance.choice(places)
         spared = {*LEADER_EPOCH_AT, *(OFFSET_AT if place is places[-1] else ())}
         position = self._chance.choice([at for at in range(place.end - place.begin) if at not in spared])
@@ -160,7 +160,7 @@ class Faults:
         machine.disk.corrupt(place.path, place.begin + position, 1 << self._chance.randrange(8))
 
     def heal(self) -> None:
-        """Links and disks are as they should be, and nobody is doomed; clocks stay as they are."""
+        """Links and disks work again, and no node is doomed; clocks stay as they are."""
         for machine in self._world.machines.values():
             machine.spare()
         self._slow_hosts.clear()

@@ -1,7 +1,7 @@
-"""The critical moments of a node in a simulated cluster, told from its memory, its disk and what its threads do.
+"""The critical moments of a node in a simulated cluster, from its memory, its disk and the work of its threads.
 
-All predicates are cheap: they are asked of a node when a fault strikes it, and after every step of it while a fault
-waits for one of them.
+All predicates are cheap: they are evaluated for a node when a fault strikes it, and after each of its steps while a
+fault waits for one of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _REBALANCING: Final = (ClassicState.PREPARING_REBALANCE, ClassicState.COMPLETING_REBALANCE)
 
 
-# -- what a node has, as far as it has it yet -----------------------------------------------------------------------
+# -- parts of a node, which may not exist yet -----------------------------------------------------------------------
 
 
 def _replicas(machine: Machine) -> Iterator[Replica]:
@@ -31,7 +31,7 @@ def _replicas(machine: Machine) -> Iterator[Replica]:
 
 
 def _driver(machine: Machine) -> RaftDriver | None:
-    """Which a node does not have from its first moment on."""
+    """None while a node starts."""
     driver: RaftDriver | None = getattr(getattr(machine.node, "quorum", None), "_driver", None)
     return driver
 
@@ -52,7 +52,7 @@ def _coordinated(machine: Machine) -> list[CoordinatorPartition[Any]]:
 
 
 def is_starting(machine: Machine) -> bool:
-    """Logs are loaded and recovered, and the metadata is caught up with."""
+    """It loads and recovers logs, and catches up with the metadata."""
     return machine.runs and not machine.is_ready
 
 
@@ -64,7 +64,7 @@ def has_unreplicated(machine: Machine) -> bool:
 
 
 def has_unsynced(machine: Machine) -> bool:
-    """Of what is to be synced before it counts."""
+    """Of the data that must be synced before it counts."""
     return any(
         replica.log.settings.flush_messages == 1 and replica.log.recovery_point < replica.log.log_end_offset
         for replica in _replicas(machine)
@@ -134,7 +134,7 @@ def owes_answers(machine: Machine) -> bool:
 
 
 def owes_markers(machine: Machine) -> bool:
-    """Transactions are decided, and not everybody has been told."""
+    """Transactions are decided, and some partitions do not have their marker."""
     return any(
         isinstance(partition.shard, TransactionShard) and len(partition.shard._outbox) > 0
         for partition in _coordinated(machine)
@@ -149,7 +149,7 @@ def has_open_transaction(machine: Machine) -> bool:
 
 
 def has_prepared_transaction(machine: Machine) -> bool:
-    """One of a two-phase commit: it is open, and no time-out will end it."""
+    """A transaction of a two-phase commit: it is open, and no time-out ends it."""
     return any(
         isinstance(partition.shard, TransactionShard)
         and any(each.two_phase and each.partitions and not each.prepared for each in partition.shard.transactions)

@@ -1,8 +1,10 @@
-"""A producer without idempotence: one request at a time, for all partitions that a broker leads, repeated until each of
-them is answered for.
+"""A simulated producer without idempotence.
 
-- `AtLeastOnce`: what was acknowledged is in the log, once or more often, and what the producer sent first is there
-  first. What only the leader had to have (acks=1) may be lost, but not without another election.
+It sends one request at a time, for all partitions that a broker leads, and repeats it until each of them is
+acknowledged.
+
+- `AtLeastOnce`: what was acknowledged is in the log, once or more often, in the order of the first sends. What only the
+  leader had to have (acks=1) may be lost, but not without another election.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ class PlainProducer:
         self._acks = acks
         self._numbers: dict[int, int] = {}
         self._pending: dict[int, list[bytes]] = {}
-        self._acknowledged: dict[int, dict[bytes, int]] = {}  # by partition: values, and the epoch then
+        self._acknowledged: dict[int, dict[bytes, int]] = {}  # by partition: values, and the epoch at that time
 
     async def run(self) -> None:
         clients = self._clients
@@ -47,7 +49,7 @@ class PlainProducer:
             await asyncio.sleep(0.05)
 
     async def _send(self, client: Client, name: str) -> bool:
-        """A batch for each partition that this broker leads; whether it led one."""
+        """A batch for each partition that this broker leads; returns whether it led one."""
         clients = self._clients
         leaders = await clients.leaders(client)
         led = [each for each in self._promises if each.index in leaders and leaders[each.index].name == name]
@@ -98,7 +100,7 @@ class PlainProducer:
                 promises.tell(offset, value)
 
     def check(self, promises: Promises, content: dict[int, bytes], epoch: int, log_start: int) -> None:
-        """In the end; `epoch` is that of the leader."""
+        """At the end; `epoch` is that of the leader."""
         first_found: dict[int, int] = {}
         for offset, value in content.items():
             producer, number, _ = value.split(b":", 2)

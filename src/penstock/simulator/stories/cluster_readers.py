@@ -1,9 +1,9 @@
-"""Consumers that read from the closest replica (KIP-392): the leader names it, and they come back when it fails them.
+"""Consumers that read from the closest replica (KIP-392): the leader names it, and they return when it fails.
 
 - `PreferredIsInSync`: a leader names only replicas that are in sync, as far as it knows. Others may lag for ever, and
-  who reads from them with them.
-- `NeverAboveHighWatermark`: what a consumer sees anywhere, a leader took for committed before.
-- `ReadersFindAll`: nothing is skipped, no reader is sent back, and in the end each one has all there is.
+  their readers with them.
+- `NeverAboveHighWatermark`: a leader considered committed what a consumer sees anywhere, before that.
+- `ReadersFindAll`: nothing is skipped, no reader is sent back, and in the end each one has everything.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from penstock.simulator.story import Violation
 from penstock.testing import requests
 
 InSync = list[tuple[float, frozenset[int]]]
-"""Who was in sync from which moment on."""
+"""The replicas in sync, with the moment from which on they were."""
 
 
 class LeadersView(Law):
-    """What leaders have known: who is in sync, and what is committed."""
+    """What leaders have known: the replicas in sync, and the committed records."""
 
     def __init__(self, world: ClusterWorld, topic: str, promises: list[Promises]) -> None:
         self._world = world
@@ -54,7 +54,7 @@ class LeadersView(Law):
         return self._committed.get(promises.index, 0)
 
     def were_in_sync(self, name: str, promises: Promises, since: float) -> set[int]:
-        """Whom that leader took for in sync at any moment since then."""
+        """The replicas that this leader considered in sync at any moment since then."""
         known = self._in_sync.get((name, promises.index), [])
         last_before = max((number for number, (when, _) in enumerate(known) if when <= since), default=0)
         return {broker_id for _, isr in known[last_before:] for broker_id in isr}
@@ -70,7 +70,7 @@ class RackReader:
         self._preferred: str | None = None
 
     async def run(self) -> None:
-        """From the beginning to the end, and on; and now and then another begins."""
+        """Reads from the beginning to the end, and further; now and then another reader starts."""
         await self._read_while(lambda: not self._clients.over)
 
     async def finish(self, content: dict[int, bytes], end: int) -> None:
@@ -97,7 +97,7 @@ class RackReader:
             await asyncio.sleep(0.1)
 
     async def _read(self, client: Client, name: str, leader: LeaderFound) -> bool:
-        """Whether to go on here."""
+        """Whether to continue with this broker."""
         clients, index = self._clients, self._promises.index
         is_leader = name == leader.name
         since = clients.world.loop.time()
@@ -126,7 +126,7 @@ class RackReader:
             self._sent_to(answer.preferred_read_replica, name, since)
             return False
         self._take(answer.records, answer.high_watermark, name, is_leader)
-        if not is_leader and clients.chance.random() < 0.02:  # Java's comes back every five minutes
+        if not is_leader and clients.chance.random() < 0.02:  # the Java client returns every five minutes
             self._preferred = None
             return False
         if self._position >= answer.high_watermark and clients.chance.random() < 0.02 and not clients.over:
@@ -137,7 +137,7 @@ class RackReader:
         return True
 
     async def _out_of_range(self, client: Client, is_leader: bool) -> bool:
-        """A follower may begin later than the leader, who knows."""
+        """A follower's log may begin later than the leader's; the leader knows."""
         if not is_leader:
             self._clients.events["sent back to the leader"] += 1
             return False

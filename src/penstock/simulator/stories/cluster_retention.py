@@ -1,10 +1,10 @@
-"""The beginning of a log goes, by DeleteRecords or by retention, and does not come back.
+"""Checks that deleted records, by DeleteRecords or by retention, do not come back.
 
 - `DeletedStays`: a replica that had deleted records when that was acknowledged never has them again, whatever happens
   to its broker, unless it loses its disk: so they do not come back with the next leader.
 - `LogStartStays`: the beginning of a replica's log does not go back while its broker runs.
 - `OnlyCommittedGoes`: nothing at or above the high watermark is deleted.
-- `RetentionKeeps`: nothing goes that nobody asked to delete and that retention has room for.
+- `RetentionKeeps`: nothing is deleted that no request names and that is within the retention limit.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from penstock.simulator.story import Violation
 
 
 class Deletions(Law):
-    """`retained`: how many bytes retention leaves, if it deletes anything."""
+    """`retained`: how many bytes retention keeps, if it deletes anything."""
 
     def __init__(self, world: ClusterWorld, topic: str, events: Counter[str], retained: int | None) -> None:
         self._world = world
         self._topic = topic
         self._events = events
         self._retained = retained
-        self._asked: Counter[int] = Counter()  # by partition: below this, somebody asked for it
-        self._gone: Counter[int] = Counter()  # by partition: where the log of any replica has begun
+        self._asked: Counter[int] = Counter()  # by partition: requests asked to delete below this
+        self._gone: Counter[int] = Counter()  # by partition: the latest beginning of any replica's log
         self._deleted: dict[tuple[str, int], int] = {}  # by machine and partition: what is acknowledged
 
     def ask(self, promises: Promises, offset: int) -> None:
         self._asked[promises.index] = max(offset, self._asked[promises.index])
 
     def acknowledged(self, promises: Promises, low_watermark: int) -> None:
-        """By those who have it done already. Others were down, and nobody waits for them."""
+        """By the replicas that have deleted already. Others were down, and nothing waits for them."""
         self._events["deletions"] += 1
         for machine in self._world.brokers:
             replica = machine.replicas.get(self._topic, promises.index)
@@ -79,7 +79,7 @@ class Deletions(Law):
 
 
 class Deleter:
-    """An operator who has the oldest records deleted from time to time."""
+    """An operator who deletes the oldest records from time to time."""
 
     def __init__(self, clients: Clients, promises: Promises, deletions: Deletions) -> None:
         self._clients = clients
@@ -97,7 +97,7 @@ class Deleter:
                     clients.events["connections lost"] += 1
 
     async def _delete(self, last: int) -> None:
-        """All of a few records more than there were deleted before, or all that is known to be committed."""
+        """Some more records than were deleted before, or all that are known to be committed."""
         clients = self._clients
         offset = min(max(last, self._deletions.beginning(self._promises) + 3), max(self._promises.told)) + 1
         found = await clients.find_leader(self._promises)

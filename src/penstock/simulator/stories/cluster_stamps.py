@@ -1,8 +1,8 @@
-"""LogAppendTime: the leader's clock says when a record was appended, to the producer and to every reader.
+"""Checks LogAppendTime: producers and readers get the time of the leader's clock at the append.
 
-- `AppendTime`: a batch has the time that its leader's clock showed when it was appended. So within an epoch times go
-  back only if that clock does. The producer is told the same time, also when its batch had been appended before. On
-  topics with the producer's own timestamps it is told none.
+- `AppendTime`: a batch has the time that its leader's clock showed at the append. So within an epoch times go back only
+  if that clock does. The producer gets the same time, also if its batch had been appended before. On topics with the
+  producer's own timestamps it gets none.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ NO_TIME = -1
 class AppendTimes(Law):
     def __init__(self, world: ClusterWorld) -> None:
         self._world = world
-        self._before: dict[str, int] = {}  # what clocks showed when they were last looked at, as of now
+        self._before: dict[str, int] = {}  # what clocks showed at the last look, as of now
         self._stamps: dict[tuple[int, int], set[int]] = {}
 
     def look(self) -> None:
-        """A clock may have been set at the moment of an append: before it, or after it."""
+        """A clock may be set at the moment of an append: before it, or after it."""
         elapsed_ms = int(self._world.loop.time() * 1000)
         for machine in self._world.brokers:
             self._before[machine.name] = machine.clock.now_ms() - elapsed_ms
@@ -51,6 +51,6 @@ class AppendTimes(Law):
 
 
 def check_no_time(promises: Promises, answer: PartitionProduceResponse) -> None:
-    """Of topics with the producer's own timestamps."""
+    """For topics with the producer's own timestamps."""
     if answer.log_append_time_ms != NO_TIME:
         raise Violation("AppendTime", f"partition {promises.index}: a producer is told {answer.log_append_time_ms}")

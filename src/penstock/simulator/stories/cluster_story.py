@@ -1,22 +1,22 @@
-"""A replicated topic under faults: the real broker code, three to five brokers, on virtual time.
+"""Story: replicated topics under faults, with the real broker code on three to five brokers, on virtual time.
 
-Producers write idempotently with acks=all and repeat what was not answered; consumers read on as they would anywhere.
-Meanwhile brokers and controllers are killed, stopped, lose their power or their disk; links are cut in both directions
-or in one, or slow; disks are slow, and bits on them flip; clocks jump; partitions are moved to other brokers and
-leaders elected again.
+Producers write idempotently with acks=all and repeat unanswered requests; consumers read as usual. Meanwhile brokers
+and controllers are killed, stopped, lose their power or their disk. Links are cut in both directions or in one, or
+slow. Disks are slow, and bits on them flip. Clocks jump. Partitions are moved to other brokers, and leaders are elected
+again.
 
-What must hold all along is in `cluster_checkers`. In the end everybody is back, and then: all replicas are in sync and
-byte for byte the same (`ReplicasAreEqual`), with everything that was promised in them (`Durability`), per producer in
-order and once (`ExactlyOnce`), and all nodes have the same metadata (`MetadataImagesEqual`).
+`cluster_checkers` has the laws that hold all the time. At the end all nodes are back, and then: all replicas are in
+sync and byte for byte the same (`ReplicasAreEqual`); they contain everything that was promised (`Durability`), per
+producer in order and once (`ExactlyOnce`); and all nodes have the same metadata (`MetadataImagesEqual`).
 
-By its seed a world has more than that (`cluster_circumstances`): no eligible leader replicas, unclean elections
-(`cluster_unclean`), consumers that read from followers (`cluster_readers`), logs whose beginning is deleted
+Depending on the seed a world has more features (`cluster_circumstances`): no eligible leader replicas, unclean
+elections (`cluster_unclean`), consumers that read from followers (`cluster_readers`), logs whose beginning is deleted
 (`cluster_retention`), the brokers' timestamps (`cluster_stamps`), producers without idempotence (`cluster_producers`),
-partitions that are added on the way; each has its laws.
+added partitions; each has its laws.
 
-What may be expected of a power loss is the durability table of the design: on topics with `flush.messages=1`, which is
-what some seeds have, all machines may lose it at once; on others all but one replica of those in sync, and that one
-stays until the others have copied again what they lost.
+The design's durability table says what may be expected of a power loss. On topics with `flush.messages=1`, which some
+seeds have, all machines may lose power at once. On others all in-sync replicas but one may, and that one stays up until
+the others have copied again what they lost.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ EVENTS = (
     "handovers", "ends within a step", "aimed faults", PAUSES,
 )  # fmt: skip
 
-# What may happen; twice if it is to happen more often.
+# The possible faults; listed twice to happen more often.
 MISFORTUNES = (
     "kill", "kill", "stop", "lose_power", "lose_power", "lose_disk", "rot", "cut", "cut_one_way", "separate",
     "isolate", "slow_network", "reset", "jump", "slow_disk", "lose_controller", "reassign", "reassign", "elect",
     "doom", "doom", "aim", "aim", "aim",
 )  # fmt: skip
-# What brings a moment about that does not come by itself.
+# Brings about a moment that does not come by itself.
 PROVOCATIONS = {
     cluster_moments.STARTS: "restart",
     cluster_moments.NO_CONTROLLER: "lose_controller",
@@ -170,7 +170,7 @@ class ClusterStory:
 
     def _misfortunes(self) -> Sequence[str]:
         here = self.circumstances
-        if here.unclean:  # what rots is repaired from others, who may have given it up
+        if here.unclean:  # damaged data is repaired from other replicas, which may have discarded it
             return [*(each for each in MISFORTUNES if each != "rot"), *["strand"] * 5]
         return [*MISFORTUNES, *["grow"] * 4 * here.grows, *["separate"] * 3 * here.racks]
 
@@ -223,7 +223,7 @@ class ClusterStory:
         self.moments.look(self.world.touched())
 
     def start_clients(self, promises: Promises) -> None:
-        """Two that write, and one that reads."""
+        """Two producers and one consumer."""
         assert self.tasks is not None
         here = self.circumstances
         for number in range(1 if here.plain_acks else 2):
@@ -273,7 +273,7 @@ class ClusterStory:
             (result,) = (await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))).topics
         assert result.error_code == ErrorCode.NONE, result
 
-    # -- misfortunes ------------------------------------------------------------------------------------------------
+    # -- faults -----------------------------------------------------------------------------------------------------
 
     async def misfortune(self) -> None:
         machine = self.chance.choice(self.world.brokers)
@@ -287,18 +287,18 @@ class ClusterStory:
 
     async def kill(self, machine: Machine) -> None:
         self.faults.crash(machine)
-        if self.chance.random() < 0.3:  # so quickly that nobody notices
+        if self.chance.random() < 0.3:  # so quickly that no node notices
             machine.start()
 
     async def doom(self, machine: Machine) -> None:
-        """It ends in the middle of what it does, or of its start."""
+        """It ends in the middle of its work, or of its start."""
         if self.chance.random() < 0.5:
             await self.restart(machine)
         self.faults.doom(machine, power=self.flushes and self.chance.random() < 0.5)
         await self.suffer()
 
     async def aim(self, machine: Machine) -> None:
-        """A fault waits for a critical moment of whoever has it first, and strikes then."""
+        """A fault waits for a critical moment of any machine, and strikes the first that has it."""
         moment = self.chance.choice(list(self.critical_moments))
         faults = (self.kill, self.isolate, *((self.lose_power,) if self.flushes else ()))
         aimed = asyncio.create_task(self.strike_at(moment, self.chance.choice(faults)))
@@ -317,7 +317,7 @@ class ClusterStory:
         machine.start()
 
     async def isolate_and_heal(self, machine: Machine) -> None:
-        """What it has written alone meanwhile has to go."""
+        """What it has written alone meanwhile must be truncated."""
         self.faults.isolate(machine)
         await asyncio.sleep(self.chance.choice((2.0, 6.0)))
         self.heal()
@@ -354,8 +354,8 @@ class ClusterStory:
         await self.everybody_back()
 
     async def rot(self, machine: Machine) -> None:
-        """A bit flips, on a machine that runs and has lost it from its page cache, or on one that is stopped, or was
-        killed. Then all of the log is read there, and has to be what it was."""
+        """A bit flips, on a machine that runs and does not have it in its page cache, or on one that was stopped or
+        killed. Then the whole log is read there, and must be what it was."""
         await self.everybody_back()
         promises = self.chance.choice(self.promises)
         content = self.contents(promises).get(machine.name)
@@ -364,12 +364,12 @@ class ClusterStory:
             return
         end = content.ends[1]
         how = self.chance.choice(("runs", "stops", "dies"))
-        if how == "runs":  # the active segment was written a moment ago, and is in the page cache
+        if how == "runs":  # the active segment was written just now, and is in the page cache
             places = [place for place in places if place.path != places[-1].path]
         elif how == "stops":
             await self.faults.stop(machine)
         else:
-            self.watch.doubt(machine)  # what is behind the damage may have to be fetched again
+            self.watch.doubt(machine)  # it may have to fetch again what follows the damage
             self.faults.crash(machine)
         if places:
             self.faults.flip(machine, places)
@@ -383,7 +383,7 @@ class ClusterStory:
         await self.everybody_back()
 
     async def lose_controller(self, machine: Machine) -> None:
-        """The active one, for a moment or for longer; it may lose its power."""
+        """The active one, for a moment or longer; it may lose its power."""
         active = self.world.active_controller()
         if active is None:
             return
@@ -406,13 +406,13 @@ class ClusterStory:
         await self.suffer()
 
     async def separate(self, machine: Machine) -> None:
-        """From another broker only: both are alive to the controller, and one of them cannot copy from the other."""
+        """Only from another broker: the controller considers both alive, and one of them cannot copy from the other."""
         other = self.chance.choice([each for each in self.world.brokers if each is not machine])
         self.faults.separate(machine, other)
         await asyncio.sleep(self.chance.choice((0.5, 6.0)))
 
     async def isolate(self, machine: Machine) -> None:
-        """Clients still write to it: what it leads goes on differently from what others take over."""
+        """Clients still write to it: its logs diverge from those of the leaders that take over."""
         self.faults.isolate(machine)
         await asyncio.sleep(self.chance.choice((0.5, 6.0)))
 
@@ -421,7 +421,7 @@ class ClusterStory:
         await self.suffer()
 
     async def suffer(self) -> None:
-        """Long enough, sometimes, for sessions to end."""
+        """Sometimes long enough for sessions to end."""
         await asyncio.sleep(self.chance.choice((0.5, 6.0)) * self.chance.random())
 
     async def reset(self, machine: Machine) -> None:
@@ -437,7 +437,7 @@ class ClusterStory:
         self.faults.slow_disk()
 
     async def reassign(self, machine: Machine) -> None:
-        """To other brokers, or in another order; or a move under way is given up."""
+        """To other brokers, or in another order; or cancels a reassignment in progress."""
         brokers = [int(each.name.removeprefix("broker-")) for each in self.world.brokers]
         replicas = self.chance.sample(brokers, REPLICAS) if self.chance.random() < 0.8 else None
         index = self.chance.choice(self.promises).index
@@ -452,7 +452,7 @@ class ClusterStory:
         self.events["reassignments"] += not answer.error_code and not answer.responses[0].partitions[0].error_code
 
     async def elect(self, machine: Machine) -> None:
-        """The preferred leaders."""
+        """Elects the preferred leaders."""
         try:
             async with self.world.client(machine.name, patience=3.0) as client:
                 await client.ask(ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=2000))
@@ -460,7 +460,7 @@ class ClusterStory:
             return
 
     async def strand(self, machine: Machine) -> None:
-        """One replica falls behind, all others die, and it alone is back: it leads only by an unclean election."""
+        """One replica falls behind, all others die, and it returns alone: it leads only by an unclean election."""
         await self.everybody_back()
         promises = self.chance.choice(self.promises)
         partition = self.partition(promises)
@@ -482,7 +482,7 @@ class ClusterStory:
         await self.pause()
 
     async def elect_uncleanly(self, promises: Promises, machine: Machine) -> None:
-        """By an operator's command, repeated until it has come true."""
+        """By an operator's command, repeated until it has taken effect."""
         topics = [TopicPartitions(topic=TOPIC, partitions=[promises.index])]
         request = ElectLeadersRequest(election_type=Election.UNCLEAN.value, topic_partitions=topics, timeout_ms=2000)
         await self.world.until(lambda: machine.is_ready, "the stranded replica is up")
@@ -494,7 +494,7 @@ class ClusterStory:
             await asyncio.sleep(0.5)
 
     async def grow(self, machine: Machine) -> None:
-        """One partition more; whether that came true the metadata tells, if the answer does not."""
+        """One more partition; if the answer is lost, the metadata shows whether it was added."""
         count = len(self.promises) + 1
         if count > PARTITIONS_MAX:
             return
@@ -509,7 +509,7 @@ class ClusterStory:
         self.adopt_partitions()
 
     def adopt_partitions(self) -> None:
-        """Those that were added get their producers and readers."""
+        """Added partitions get their producers and readers."""
         while len(self.promises) < self.partition_count():
             self.events["partitions added"] += 1
             self.promises.append(self._new_promises(len(self.promises)))
@@ -520,7 +520,7 @@ class ClusterStory:
         topic = None if image is None else image.topics.by_name(TOPIC)
         return 0 if topic is None else len(topic.partitions)
 
-    # -- mending ----------------------------------------------------------------------------------------------------
+    # -- repairs ----------------------------------------------------------------------------------------------------
 
     def heal(self) -> None:
         self.faults.heal()
@@ -548,7 +548,7 @@ class ClusterStory:
         return [machine.image.topics.partition(TOPIC, promises.index) for promises in self.promises]
 
     def partition(self, promises: Promises) -> Partition:
-        """As the newest metadata has it."""
+        """The partition in the newest metadata."""
         partition = None if self.watch.newest is None else self.watch.newest.topics.partition(TOPIC, promises.index)
         assert partition is not None
         return partition
@@ -573,7 +573,8 @@ class ClusterStory:
 
     async def check_replicas(self) -> None:
         def agree() -> bool:
-            """And there are no more than there should be: a broker that was moved away from has deleted its own."""
+            """And there are no more than there should be: a broker that a replica was moved from has deleted its
+            copy."""
             return all(
                 len(contents) == REPLICAS and len({self.compared(content) for content in contents.values()}) == 1
                 for contents in map(self.contents, self.promises)
@@ -597,7 +598,7 @@ class ClusterStory:
                     await reader.finish(found, replicas[name].ends[1])
 
     def compared(self, content: ReplicaContent) -> tuple[int, ...]:
-        """Replicas that each delete what retention does not want need not begin at the same offset."""
+        """Replicas that apply retention independently need not begin at the same offset."""
         return content.ends[1:] if self.circumstances.retains else content.ends
 
     @staticmethod

@@ -1,14 +1,14 @@
-"""Unclean elections with records: a replica leads that may lack what was promised, and what it has is what there is.
+"""Unclean elections with records: a leader may lack promised records, and its log becomes the valid one.
 
-What may be lost is exactly this: promises that the new leader's log does not keep, at the moment it begins to lead. All
-that it has stays promised, and so does whatever is promised from then on. A leader of the history before that does not
-know yet may go on for a while: what it still promises is lost, too, unless the new one has it.
+Exactly this may be lost: promises that the new leader's log does not keep, at the moment it begins to lead. Everything
+that it has stays promised, and so does whatever is promised from then on. A leader of the earlier history that does not
+know yet may continue for a while: what it still promises is lost, too, unless the new leader has it.
 
-- `Durability` is asked with that in mind; without an unclean election nothing may be lost, here as elsewhere.
-- `ToldOfTruncation`: a reader that knows in which epoch it has read (KIP-320) is told where the log goes on differently
-  than what it has read. So what it keeps is what the log has in the end.
-- `ExactlyOnce` holds for a run of a producer: from one producer id to the next, which a producer asks for when the log
-  has lost what it sent before. What is left of a run has no gap and nothing twice.
+- `Durability` takes that into account; without an unclean election nothing may be lost, here as elsewhere.
+- `ToldOfTruncation`: a reader that knows the epoch of what it has read (KIP-320) learns where the log diverges from
+  what it has read. So what it keeps is what the log has in the end.
+- `ExactlyOnce` holds for a run of a producer: from one producer id to the next, which a producer requests when the log
+  has lost what it sent before. What is left of a run has no gap and no duplicate.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from penstock.testing import requests
 
 NEVER = -1
 AWAY_S = (0.1, 0.1, 2.0, 20.0)
-"""How long a reader is away that has lost its leader. One that is back at once finds that the next leader's log ends
-before its offset, and needs no epoch to notice. One that is back later finds other records there."""
+"""How long a reader that has lost its leader stays away. One that returns at once finds that the next leader's log ends
+before its offset, and needs no epoch to notice. One that returns later finds other records there."""
 
 
 class UncleanPromises(Promises):
-    """Those of a partition that anybody may come to lead."""
+    """The promises of a partition that any replica may come to lead."""
 
     def __init__(self, index: int, events: Counter[str]) -> None:
         super().__init__(index)
         self._events = events
         self._elected: int | None = None  # the epoch of an unclean election whose leader has not begun yet
-        self._since = NEVER  # the epoch in which the history began that counts
+        self._since = NEVER  # the epoch in which the valid history began
         self._kept: dict[int, bytes] = {}  # what its leader began with
         self._kept_batches: set[Batch] = set()
         self._found: dict[tuple[int, bytes], int] = {}  # every record of any log, and its latest epoch
@@ -87,8 +87,8 @@ class UncleanPromises(Promises):
 
 
 class UncleanElections(Law):
-    """Notices them: the record that names such a leader says that it has to recover. And it has to lead with all it
-    has: nobody else may have that."""
+    """Detects them: the record that names such a leader says that it must recover. The leader must begin with
+    everything it has: no other replica may have that."""
 
     def partition_changed(self, promises: Promises, new: Partition, old: Partition) -> None:
         is_elected = new.leader >= 0 and new.leader != old.leader and new.leader not in (*old.isr, *old.elr)
@@ -113,8 +113,9 @@ class Read(NamedTuple):
 
 
 class EpochReader:
-    """A consumer that knows the epoch of what it has read. It says so with each fetch, and is told where the logs part;
-    or it asks for that when it finds another leader, as Java's does, and is fenced until then."""
+    """A consumer that knows the epoch of what it has read. It sends the epoch with each fetch, and the answer says
+    where the logs diverge; or, like the Java client, it asks for that when it finds another leader, and is fenced until
+    then."""
 
     def __init__(self, clients: Clients, promises: Promises) -> None:
         self._clients = clients
@@ -135,7 +136,7 @@ class EpochReader:
         await self._read_while(lambda: not self._clients.over)
 
     async def finish(self, content: dict[int, bytes], end: int) -> None:
-        """At the end, with a log at rest: read on to its end. Then what was kept is what there is."""
+        """At the end, when the log no longer changes: read to its end. Then what was kept must equal the log."""
         deadline = self._clients.world.loop.time() + FINISH_S
         await self._read_while(
             lambda: (self._position, self._is_valid) != (end, True) and self._clients.world.loop.time() < deadline
@@ -168,7 +169,7 @@ class EpochReader:
             await asyncio.sleep(0.1 if clients.over else clients.chance.choice(AWAY_S))
 
     async def _validate(self, client: Client, leader_epoch: int) -> bool:
-        """Whether the leader was found to have all that was read, or what it does not have is forgotten."""
+        """Whether the leader has everything that was read, or what it lacks is forgotten."""
         if not self.history:
             return True
         wanted = OffsetForLeaderPartition(
@@ -183,7 +184,7 @@ class EpochReader:
         return True
 
     def _forget(self, epoch: int, end_offset: int) -> None:
-        """What the leader does not have: of later epochs, or beyond where it has that epoch end."""
+        """Forget what the leader lacks: later epochs, and offsets beyond the end of that epoch on the leader."""
         before = len(self.history)
         while self.history and (self._epoch > epoch or self._position > end_offset):
             del self.history[-1]
@@ -204,7 +205,7 @@ class EpochReader:
         ((answer,),) = (each.partitions for each in response.responses)
         code = ErrorCode(answer.error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and self.history:
-            self._forget(NEVER, 0)  # the leader has no epoch that this reader knows: it begins anew
+            self._forget(NEVER, 0)  # the leader has no epoch that this reader knows: start again
             return True
         if code is not ErrorCode.NONE:
             if code not in RETRIABLE | DAMAGED:

@@ -1,4 +1,4 @@
-"""A whole cluster on virtual time: controllers and brokers, each on a machine of its own with a disk that forgets.
+"""Simulates a whole cluster on virtual time: controllers and brokers, each on a machine with an unreliable disk.
 
     async def story(loop):
         world = ClusterWorld(loop, seed, controllers=3, brokers=2)
@@ -9,7 +9,7 @@
         ...
         await world.settled()
 
-Everything is decided by the seed, so a failure is replayed by running its seed again.
+The seed decides everything, so running the same seed again replays a failure.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ DATA = "/var/penstock"
 CLUSTER_ID = "c2ltdWxhdGVkLWNsdXN0ZQ"
 DECISION_BEING_WRITTEN = ".swap.tmp"
 NEVER = 1 << 60
-# Who finds no leader asks again after 20 ms; half the events of a simulation would be that.
+# A node that finds no leader asks again after 20 ms; that would be half the events of a simulation.
 PATIENT = {"controller.quorum.retry.backoff.ms": "100"}
 
 
 class DiskEvents(list[Event]):
-    """What only the disk shows, counted as it happens: snapshots of the metadata that were fetched from others, and
-    segments that a compaction has put in place of others. And what is half done: logs that were truncated and have
-    nothing new yet, swaps that are decided and not over."""
+    """Counts what only the disk shows, when it happens: snapshots of the metadata fetched from other nodes, and
+    segments that a compaction has replaced. Also tracks what is incomplete: logs that were truncated and have nothing
+    new yet, swaps that are decided and not finished."""
 
     def __init__(self, events: Counter[str]) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class DiskEvents(list[Event]):
 
 
 class Machine:
-    """One host, its disk, and the node that runs on it, if one does."""
+    """One host, its disk, and the node that runs on it, if any."""
 
     def __init__(self, world: ClusterWorld, name: str, properties: dict[str, str]) -> None:
         self.world = world
@@ -91,7 +91,7 @@ class Machine:
         self.disk = self._new_disk()
         self.properties = properties
         self.starts = 0
-        self.node: Node | None = None  # from the moment it was made
+        self.node: Node | None = None  # set from its construction on
         self.runs = False
         self.is_ready = False
         self._stopping: asyncio.Event | None = None
@@ -100,7 +100,7 @@ class Machine:
         self._on_doom: Callable[[], None] = self.crash
 
     def start(self) -> None:
-        """It may wait for others before it is ready."""
+        """The node may wait for others before it is ready."""
         self.starts += 1
         self.runs = True
         self._stopping = asyncio.Event()
@@ -110,8 +110,8 @@ class Machine:
         self._program = self.world.loop.start(self.name, self._run(self._stopping, self._files))
 
     def doom(self, changes: int, end: Callable[[], None]) -> None:
-        """It ends by itself, before the change of its disk after so many, whatever it is doing then. `end` is how: a
-        crash, or a power loss."""
+        """The node ends before the change of its disk after so many, whatever it is doing then. `end` is how: a crash,
+        or a power loss."""
         assert self._files is not None
         self._on_doom = end
         self._files.die_after(changes)
@@ -149,7 +149,7 @@ class Machine:
             await node.abandon()
 
     def spare(self) -> None:
-        """It does not end by itself any more."""
+        """Cancels `doom`."""
         if self._files is not None:
             self._files.die_after(NEVER)
 
@@ -173,7 +173,7 @@ class Machine:
         self.world.loop.network.power_on(self.name)
 
     def lose_disk(self) -> None:
-        """A new one, with nothing on it."""
+        """The machine gets an empty disk."""
         self.disk = self._new_disk()
 
     def _new_disk(self) -> SimulatedDisk:
@@ -195,7 +195,7 @@ class Machine:
 
     @property
     def broker(self) -> BrokerRole | None:
-        """Which a node does not have from its first moment on, nor after its last."""
+        """None while a node starts, and after it has ended."""
         return None if self.node is None else self.node.broker
 
     @property
@@ -231,7 +231,7 @@ class ClusterWorld:
         self.chance = random.Random(f"{seed}/world")
         self.failures: list[str] = []
         self.moments: Moments[Machine] = Moments({})
-        """Those that are critical, as the story declares them."""
+        """The critical moments, as the story declares them."""
         voters = ",".join(
             f"{100 + number}@controller-{number}:{CONTROLLER_PORT}" for number in range(1, controllers + 1)
         )
@@ -279,7 +279,8 @@ class ClusterWorld:
         return [machine for machine in self.machines.values() if not machine.is_controller]
 
     def touched(self) -> list[Machine]:
-        """Whose code has run since the watcher last looked; what a node knows cannot have changed otherwise."""
+        """The machines whose code has run since the watcher last looked; a node's knowledge cannot have changed
+        otherwise."""
         machines = self.machines
         return [machines[host] for host in self.loop.touched if host in machines]
 

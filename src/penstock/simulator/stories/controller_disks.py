@@ -1,9 +1,10 @@
-"""The disks of one broker in a controller's story, and what a broker would make of them.
+"""Models the disks of one broker in the controller story, and how a broker treats them.
 
-The model knows what the controller can only be told: on which disk each replica really is, and how often it began anew
-because that disk was replaced. A broker opens a replica where it finds it. If it finds it nowhere it makes a new one,
-unless one of its disks has failed, which may be the one that has it. It reports where its replicas are when it starts,
-before it asks to be unfenced, and otherwise sooner or later. What it cannot open, and has never reported, is lost.
+The model knows what the controller only learns from reports: on which disk each replica really is, and how often it was
+created again because that disk was replaced. A broker opens a replica where it finds it. If it finds it nowhere, it
+creates a new one, unless one of its disks has failed, which may be the one that has it. It reports where its replicas
+are when it starts, before it asks to be unfenced, and otherwise sooner or later. A replica that it cannot open, and has
+never reported, is lost.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ class Disks:
         self._made = count
         self.slots = [directory(broker_id, number) for number in range(count)]
         self.failed: set[Uuid] = set()
-        # On which disk each replica is.
+        # The disk of each replica.
         self.homes: dict[PartitionKey, Uuid] = {}
-        # How often each replica lost all it had.
+        # How often each replica lost all its data.
         self.emptied: Counter[PartitionKey] = Counter()
-        # Whether the controller may take replicas for empty: a disk failed, was replaced, or the broker forgotten.
+        # Whether the controller may consider replicas empty: a disk failed or was replaced, or the broker was
+        # unregistered.
         self.doubtful = False
 
     @property
@@ -36,7 +38,7 @@ class Disks:
         return [each for each in self.slots if each not in self.failed]
 
     def replace(self, random: Random) -> None:
-        """One disk, a failed one if there is any, gives way to an empty one."""
+        """One disk, a failed one if there is any, is replaced by an empty one."""
         old = random.choice([each for each in self.slots if each in self.failed] or self.slots)
         self.slots[self.slots.index(old)] = directory(self._broker_id, self._made)
         self.failed.discard(old)
@@ -53,7 +55,7 @@ class Disks:
         return failing
 
     def load(self, held: Mapping[PartitionKey, Partition]) -> None:
-        """The broker has started, and is to hold these replicas."""
+        """The broker has started, and should hold these replicas."""
         for key in [key for key in self.homes if key not in held]:
             del self.homes[key]  # set aside as a stray
         for key, partition in held.items():
@@ -62,7 +64,7 @@ class Disks:
                 continue
             if home is not None:
                 if self.failed:
-                    continue  # as far as the broker can tell, the failed disk may have it
+                    continue  # as far as the broker knows, the failed disk may have it
                 self.emptied[key] += 1
             self.homes[key] = self._place(partition)
 
@@ -82,7 +84,8 @@ class Disks:
         return self.homes.get(key) in self.online
 
     def unreported(self, held: Mapping[PartitionKey, Partition]) -> Iterable[tuple[PartitionKey, Uuid]]:
-        """Where replicas are of which the metadata says otherwise; what may be on any of the failed disks is lost."""
+        """Where replicas are if the metadata says otherwise; a replica that may be on any of the failed disks is
+        lost."""
         for key, partition in held.items():
             known, home = partition.directory_of(self._broker_id), self.homes.get(key)
             if home in self.slots:

@@ -1,4 +1,4 @@
-"""What happens to the cluster of a controller's story, one step at a time."""
+"""The steps of the controller story: each one changes the simulated cluster."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def fence(broker_id: int, interrupt: bool) -> Step:
 
 
 def found_dead(broker_id: int, interrupt: bool) -> Step:
-    """Long before its session would have ended, so that it is waited for."""
+    """Long before its session would end, so that the controller waits for it."""
 
     def step(story: ControllerStory) -> None:
         session = BrokerSession(broker_id, story.epoch(broker_id))
@@ -149,7 +149,7 @@ def balance(story: ControllerStory) -> None:
 
 
 def elect_unclean(story: ControllerStory) -> None:
-    """When there is nobody left to wait for. As long as there may be more to do the controller goes on at once."""
+    """When no replica is left to wait for. While there may be more to do, the controller continues at once."""
     story.controller.heartbeats.give_up_awaited(story.controller.settings.broker_session_timeout_ms)
     while story.do(story.controller.elect_unclean_leaders()):
         pass
@@ -183,12 +183,12 @@ def report(broker_id: int) -> Step:
 
 
 def fail_disk(broker_id: int) -> Step:
-    """The broker tells of it with its next heartbeat, if it lives until then."""
+    """The broker reports it with its next heartbeat, if it lives until then."""
     return lambda story: story.fail_disk(broker_id)
 
 
 def take_over(story: ControllerStory) -> None:
-    """Another controller: what was soft is gone."""
+    """Another controller becomes active: soft state is gone."""
     story.moments.strike("failover", story)
     story.controller.reset(story.image)
     story.controller.heartbeats.activate(story.image.brokers, 0)
@@ -198,7 +198,7 @@ def take_over(story: ControllerStory) -> None:
 
 
 def random_step(random: Random) -> Step:
-    """Brokers fail and return more often than anything else happens, as what is hard comes of that."""
+    """Brokers fail and return more often than anything else happens, because the hard cases come from that."""
 
     def rarely() -> bool:
         return random.random() < 0.15

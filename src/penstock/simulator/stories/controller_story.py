@@ -1,8 +1,8 @@
-"""A cluster's life at random: brokers come, go, crash and lose disks, while partitions are created, moved and elected.
+"""Story: random events for a controller: brokers join, leave, crash and lose disks; partitions change.
 
-After every batch that the controller writes, the invariants below hold, each by its name. Some steps leave an
-operation half-way, as a controller does that dies; others begin again from an older image, as one does that lost its
-uncommitted end.
+Partitions are created, moved and elected meanwhile. After every batch that the controller writes, the invariants below
+hold, each by its name. Some steps leave an operation incomplete, as a controller does that dies; others continue from
+an older image, as a controller does that lost its uncommitted end.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ MOMENTS: dict[str, Callable[[ControllerStory], bool]] = {
 
 
 class ControllerStory(World):
-    """A world that checks every batch, with a model of what each replica can be trusted with."""
+    """A world that checks every batch, with a model of how far each replica can be trusted."""
 
     def __init__(self, *, elr: bool, min_insync_replicas: int, unclean: bool, random: Random) -> None:
         self.before: Partitions = {}
@@ -67,20 +67,19 @@ class ControllerStory(World):
         self.trace = Trace(lambda: self.offset)
         self.elr = elr
         self.random = random
-        # Which life of its data a broker is in (a crash begins another), and in which life it was when it came to be in
-        # sync.
+        # The life that a broker's data is in (a crash begins another), and the life in which it became in sync.
         self.lives = dict.fromkeys(range(1, BROKERS + 1), 0)
         self.next_lives: dict[int, int] = {}
         self.joined: dict[tuple[PartitionKey, int], int] = {}
         self.led: dict[tuple[PartitionKey, int], int] = {}
         self.factors: dict[PartitionKey, set[int]] = {}
-        # Where replicas really are, and how often each had lost all it had when it came to be in sync.
+        # Where replicas really are, and how often each had lost all its data when it became in sync.
         self.disks = {broker_id: Disks(broker_id, random.choice((1, 2, 3))) for broker_id in range(1, BROKERS + 1)}
         self.joined_emptied: dict[tuple[PartitionKey, int], int] = {}
-        # Whose process runs and has opened its replicas.
+        # Brokers whose process runs and has opened its replicas.
         self.loaded: set[int] = set()
         self.incarnations = dict.fromkeys(range(1, BROKERS + 1), 0)
-        # What the step under way allows.
+        # What the current step allows.
         self.proposed: dict[PartitionKey, frozenset[int]] = {}
         self.unclean_allowed = unclean
         self.unclean_asked = False
@@ -186,7 +185,7 @@ class ControllerStory(World):
         )
 
     def trusted(self, key: PartitionKey, partition: Partition, name: str) -> None:
-        """Nobody is in sync, eligible or leader on the merits of an incarnation that is no more."""
+        """No replica is in sync, eligible or leader because of an incarnation that no longer exists."""
         old = self.before.get(key)
         proposed = self.proposed.get(key, frozenset()) if old is not None else frozenset(partition.replicas)
         known = set() if old is None else {*old.isr, *old.elr}
@@ -198,7 +197,7 @@ class ControllerStory(World):
                 # Others that were in sync or eligible have just crashed, or there were none.
                 last_known = old is not None and not partition.elr and old.last_known_elr == (member,)
                 allowed = last_known or self.unclean_allowed or self.unclean_asked
-                # Without the feature somebody must be in sync, if only in name.
+                # Without the feature one replica must be in sync, if only in name.
                 in_name_only = not self.elr and partition.leader == NO_LEADER
                 assert allowed and (member == partition.leader or in_name_only), f"CleanUnlessAllowed {name}"
                 assert partition.leader_recovery_state == RECOVERING, f"UncleanRecovers {name}"
@@ -208,7 +207,8 @@ class ControllerStory(World):
                 assert self.joined[key, member] == self.lives[member], f"NoStaleIncarnation {name}"
 
     def never_elect_an_empty_replica(self, key: PartitionKey, partition: Partition, name: str) -> None:
-        """Nobody that could be elected cleanly has lost all it had since it came to be in sync, with ELR or without."""
+        """No replica that could be elected cleanly has lost all its data since it became in sync, with ELR or
+        without."""
         for member in {*partition.isr, *partition.elr}:
             broker = self.image.brokers.get(member)
             if broker is not None and broker.has_online(partition.directory_of(member)):
@@ -217,8 +217,8 @@ class ControllerStory(World):
                 )
 
     def somebody_knows(self, key: PartitionKey, partition: Partition, name: str) -> None:
-        """While nobody is in sync those who know how things ended stay replicas, and one may lead on return, unless the
-        controller may take it for empty."""
+        """While no replica is in sync, those that have the last committed records stay replicas, and one may lead when
+        it returns, unless the controller may consider it empty."""
         old = self.before.get(key)
         knowing = set() if old is None else {*(old.isr or old.elr or old.last_known_elr)}
         if partition.isr or not knowing or self.unclean_asked:
@@ -243,7 +243,7 @@ class ControllerStory(World):
             assert set(getattr(mine, table)) == set(getattr(fresh, table)), "IndexEqualsImage"
 
     def available_where_possible(self) -> None:
-        """Nobody goes without a leader for whom there is one."""
+        """No partition that could have a leader is without one."""
         for key in self.controller.index.leaderless:
             topic = self.image.topics.ids[key[0]]
             partition = topic.partitions[key[1]]
@@ -275,7 +275,7 @@ class ControllerStory(World):
     ) -> None:
         existing = self.image.brokers.get(broker_id)
         disks = self.disks[broker_id]
-        # Once it has crashed it cannot claim a clean stop, though the crash may not be written down yet.
+        # After a crash it cannot claim a clean stop, though the crash may not be recorded yet.
         clean = clean and self.next_lives.get(broker_id, 0) <= self.lives[broker_id]
         self.incarnations[broker_id] += 1
         self.loaded.discard(broker_id)
@@ -304,7 +304,7 @@ class ControllerStory(World):
             self.check()
 
     def report(self, broker_id: int) -> None:
-        """The broker tells where its replicas are, as far as the metadata says otherwise."""
+        """The broker reports where its replicas are, if the metadata says otherwise."""
         if broker_id not in self.loaded:
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED)
         for (topic_id, partition_id), home in list(self.disks[broker_id].unreported(self.held(broker_id))):

@@ -1,4 +1,4 @@
-"""A controller to ask things of, with what it decides replayed as the runtime would."""
+"""A controller for tests and stories; its decisions are replayed as the runtime would."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def registration(
 
 
 def bootstrap(*, elr: bool | None) -> list[Message]:
-    """`elr`: whether eligible leader replicas are kept; None for as a new cluster does."""
+    """`elr`: whether eligible leader replicas are kept; None: the default of a new cluster."""
     levels = dict(NEW_CLUSTER_FEATURES)
     if elr is not None:
         levels[ELIGIBLE_LEADER_REPLICAS_VERSION] = int(elr)
@@ -134,7 +134,7 @@ class World:
     def start_broker(
         self, broker_id: int, *, incarnation: int = 1, rack: str | None = None, clean: bool = False, disk: int = 0
     ) -> int:
-        """Registered and unfenced; its broker epoch."""
+        """Registers and unfences a broker; returns its broker epoch."""
         epoch = self.register(broker_id, incarnation=incarnation, rack=rack, clean=clean, disk=disk)
         self.unfence(broker_id)
         return epoch
@@ -176,7 +176,7 @@ class World:
         return partition
 
     def proposal(self, name: str, isr: Iterable[int], partition_id: int = 0, **different: Any) -> AlterPartitionRequest:
-        """What the leader of a partition sends. `different`: fields that are not as they should be."""
+        """The request of a partition's leader. `different`: fields with other values than the correct ones."""
         partition = self.partition(name, partition_id)
         topic_id = self.image.topics.id_of(name)
         assert topic_id is not None
@@ -221,7 +221,7 @@ class World:
         return self.do(self.controller.alter_partition_reassignments(request)).responses[0].partitions[0]
 
     def located(self, broker_id: int, name: str, where: Uuid, partition_id: int = 0) -> AssignReplicasToDirsRequest:
-        """A broker says in which directory a replica is."""
+        """A broker reports the directory of a replica."""
         topic = AssignReplicasToDirsRequestTopicData(
             topic_id=self.image.topics.id_of(name) or ZERO_UUID,
             partitions=[AssignReplicasToDirsRequestPartitionData(partition_index=partition_id)],

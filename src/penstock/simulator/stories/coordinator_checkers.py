@@ -1,12 +1,12 @@
-"""What must hold of coordinators whatever happens to them, as only one can see who looks into all brokers at once.
+"""The laws of coordinators, which hold whatever happens to them; the checkers see all brokers at once.
 
-- `SameLogSameState`: shards that have replayed the log up to the same committed offset are the same, whoever has them,
-  whether they grew or were loaded, and whatever compaction has left of the log.
+- `SameLogSameState`: shards that have replayed the log up to the same committed offset are the same, on whatever
+  broker, whether they grew or were loaded, and whatever compaction has left of the log.
 - `CommittedOffsetsStay`: the offsets that the leader of a partition of `__consumer_offsets` has do not go back, unless
-  somebody commits an earlier one, which nobody here does.
+  a client commits an earlier one, which none here does.
 - `AcknowledgedCommits`: and they are not behind what was acknowledged.
-- `DecidedFirst`: no partition is told how a transaction ended before the record that decides is committed.
-- `OneOwner`: no partition is with two members of a consumer group, assigned or not given up yet.
+- `DecidedFirst`: no partition gets the marker of a transaction before the record that decides it is committed.
+- `OneOwner`: no partition belongs to two members of a consumer group, assigned or not given up yet.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class CoordinatorWatch:
     def __init__(
         self, world: ClusterWorld, topic: str, acknowledged: Callable[[], Offsets], events: Counter[str]
     ) -> None:
-        """`acknowledged`: what has been committed of `topic`; the offsets of these groups and partitions go up."""
+        """`acknowledged`: what has been committed of `topic`; the offsets of these groups and partitions increase."""
         self._world = world
         self._topic = topic
         self._acknowledged = acknowledged
@@ -47,14 +47,14 @@ class CoordinatorWatch:
         self._leaders: dict[TopicPartition, str] = {}
         self._ends: dict[Replica, int] = {}
         self._image = MetadataImage()
-        # Of each shard: how many records it had replayed, by where the log ended then; and how many are committed.
+        # For each shard: how many records it had replayed, by where the log ended then; and how many are committed.
         self._replayed: dict[TransactionShard, deque[tuple[int, int]]] = {}
         self._decided: dict[TransactionShard, int] = {}
 
-    # -- who is responsible -----------------------------------------------------------------------------------------
+    # -- responsible brokers ----------------------------------------------------------------------------------------
 
     def _newest(self) -> MetadataImage:
-        """Of those that anybody has, now or before."""
+        """The newest image that any node has or had."""
         for machine in self._world.machines.values():
             if machine.is_ready and machine.image.offset > self._image.offset:
                 self._image = machine.image
@@ -172,7 +172,7 @@ class CoordinatorWatch:
 
 
 def durable_state(shard: Any) -> dict[object, str]:
-    """What came from records, comparable, whatever order it came in."""
+    """The state from records, comparable, whatever the order of the records."""
     if isinstance(shard, TransactionShard):
         return {
             each.transactional_id: repr((*each[:5], sorted(each.partitions), *each[6:])) for each in shard.transactions
@@ -194,7 +194,7 @@ def durable_state(shard: Any) -> dict[object, str]:
 
 
 def _replayed(shard: Any) -> int:
-    """How many records, of those that can be told without looking into everything."""
+    """The number of replayed records, as far as it can be counted cheaply."""
     if shard is None:
         return 0
     replayed: int = shard.position if isinstance(shard, TransactionShard) else shard.state.offsets._sequence
@@ -202,7 +202,7 @@ def _replayed(shard: Any) -> int:
 
 
 def _offset_text(offset: CommittedOffset) -> str:
-    """How many records came before it is not the same after a compaction."""
+    """Without the number of records before it, which a compaction changes."""
     return repr(offset._replace(sequence=0))
 
 

@@ -1,6 +1,6 @@
-"""Clients of the coordinators of a simulated cluster: what they have in common, and those that are no group's members.
+"""Clients of the coordinators of a simulated cluster: what they share, and those that are not group members.
 
-They know the protocol and no library: each finds its coordinator, loses it, and repeats what was not answered.
+They use the protocol and no client library: each finds its coordinator, loses it, and repeats unanswered requests.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from penstock.simulator.stories.cluster_world import ClusterWorld
 from penstock.simulator.story import Violation
 
 GROUP, TRANSACTION, PARTITION = 0, 1, 2
-BY_NAME_VERSION: Final = 9  # of OffsetCommit and OffsetFetch
+BY_NAME_VERSION: Final = 9  # the last version of OffsetCommit and OffsetFetch with topic names
 NOTHING_COMMITTED: Final = -1
 PATIENCE_S: Final = 4.0
-# Longer than anything may take that a broker which lives does not answer.
+# Longer than a broker that lives may leave any request unanswered.
 ENDLESS_S: Final = 90.0
 ENDLESS_RATE: Final = 0.1
 
@@ -45,7 +45,7 @@ ELSEWHERE: Final = frozenset(
         ErrorCode.UNSTABLE_OFFSET_COMMIT, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NETWORK_EXCEPTION,
     )
 )  # fmt: skip
-# The producer has to begin anew: its transaction is, or will be, aborted.
+# The producer must start again: its transaction is, or will be, aborted.
 OVER: Final = frozenset(
     (
         ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE,
@@ -56,19 +56,19 @@ OVER: Final = frozenset(
 
 
 class Over(Exception):
-    """The transaction cannot go on."""
+    """The transaction cannot continue."""
 
 
 class Place(NamedTuple):
-    """Who is responsible: the coordinator of a group or a transactional id, or the leader of a partition."""
+    """What is responsible: the coordinator of a group or a transactional id, or the leader of a partition."""
 
     kind: int
     key: str
 
 
 class Answer(NamedTuple):
-    """NETWORK_EXCEPTION: nobody knows what became of the request. `is_current`: whoever answered was responsible all
-    the while, which a broker that is cut off may believe of itself, too."""
+    """NETWORK_EXCEPTION: the result of the request is unknown. `is_current`: the broker that answered was responsible
+    all the time; a broker that is cut off may also believe that of itself."""
 
     code: ErrorCode
     value: Any = None
@@ -79,7 +79,7 @@ Ask = Callable[[Client], Awaitable[tuple[ErrorCode, Any]]]
 
 
 class CoordinatorClients:
-    """What they have in common; `over` ends them once they have nothing unanswered."""
+    """What they share; `over` ends them when they have no unanswered request."""
 
     def __init__(
         self,
@@ -107,10 +107,10 @@ class CoordinatorClients:
     async def rest(self) -> None:
         await asyncio.sleep(self.chance.choice((0.0, 0.1, 0.3)))
 
-    # -- who is responsible -----------------------------------------------------------------------------------------
+    # -- responsible brokers ----------------------------------------------------------------------------------------
 
     async def _find(self, place: Place) -> str | None:
-        """As one of the brokers says."""
+        """The broker, as one of the brokers reports it."""
         name = self.chance.choice([machine.name for machine in self.world.brokers])
         async with self.world.client(name, patience=3.0) as client:
             if place.kind == PARTITION:
@@ -129,7 +129,7 @@ class CoordinatorClients:
     # -- asking -----------------------------------------------------------------------------------------------------
 
     async def attempt(self, place: Place, ask: Ask, *, patience: float = PATIENCE_S) -> Answer:
-        """Once."""
+        """One attempt."""
         try:
             name = self._known.get(place) or await self._find(place)
             if name is None:
@@ -161,7 +161,7 @@ class CoordinatorClients:
                 raise
 
     async def until_answered(self, place: Place, ask: Ask, *, patience_s: float = 300.0) -> Any:
-        """The answer of whoever is responsible, asked again for as long as it takes."""
+        """The answer of the responsible broker; asks again for as long as necessary."""
         deadline = self.time + patience_s
         while True:
             code, value, _ = await self.attempt(place, ask)
@@ -178,7 +178,7 @@ class CoordinatorClients:
     # -- offsets ----------------------------------------------------------------------------------------------------
 
     def fetch_offset(self, group: str, index: int = 0, *, stable: bool = True) -> Ask:
-        """`stable`: once no transaction can change it."""
+        """`stable`: wait until no transaction can change it."""
         topics = [OffsetFetchRequestTopics(name=self.topic, partition_indexes=[index])]
         request = OffsetFetchRequest(
             groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)], require_stable=stable

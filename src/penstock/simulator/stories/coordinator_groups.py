@@ -1,13 +1,13 @@
-"""Consumer groups of a simulated cluster, of either protocol, with members that come, leave, vanish, and hang.
+"""Consumer groups of a simulated cluster, of both protocols, with members that join, leave, vanish and hang.
 
-A member commits the offsets of what it owns, one after the other, and whoever gets a partition goes on where the last
-owner was. What is asked of the coordinator:
+A member commits the offsets of the partitions it owns, one after the other. A new owner of a partition continues where
+the last owner was. The laws:
 
 - `OneOwner`: a partition has one owner in a generation of a classic group. In a consumer group it has one at any
-  moment: a member owns what it was given until it says that it has given it up, or its session may have ended.
-- `AcknowledgedCommits`: whoever gets a partition finds what was committed before.
-- `MembersStay`: a member whose session lasts is not forgotten.
-- `GroupsSettle`: once all is well, the members that are left share all partitions.
+  moment: a member owns what it was given until it reports that it has given it up, or its session may have ended.
+- `AcknowledgedCommits`: a new owner of a partition finds what was committed before.
+- `MembersStay`: a member whose session lasts is not removed.
+- `GroupsSettle`: once everything works, the remaining members share all partitions.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from penstock.simulator.story import Violation
 
 SESSION_MS: Final = 6000
 REBALANCE_MS: Final = 8000
-# A coordinator's clock that makes up for a jump goes a tenth faster.
+# A coordinator's clock that catches up after a jump runs a tenth faster.
 LEASE_S: Final = SESSION_MS / 1000 * 0.9
 HANGS_S: Final = 2 * SESSION_MS / 1000
 JOIN_PATIENCE_S: Final = 15.0
@@ -54,7 +54,7 @@ _OUT: Final = _FORGOTTEN | {
 
 
 class SimulatedGroup:
-    """`is_over`: whoever is still a member may go."""
+    """`is_over`: the remaining members may leave."""
 
     def __init__(self, clients: CoordinatorClients, name: str, partitions: int, *, members: int, classic: bool) -> None:
         self.clients = clients
@@ -69,7 +69,7 @@ class SimulatedGroup:
         self._owners: dict[tuple[int, int], str] = {}
         self._leases: dict[int, tuple[str, float]] = {}
 
-    # -- who owns what ----------------------------------------------------------------------------------------------
+    # -- ownership --------------------------------------------------------------------------------------------------
 
     def given(self, generation: int, member_id: str, partitions: set[int]) -> None:
         """In a classic group."""
@@ -99,14 +99,14 @@ class SimulatedGroup:
 
 
 class Member(ABC):
-    """One that is to be: it lives, ends, and another comes in its place."""
+    """One place in the group: a member lives and ends, and another takes its place."""
 
     def __init__(self, group: SimulatedGroup, *, stays: bool) -> None:
         self.group = group
         self.clients = group.clients
-        self.stays = stays  # when all is well
+        self.stays = stays  # when everything works
         self.is_alive = False
-        self.owned: dict[int, int | None] = {}  # with the last offset that was committed, once that is known
+        self.owned: dict[int, int | None] = {}  # with the last committed offset, once that is known
         self._was_hung = False
 
     async def run(self) -> None:
@@ -132,7 +132,7 @@ class Member(ABC):
 
     @abstractmethod
     async def _beat(self) -> None:
-        """Join, or stay."""
+        """Join, or send a heartbeat."""
 
     @abstractmethod
     async def _leave(self) -> None: ...
@@ -145,7 +145,7 @@ class Member(ABC):
             del self.owned[partition]
 
     async def _hang(self) -> None:
-        """For longer than its session. It does not know, and commits."""
+        """For longer than its session. It does not notice, and commits."""
         self.clients.events["members hung"] += 1
         await asyncio.sleep(HANGS_S)
         self._was_hung = True
@@ -186,7 +186,7 @@ class Member(ABC):
         code, offset, is_current = await clients.attempt(
             group.place, clients.fetch_offset(group.name, partition, stable=False)
         )
-        # Who has been cut off may not know what others have committed.
+        # A member that has been cut off may not know what others have committed.
         if code is not ErrorCode.NONE or not is_current or partition not in self.owned:
             return
         if offset < least:
@@ -195,7 +195,7 @@ class Member(ABC):
 
 
 class ConsumerMember(Member):
-    """Of the new protocol (KIP-848)."""
+    """Of the consumer protocol (KIP-848)."""
 
     def _begin(self) -> None:
         self.group.incarnations += 1
@@ -218,7 +218,7 @@ class ConsumerMember(Member):
             self.clients.events["members fenced"] += 1
             self._lose(set(self.owned))
             self._epoch = 0
-        # Who has been cut off, and does not know, keeps nobody's session alive.
+        # A coordinator that has been cut off, and does not know, keeps no session alive.
         if code is not ErrorCode.NONE or not is_current:
             return
         self._epoch = answer.member_epoch
@@ -304,7 +304,7 @@ class ClassicMember(Member):
 
     async def _sync(self, joined: JoinGroupResponse) -> None:
         generation = joined.generation_id
-        members = [member.member_id for member in joined.members]  # which the leader is told
+        members = [member.member_id for member in joined.members]  # only the leader gets them
         request = SyncGroupRequest(
             group_id=self.group.name,
             generation_id=generation,

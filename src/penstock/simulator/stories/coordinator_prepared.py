@@ -1,14 +1,14 @@
-"""A producer of a simulated cluster that takes part in another system's two-phase commit (KIP-939).
+"""A simulated producer that takes part in the two-phase commit of another system (KIP-939).
 
-It writes a transaction, prepares it, and tells the other system, which decides. Then it ends the transaction as was
-decided; or it crashes first, stays away for longer than any time-out, and comes back: it keeps what was prepared and
-ends that, under the pair it is given for it, while its former self tries to end it otherwise.
+It writes a transaction, prepares it, and reports that to the other system, which decides. Then it ends the transaction
+as decided. Or it crashes first, stays away for longer than any time-out, and returns: it keeps the prepared transaction
+and ends it, under the pair it gets for that, while its former instance tries to end it differently.
 
-- `PreparedStays`: a transaction that was prepared is open until its producer ends it as was decided, whatever becomes
-  of brokers and coordinators meanwhile.
-- `FencedProducer`: whoever prepared it cannot end it any more once another has kept it.
+- `PreparedStays`: a prepared transaction is open until its producer ends it as decided, whatever happens to brokers and
+  coordinators meanwhile.
+- `FencedProducer`: the producer that prepared it cannot end it after another one has kept it.
 
-What `coordinator_workers` asks of transactions holds for these as well: `AllOrNothing`, `OffsetsWithTransaction`.
+The laws of `coordinator_workers` hold for these transactions as well: `AllOrNothing`, `OffsetsWithTransaction`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TWO_PHASE_VERSION: Final = 6  # of InitProducerId
 
 
 class Prepared(NamedTuple):
-    """What the other system knows: which transaction, of whom, and what was decided."""
+    """What the other system knows: the transaction, its producer, and the decision."""
 
     number: int
     producer: tuple[int, int]
@@ -68,10 +68,10 @@ class TwoPhaseWriter(TransactionalWriter):
         if clients.chance.random() < 0.5:
             await self._leave_prepared(number + 1)
         else:
-            await self._initialize()  # which aborts whatever was not prepared
+            await self._initialize()  # aborts everything that was not prepared
 
     async def _prepare(self, number: int) -> Prepared:
-        """Everything is written and acknowledged; the decision is made elsewhere, and is known for good."""
+        """Everything is written and acknowledged; the other system decides, and the decision is final."""
         chance = self._clients.chance
         with_offset = chance.random() < 0.8
         commits = with_offset and chance.random() < 0.7
@@ -88,7 +88,7 @@ class TwoPhaseWriter(TransactionalWriter):
         await asyncio.sleep(TIMEOUT_MS / 1000 * self._clients.chance.choice((0.0, 0.5, 2.0)))
 
     async def _leave_prepared(self, number: int) -> None:
-        """The last one, which nobody ends until `complete`."""
+        """The last one, which stays open until `complete`."""
         self.outcomes[number] = False
         try:
             self._producer = await self._initialize()
@@ -98,7 +98,7 @@ class TwoPhaseWriter(TransactionalWriter):
         self._clients.events["prepared transactions left behind"] += 1
 
     async def complete(self) -> None:
-        """Come back, keep what was prepared, and end it as was decided."""
+        """Return, keep the prepared transaction, and end it as decided."""
         prepared = self.prepared
         if prepared is None:
             return
@@ -112,7 +112,7 @@ class TwoPhaseWriter(TransactionalWriter):
         try:
             await self._end_prepared(pair)
         finally:
-            await zombie  # if it is to blame, it is the one to be named
+            await zombie  # if it caused the failure, its own violation is raised
         self._clients.events["prepared transactions completed"] += 1
 
     async def _end_prepared(self, pair: tuple[int, int]) -> None:
@@ -126,14 +126,14 @@ class TwoPhaseWriter(TransactionalWriter):
         self.outcomes[prepared.number] = prepared.commits
         self.prepared = None
 
-    # -- what it says -----------------------------------------------------------------------------------------------
+    # -- requests ---------------------------------------------------------------------------------------------------
 
     async def _initialize(self) -> tuple[int, int]:
         pair, _ = await self._ask_to_initialize(keep=False)
         return pair
 
     async def _keep(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """The pair under which to end it, and the pair it was begun with. May be repeated: the last pair counts."""
+        """The pair that ends it, and the pair it was begun with. May be repeated: the last pair counts."""
         return await self._ask_to_initialize(keep=True)
 
     async def _ask_to_initialize(self, *, keep: bool) -> tuple[tuple[int, int], tuple[int, int]]:

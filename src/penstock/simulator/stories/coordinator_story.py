@@ -1,17 +1,17 @@
-"""Groups and transactions under faults: the real broker code, three brokers or more, on virtual time.
+"""Story: groups and transactions under faults, with the real broker code on three or more brokers.
 
-Groups of both protocols share partitions, and their members come, leave, vanish and hang; offsets are committed, and
-groups deleted; producers write transactions over all partitions of a topic and their group's offset, vanish, or are
-succeeded and do not know. Meanwhile brokers, among them their coordinators, are killed, stopped, lose their power, have
-full disks or broken ones, are cut off or slowed down; leaders are elected, logs truncated and compacted.
+Groups of both protocols share partitions, and their members join, leave, vanish and hang. Offsets are committed, and
+groups deleted. Producers write transactions over all partitions of a topic and their group's offset, vanish, or are
+replaced without knowing. Meanwhile brokers, including their coordinators, are killed, stopped, lose power, have full or
+broken disks, are cut off or slowed down. Leaders are elected, logs truncated and compacted. Time is virtual.
 
-What is asked of the coordinators is in `coordinator_checkers`, `coordinator_groups` and `coordinator_workers`, and of
-replicas in `replica_state`. And in the end, when everybody is back:
+The laws of the coordinators are in `coordinator_checkers`, `coordinator_groups` and `coordinator_workers`, those of
+replicas in `replica_state`. At the end, when all nodes are back:
 
-- `NoHangingTransaction`: no transaction holds readers up, or offsets back, but for those of a two-phase commit that
-  nobody has ended yet;
-- `GroupsSettle`: the members that are left share all partitions;
-- `EveryoneIsAnswered`: whoever asks a broker that lives gets an answer, sooner or later, all along.
+- `NoHangingTransaction`: no transaction blocks readers or offsets, except for those of a two-phase commit that are not
+  ended yet;
+- `GroupsSettle`: the remaining members share all partitions;
+- `EveryoneIsAnswered`: every request to a broker that lives gets an answer, sooner or later, at all times.
 """
 
 from __future__ import annotations
@@ -77,8 +77,7 @@ INTERNAL_PARTITIONS = 2
 
 
 class Rewriting(NamedTuple):
-    """What of a topic's settings makes a broker decode what producers send in `codec`, in a thread, before it is
-    appended."""
+    """The topic setting that makes a broker decode what producers send in `codec`, in a thread, before the append."""
 
     configs: Mapping[str, str]
     codec: Codec = Codec.NONE
@@ -90,7 +89,7 @@ REWRITING = (
     Rewriting({"compression.type": "uncompressed"}, Codec.LZ4),
     Rewriting({"cleanup.policy": "compact"}, Codec.SNAPPY),
 )
-UNDECIDED_S = 25.0  # in which transactions have timed out that were left open
+UNDECIDED_S = 25.0  # transactions that were left open have timed out after this
 PROPERTIES = {
     **cluster_story.PROPERTIES,
     "transaction.two.phase.commit.enable": "true",
@@ -107,7 +106,7 @@ PROPERTIES = {
 class CoordinatorStory(ClusterStory):
     properties = PROPERTIES
     critical_moments = MOMENTS
-    # In which groups settle; some members may wait for somebody who lost his power.
+    # The time in which groups settle; some members may wait for one that lost power.
     settles_s = ENDLESS_S + 30.0
 
     def __init__(
@@ -158,7 +157,7 @@ class CoordinatorStory(ClusterStory):
         for group in self.groups:
             found.update({(group.name, index): offset for index, offset in group.acknowledged.items()})
         for writer in self.writers:
-            found[writer.group, 0] = -1  # what was committed last is not known before its marker is written
+            found[writer.group, 0] = -1  # the last committed offset is not known before its marker is written
         return found
 
     async def run(self) -> None:
@@ -210,15 +209,15 @@ class CoordinatorStory(ClusterStory):
         assert all(result.error_code == ErrorCode.NONE for result in answer.topics), answer
 
     async def pause(self) -> None:
-        """Long enough, sometimes, for groups to form, and for logs to be compacted."""
+        """Sometimes long enough for groups to form, and for logs to be compacted."""
         await super().pause()
         if self.chance.random() < 0.4:
             await asyncio.sleep(self.chance.uniform(0.0, 8.0))
 
-    # -- misfortunes ------------------------------------------------------------------------------------------------
+    # -- faults -----------------------------------------------------------------------------------------------------
 
     async def fill_disk(self, machine: Machine) -> None:
-        """By bytes; or by blocks, so that logs go on for a while, and there is no room for a file more."""
+        """By bytes; or by blocks, so that logs can grow for a while, and there is no space for another file."""
         self.events["full disks"] += 1
         block_size = self.chance.choice((1, 1024, 4096))
         machine.disk.fill(leave=self.chance.choice((0, 30, 200, 3000)), block_size=block_size)
@@ -227,7 +226,7 @@ class CoordinatorStory(ClusterStory):
         self.mend_disk(machine)
 
     async def refuse_aborts(self, machine: Machine) -> None:
-        """There is no room for what has to be written down when a transaction is aborted."""
+        """There is no space for what must be written when a transaction is aborted."""
         full = {machine, *(other for other in self.world.brokers if self.chance.random() < 0.5)}
         for each in sorted(full, key=lambda each: each.name):
             operation = self.chance.choice(("create", "write"))
@@ -238,7 +237,7 @@ class CoordinatorStory(ClusterStory):
             self.mend_disk(each)  # one that was started meanwhile could not recover
 
     async def break_disk(self, machine: Machine) -> None:
-        """Something of a topic cannot be written, or synced; then somebody starts the broker again."""
+        """A file of a topic cannot be written, or synced; then the broker is restarted."""
         self.events["broken disks"] += 1
         topic = self.chance.choice((TOPIC, *INTERNAL_TOPICS))
         operation = self.chance.choice(("write", "sync")) if self.flushes else "write"
@@ -255,7 +254,7 @@ class CoordinatorStory(ClusterStory):
             self.faults.crash(machine)
             machine.start()
 
-    # -- mending ----------------------------------------------------------------------------------------------------
+    # -- repairs ----------------------------------------------------------------------------------------------------
 
     def partitions(self, machine: Machine) -> list[Partition | None]:
         topics = ((TOPIC, len(self.promises)), *((name, INTERNAL_PARTITIONS) for name in INTERNAL_TOPICS))
@@ -306,7 +305,7 @@ class CoordinatorStory(ClusterStory):
             await writer.check(found)
 
     def nothing_is_open(self) -> bool:
-        """But for what is prepared."""
+        """Except for prepared transactions."""
         prepared = self.two_phase_writer.prepared
         spared = None if prepared is None else prepared.producer[0]
         for machine in self.world.brokers:

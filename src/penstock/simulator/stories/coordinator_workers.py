@@ -1,16 +1,16 @@
-"""Transactional producers of a simulated cluster, and those who read what they have committed.
+"""Transactional producers of a simulated cluster, and the readers of their committed records.
 
-Each transaction writes its number to all partitions of the topic, and commits it as its group's offset. Producers are
-of transaction version 2, or older ones that announce what they will write to. Some vanish in the middle of it, and some
-are taken for dead: when another has their place already they go on with what they were about to do. Older ones also
-abort while a batch is still on its way, or being rewritten by its broker.
+Each transaction writes its number to all partitions of the topic, and commits it as its group's offset. Producers use
+transaction version 2, or are older ones that announce the partitions they will write to. Some vanish in the middle of a
+transaction. Some are wrongly considered dead: they continue after another has replaced them. Older ones also abort
+while a batch is still in flight, or being rewritten by its broker.
 
-- `NoAbortedRecord`: whoever reads committed data sees nothing of a transaction that was aborted, or is open.
-- `AllOrNothing`: what a producer was told became of its transaction is what all partitions have.
-- `OffsetsWithTransaction`: and it is where its group is; before that, nobody sees the offset.
+- `NoAbortedRecord`: a reader of committed data sees nothing of a transaction that was aborted, or is open.
+- `AllOrNothing`: the outcome that a producer got for its transaction is the outcome in all partitions.
+- `OffsetsWithTransaction`: and in its group's offset, which is not visible before that.
 - `ExactlyOnce`: in order, and no transaction twice.
-- `FencedProducer`: who has been succeeded is refused, whatever it tries.
-- `FreshTransactionsLive`: no transaction is taken away from its producer before its time-out, unless a clock was wrong.
+- `FencedProducer`: a producer that has been replaced is refused, whatever it tries.
+- `FreshTransactionsLive`: no transaction is aborted before its time-out, unless a clock was wrong.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class TransactionalWriter:
         self._first_numbers: dict[tuple[int, int], int] = {}
         self._codec = codec
         self._zombies: list[asyncio.Task[None]] = []
-        self.outcomes: dict[int, bool | None] = {}  # None: nobody knows
+        self.outcomes: dict[int, bool | None] = {}  # None: unknown
 
     async def run(self) -> None:
         clients = self._clients
@@ -109,7 +109,7 @@ class TransactionalWriter:
             await clients.rest()
         await asyncio.gather(*self._zombies)
         if clients.chance.random() < 0.5:
-            await self._initialize()  # which aborts whatever is still open
+            await self._initialize()  # aborts everything that is still open
         else:
             await self._leave_open(number + 1)
 
@@ -149,10 +149,10 @@ class TransactionalWriter:
         self.outcomes[number] = commits
         clients.events["transactions committed" if commits else "transactions aborted"] += 1
 
-    # -- ends of another kind ---------------------------------------------------------------------------------------
+    # -- other ends -------------------------------------------------------------------------------------------------
 
     async def _disappear(self, number: int, left: list[Step]) -> None:
-        """For good, so that the transaction has to time out; or until another one has its place."""
+        """For good, so that the transaction must time out; or until another producer has replaced it."""
         clients = self._clients
         self._producer = NOBODY
         if clients.chance.random() < 0.3:
@@ -164,7 +164,7 @@ class TransactionalWriter:
         self._zombies.append(asyncio.create_task(self._haunt(number, left)))
 
     async def _cut_short(self, steps: list[Step]) -> None:
-        """A batch takes longer than the producer has time for: it aborts under the same epoch, and begins anew."""
+        """A batch takes longer than the producer waits: it aborts under the same epoch, and starts again."""
         clients = self._clients
         last = clients.chance.choice([number for number, step in enumerate(steps) if step.place.kind == PARTITION])
         for place, ask in steps[:last]:
@@ -180,7 +180,7 @@ class TransactionalWriter:
             self._clients.events["batches too late"] += 1
 
     async def _leave_open(self, number: int) -> None:
-        """The last transaction, which has to time out."""
+        """The last transaction, which must time out."""
         clients = self._clients
         self.outcomes[number] = False
         producer = await self._initialize()
@@ -205,7 +205,7 @@ class TransactionalWriter:
         if code is ErrorCode.NONE and self.outcomes.get(offset) is False:
             raise Violation("OffsetsWithTransaction", f"{self.group} is at {offset}, which was not committed")
 
-    # -- what it says -----------------------------------------------------------------------------------------------
+    # -- requests ---------------------------------------------------------------------------------------------------
 
     def _steps(self, number: int, producer: tuple[int, int], with_offset: bool) -> list[Step]:
         steps = [
@@ -239,7 +239,7 @@ class TransactionalWriter:
         return ask
 
     def _sequence(self, number: int, producer: tuple[int, int]) -> int:
-        """Each epoch begins anew, and each transaction that it ends has one batch in each partition."""
+        """Each epoch starts at 0, and each transaction that it ends has one batch in each partition."""
         return number - self._first_numbers.setdefault(producer, number)
 
     def _announce_partitions(self, producer: tuple[int, int]) -> Ask:
@@ -316,7 +316,7 @@ class TransactionalWriter:
 
 
 class CommittedReader:
-    """Reads committed data of one partition, and goes on where it was."""
+    """Reads committed data of one partition, and continues where it was."""
 
     def __init__(
         self, clients: CoordinatorClients, index: int, outcomes: Mapping[str, Mapping[int, bool | None]]
@@ -335,7 +335,7 @@ class CommittedReader:
             await asyncio.sleep(0.3)
 
     async def read_all(self) -> list[tuple[str, int]]:
-        """Of the leader: a follower may be asked, too, and know less of what is committed."""
+        """From the leader: a follower may answer, too, and know less of what is committed."""
         self._clients.forget(self._place)
         await self._clients.until_answered(self._place, self._read)
         return self.found
@@ -352,7 +352,7 @@ class CommittedReader:
             self._take(answer.records, begins)
 
     def _take(self, data: Any, aborted: list[tuple[int, int]]) -> None:
-        """As consumers go about it: what belongs to an aborted transaction is passed over until its marker."""
+        """As consumers do it: records of an aborted transaction are skipped up to its marker."""
         passed_over: set[int] = set()
         for position, header in iterate_headers(data):
             while aborted and aborted[0][0] <= header.last_offset:

@@ -1,13 +1,13 @@
-"""The metadata of whole clusters under faults: controllers and brokers, the real code, on virtual time.
+"""Story: the metadata of whole clusters under faults: controllers and brokers, the real code, on virtual time.
 
-Clients create and delete topics and ask for producer ids, through whatever broker they find. Meanwhile controllers and
-brokers are killed, lose their power, one or all at once, are cut off in both directions or in one; clocks jump; disks
-and links are slow; brokers come back with an empty disk. Where voters are in the log (kraft.version 1), they change.
-The metadata log is cut and replaced by snapshots all the time.
+Clients create and delete topics and request producer ids, through any broker they find. Meanwhile controllers and
+brokers are killed, lose power, one or all at once, are cut off in both directions or in one. Clocks jump. Disks and
+links are slow. Brokers return with an empty disk. If voters are in the log (kraft.version 1), they change. The metadata
+log is truncated and replaced by snapshots all the time.
 
-All along: one active controller in an epoch, and nodes that have replayed as much have the same image
-(`cluster_checkers`). In the end, with everybody back: what was answered for is so on every node (`AnsweredStays`), and
-no producer id was given twice (`ProducerIdsUnique`).
+At all times there is one active controller in an epoch, and nodes that have replayed the same records have the same
+image (`cluster_checkers`). At the end, with all nodes back: what was acknowledged is so on every node
+(`AnsweredStays`), and no producer id was given twice (`ProducerIdsUnique`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ CRITICAL = {
 }
 MOMENTS = {**cluster_moments.METADATA, **cluster_moments.VOTERS}
 AIM_S = 3.0
-# What brings a moment about that does not come by itself.
+# Brings about a moment that does not come by itself.
 PROVOCATIONS = {
     cluster_moments.STARTS: "restart",
     cluster_moments.NO_CONTROLLER: "lose_controller",
@@ -86,7 +86,7 @@ class MetadataStory:
         self.moments = self.world.moments = Moments(MOMENTS)
         self.faults = Faults(self.world, self.chance, self.events)
         self.watch = ClusterWatch(self.world, "", (), self.events)
-        self.answered: dict[str, bool] = {}  # topics, and whether they should be there
+        self.answered: dict[str, bool] = {}  # topics, and whether they should exist
         self.producer_ids: set[int] = set()
 
     async def run(self) -> None:
@@ -112,7 +112,7 @@ class MetadataStory:
         self.moments.look(self.world.touched())
 
     async def make_progress(self) -> None:
-        """Brokers that were not heard of may be fenced for another moment."""
+        """Brokers that have not sent heartbeats may be fenced for another moment."""
         deadline = self.world.loop.time() + PROGRESS_S
         while "last" not in self.answered:
             if self.world.loop.time() > deadline:
@@ -133,7 +133,7 @@ class MetadataStory:
     # -- clients ----------------------------------------------------------------------------------------------------
 
     async def ask(self, question: Callable[[Client], Awaitable[None]]) -> None:
-        """Through one of the brokers; nobody knows what became of it if no answer comes."""
+        """Through one of the brokers; without an answer the result is unknown."""
         try:
             async with self.world.client(self.chance.choice(self.world.brokers).name, patience=20) as client:
                 await question(client)
@@ -142,7 +142,7 @@ class MetadataStory:
 
     async def create(self, client: Client, name: str) -> None:
         code = await client.create_topic(name)
-        # Asked twice on the way, as the controller changed: somebody has created it.
+        # Asked twice on the way, as the controller changed: the topic was created.
         if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             self.answered[name] = True
             self.events["topics created"] += 1
@@ -151,7 +151,7 @@ class MetadataStory:
         there = [name for name, is_there in self.answered.items() if is_there]
         if there:
             name = self.chance.choice(there)
-            del self.answered[name]  # until there is an answer nobody knows
+            del self.answered[name]  # unknown until there is an answer
             if await client.delete_topic(name) in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
                 self.answered[name] = False
                 self.events["topics deleted"] += 1
@@ -164,7 +164,7 @@ class MetadataStory:
                 raise Violation("ProducerIdsUnique", f"{given} was given twice")
             self.producer_ids.add(given)
 
-    # -- misfortunes ------------------------------------------------------------------------------------------------
+    # -- faults -----------------------------------------------------------------------------------------------------
 
     async def misfortune(self) -> None:
         active = self.world.active_controller()
@@ -191,13 +191,13 @@ class MetadataStory:
         self.faults.lose_power(machine)
 
     async def doom(self, machine: Machine) -> None:
-        """It ends in the middle of what it does, or of its start."""
+        """It ends in the middle of its work, or of its start."""
         if self.chance.random() < 0.5:
             await self.restart(machine)
         self.faults.doom(machine, power=self.chance.random() < 0.5)
 
     async def aim(self, machine: Machine) -> None:
-        """A fault waits for a critical moment of whoever has it first, and strikes then."""
+        """A fault waits for a critical moment of any machine, and strikes the first that has it."""
         moment = self.chance.choice(list(MOMENTS))
         aimed = asyncio.create_task(
             self.strike_at(moment, self.chance.choice((self.kill, self.lose_power, self.isolate)))
@@ -225,7 +225,7 @@ class MetadataStory:
         self.faults.isolate(machine)
 
     async def black_out(self, _: Machine) -> None:
-        """All at once: what was answered for is on the disks."""
+        """All at once: what was acknowledged is on the disks."""
         self.events["power losses everywhere"] += 1
         for machine in self.world.machines.values():
             if machine.runs:
@@ -236,7 +236,7 @@ class MetadataStory:
         await self.faults.stop(machine)
 
     async def lose_disk(self, _: Machine) -> None:
-        """A broker's: nobody counts on its copy of the metadata."""
+        """A broker's: nothing depends on its copy of the metadata."""
         machine = self.chance.choice(self.world.brokers)
         if machine.runs:
             self.faults.lose_disk(machine)
@@ -260,7 +260,7 @@ class MetadataStory:
         self.faults.slow_disk()
 
     async def change_voters(self, _: Machine) -> None:
-        """One joins or one leaves, as the active controller sees it."""
+        """A voter is added or removed, as the active controller sees it."""
         active = self.world.active_controller()
         if not self.is_dynamic or active is None or active.node is None:
             return

@@ -1,7 +1,7 @@
-"""Somebody moves the replicas of a node between its log directories, in the middle of everything else.
+"""A client that moves the replicas of a node between its log directories during all other faults.
 
-What clients were told must hold all the same (`node_story`). This client adds: a replica is in exactly one directory,
-and on its way to one other at most.
+All promises to clients still hold (`node_story`). This client adds: a replica is in exactly one directory, and moving
+to at most one other.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ReplicaMoves:
         self._wanted: dict[str, str] = {}
 
     async def go_on(self, client: Client) -> None:
-        """Ask for something, after a while; and look at how things are."""
+        """Request a move, after a while; and check the state."""
         await asyncio.sleep(self._chance.choice((0.01, 0.1, 0.5)) * self._chance.random())
         if self._chance.random() < 0.4:
             await self._ask(client)

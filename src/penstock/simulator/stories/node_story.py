@@ -1,15 +1,15 @@
-"""A node under load that is killed, loses power, runs out of disk and is stopped, and what must be true all the while.
+"""Story: a node under load that is killed, loses power, runs out of disk and is stopped, and its laws.
 
-The durability table of the design, as a model of what clients were told:
+The laws are the design's durability table, as a model of what clients were promised:
 
-- whatever was acknowledged, or handed to a consumer, is there after any number of process crashes, at the same offset;
-- on a topic with `flush.messages=1` also after a power loss; on others it may be gone then, at either end;
-- after a clean stop nothing may be gone, power loss or not;
-- nothing is there that nobody sent, nothing is torn, nothing twice, and each producer's records are in its order;
-- an idempotent producer that repeats until it is acknowledged has every record stored exactly once, in order;
-- a topic whose creation was answered is there, one whose deletion was answered is not;
+- everything acknowledged, or returned to a consumer, is there after any number of process crashes, at the same offset;
+- on a topic with `flush.messages=1` also after a power loss; on others it may be lost then, at either end;
+- after a clean stop nothing may be lost, power loss or not;
+- nothing is there that was not sent, nothing is torn, nothing twice, and each producer's records are in its order;
+- an idempotent producer that repeats until it gets an acknowledgement has every record stored exactly once, in order;
+- a topic exists if its creation was acknowledged, and does not if its deletion was;
 - no producer id is given twice;
-- a full disk is told (KAFKA_STORAGE_ERROR, or no answer in time) and over when there is room.
+- a full disk is reported (KAFKA_STORAGE_ERROR, or no answer in time), and works again when there is space.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from penstock.simulator.story import StoryResult
 from penstock.simulator.twins.loop import SimulatedLoop
 from penstock.testing import requests
 
-# What a client has to expect of a broker that starts, stops, or has no room.
+# The errors that a client must expect of a broker that starts, stops, or has no space.
 TRANSIENT = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -56,7 +56,7 @@ CRITICAL = {
 }
 
 
-# -- critical moments
+# -- Critical moments.
 
 
 def has_unsynced(world: BrokerWorld) -> bool:
@@ -99,9 +99,9 @@ class TopicModel:
         self.configs = configs
         self.idempotent = idempotent
         self.survives_power_loss = configs.get("flush.messages") == "1"
-        self.sent: dict[bytes, int] = {}  # and how many power losses there had been
+        self.sent: dict[bytes, int] = {}  # with the number of power losses until then
         self.told: dict[int, bytes] = {}
-        self.in_doubt: dict[int, bytes] = {}  # told, but the power went
+        self.in_doubt: dict[int, bytes] = {}  # promised, but the power failed
         self.power_losses = 0
 
     def power_lost(self) -> None:
@@ -118,7 +118,7 @@ class TopicModel:
         self.told[offset] = value
 
     def check(self, told_before: dict[int, bytes], found: dict[int, bytes]) -> None:
-        """`found` was read after everything in `told_before` was told."""
+        """`found` was read after everything in `told_before` was promised."""
         for offset, value in told_before.items():
             assert found.get(offset) == value, (
                 f"{self.name}: offset {offset} of {len(found)} was told to be {value[:20]!r}, "
@@ -132,7 +132,7 @@ class TopicModel:
             else:  # lost, and the offset given to a later record
                 assert self.sent[value] == self.power_losses, f"{self.name}: {value[:20]!r} at {offset} is a ghost"
         self.in_doubt.clear()
-        first = min(found, default=0)  # what was never synced may be gone from the beginning, too
+        first = min(found, default=0)  # what was never synced may be lost from the beginning, too
         assert first == 0 or not self.survives_power_loss, f"{self.name} begins at {first}"
         assert sorted(found) == list(range(first, first + len(found))), f"{self.name}: offsets are missing"
         order: dict[bytes, int] = {}
@@ -168,11 +168,11 @@ class NodeStory:
             TopicModel("exact", {"flush.messages": "1"}, idempotent=True),
             TopicModel("rewritten", {"flush.messages": "1", "compression.type": "gzip"}, idempotent=True),
         ]
-        self.exists: dict[str, bool] = {}  # topics whose fate was answered for
+        self.exists: dict[str, bool] = {}  # topics whose creation or deletion was acknowledged
         self.producer_ids: set[int] = set()
         self.positions: dict[str, int] = {}
         self.once: dict[tuple[str, str], int] = {}
-        # Of each idempotent producer: the next sequence, its id, the batch that is not acknowledged yet.
+        # For each idempotent producer: the next sequence, its id, the batch that is not acknowledged yet.
         self.exact: dict[tuple[str, str], list[Any]] = {}
         self.events: Counter[str] = Counter()
         self.moments: Moments[BrokerWorld] = Moments(MOMENTS)
@@ -211,7 +211,7 @@ class NodeStory:
             for topic in self.topics:
                 assert await client.create_topic(topic.name, topic.configs) is ErrorCode.NONE
 
-    # -- what befalls the node
+    # -- Faults of the node.
 
     async def misfortune(self) -> None:
         kind = self.chance.choice(
@@ -248,13 +248,13 @@ class NodeStory:
             if kind != "clean stops":
                 self.world.power_loss()
                 for topic in self.topics:
-                    topic.power_losses += 1  # nothing may be lost, but what comes later comes after it
+                    topic.power_losses += 1  # nothing may be lost; later records count as sent after it
         await asyncio.sleep(self.chance.random())
         await self.start()
         self.is_up.set()
 
     async def killed_at_a_change(self) -> None:
-        """Between two writes, renames or syncs of anything the node does: serving, recovering, making topics."""
+        """Between two writes, renames or syncs of anything the node does: serving, recovering, creating topics."""
         assert self.world.files is not None
         self.next_end = self.chance.choice(("kill", "power loss"))
         self.world.files.die_after(self.chance.choice((0, self.chance.randrange(10), self.chance.randrange(200))))
@@ -310,10 +310,10 @@ class NodeStory:
         assert not self.world.failures, self.world.failures
         return is_ready
 
-    # -- clients
+    # -- Clients.
 
     async def persist(self, work: Callable[[Client], Awaitable[None]]) -> None:
-        """Connect and work, again and again, whatever becomes of the broker."""
+        """Connect and work, again and again, whatever happens to the broker."""
         while not self.over:
             try:
                 async with self.world.client(patience=PATIENCE_S) as client:
@@ -366,7 +366,7 @@ class NodeStory:
             state[0], state[2] = sequence + len(values), None
 
     async def acknowledged(self, topic: TopicModel, values: list[bytes], answer: Any, power_losses: int) -> bool:
-        """`power_losses` is how many there had been when the request was sent."""
+        """`power_losses` is the number of power losses when the request was sent."""
         code = ErrorCode(answer.error_code)
         self.events[f"produce: {code.name}"] += 1
         if code is not ErrorCode.NONE:
@@ -376,12 +376,12 @@ class NodeStory:
         for offset, value in enumerate(values, answer.base_offset):
             if topic.survives_power_loss or power_losses == topic.power_losses:
                 topic.tell(offset, value)
-            # else the answer was under way when the power went
+            # else the answer was under way when the power failed
         await asyncio.sleep(self.chance.choice((0.0, 0.05, 0.2)))
         return True
 
     async def consume(self, client: Client, topic: TopicModel) -> None:
-        """Tail the topic; whatever is handed out counts as told."""
+        """Tail the topic; everything that is read counts as promised."""
         positions = self.positions
         offset = positions.get(topic.name, 0)
         before = topic.power_losses
@@ -442,7 +442,7 @@ class NodeStory:
             self.producer_ids.add(given)
         return given
 
-    # -- judgement
+    # -- Checks.
 
     async def verify(self) -> None:
         await self.is_up.wait()
@@ -458,7 +458,7 @@ class NodeStory:
                         topic.check(told[topic.name], found)  # type: ignore[arg-type]
                     present = await client.topics()
                     for name, there in exists.items():
-                        if self.exists.get(name) == there:  # and not changed meanwhile
+                        if self.exists.get(name) == there:  # and it has not changed meanwhile
                             assert (name in present) == there, f"{name} should{'' if there else ' not'} be there"
                     return
             except Lost:

@@ -1,4 +1,4 @@
-"""What is in a replica's log, as its disk has it: for checkers, which must not disturb the log's own readers."""
+"""The content of a replica's log on its disk: for checkers, which must not disturb the log's own readers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Batch(NamedTuple):
     next_offset: int
     epoch: int
     crc: int
-    stamp: int  # the leader's clock when it was appended; -1 where records keep their producer's time
+    stamp: int  # the leader's clock at the append; -1 if records keep their producer's time
 
 
 class Place(NamedTuple):
@@ -33,7 +33,7 @@ class _Place(NamedTuple):
 
 
 class ReplicaContent:
-    """The batches of a log, read further whenever it has grown."""
+    """The batches of a log; newly appended ones are read on demand."""
 
     def __init__(self, machine: Machine, log: Log) -> None:
         self._disk = machine.disk
@@ -42,10 +42,10 @@ class ReplicaContent:
         self._places: list[_Place] = []
         self.is_damaged = False
         self.note: Callable[[int, int, bytes], None] | None = None
-        """Told the leader epoch, offset and value of every record, where somebody wants to know."""
+        """Called with the leader epoch, offset and value of every record, if set."""
 
     def keep(self, log_start: int, log_end: int) -> int:
-        """Forget what has been cut off at either end; how many batches are left."""
+        """Forget what has been cut off at either end; returns how many batches are left."""
         batches = self.batches
         while batches and batches[-1].next_offset > log_end:
             del batches[-1], self._places[-1]
@@ -55,7 +55,7 @@ class ReplicaContent:
         return len(batches)
 
     def read_on(self) -> Iterator[tuple[Batch | None, Batch]]:
-        """New batches, each after the one it follows, up to the first that is damaged."""
+        """New batches, each with the one it follows, up to the first damaged one."""
         self.is_damaged = False
         try:
             for segment, position, data in self._unread():
@@ -108,7 +108,7 @@ class ReplicaContent:
         return b"".join(self._read(segment.path, segment.size, 0) for segment in self._log.segments)
 
     def whole_from(self, offset: int) -> bytes:
-        """Every byte of the batches that have something at or above `offset`."""
+        """Every byte of the batches that have records at or above `offset`."""
         data = self.whole()
         begin = next((at for at, header in iterate_headers(data) if header.next_offset > offset), len(data))
         return data[begin:]
@@ -118,7 +118,7 @@ class ReplicaContent:
         return sum(segment.size for segment in self._log.segments)
 
     def places(self) -> list[Place]:
-        """Where the batches lie."""
+        """The positions of the batches."""
         return [
             Place(segment.path, at, at + header.size)
             for segment in self._log.segments

@@ -1,7 +1,7 @@
-"""What a replica knows besides its batches must be what its batches say.
+"""Checks that a replica's state in memory is what its batches say.
 
 - `StateMatchesLog`: the producers of a replica (epoch, last sequence, open transaction) and its aborted transactions
-  are those found by reading its log from the beginning. A leader that knows less would take a batch twice, or show
+  are those found by reading its log from the beginning. A leader that knows less would append a batch twice, or show
   aborted records; one that knows more would refuse what it never had.
 """
 
@@ -20,7 +20,7 @@ READ_BYTES = 1 << 20
 
 
 def check_state(name: str, replica: Replica) -> None:
-    """Only if all of the log is there, and no cut is left to be finished before the next append."""
+    """Only if the whole log is there, and no truncation must be finished before the next append."""
     log = replica.log
     if log.log_start_offset > 0 or log.is_unsettled:
         return
@@ -33,7 +33,7 @@ def check_state(name: str, replica: Replica) -> None:
 
 
 def _covers(known: tuple[Producers, Aborted], said: tuple[Producers, Aborted]) -> bool:
-    """Compaction takes away what aborted transactions wrote, and old markers: the log then says less than is known."""
+    """Compaction removes the records of aborted transactions, and old markers: the log then has less than is known."""
     return said[0].items() <= known[0].items() and set(said[1]) <= set(known[1])
 
 
@@ -45,7 +45,7 @@ def producers_of(states: ProducerStates) -> Producers:
 
 
 def aborted_in(log: Log) -> Aborted:
-    """Of each transaction the producer, its first offset and that of its marker."""
+    """For each transaction the producer, its first offset and that of its marker."""
     return sorted(each[:3] for each in log.aborted_transactions(0, log.log_end_offset))
 
 

@@ -1,4 +1,4 @@
-"""A replica of one partition in a simulated story: the pure machines of replication, over a log that is a list."""
+"""A replica of one partition in a simulated story: the pure state machines of replication, over a list as the log."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class News(NamedTuple):
     """The metadata at one moment."""
 
     partition: Partition
-    registered: dict[int, int]  # epochs of those that may be in sync
+    registered: dict[int, int]  # epochs of the brokers that may be in sync
 
 
 class Fetch(NamedTuple):
@@ -67,7 +67,7 @@ class Replica:
         self.synced = 0
         self.epochs = LeaderEpochs()
         self.kept_high_watermark = 0
-        self.seen = -1  # how much news it has heard
+        self.seen = -1  # how much of the metadata it has received
         self.leader: LeaderState | None = None
         self.follower: FollowerState | None = None
         self.has_fetch_in_flight = False
@@ -89,7 +89,7 @@ class Replica:
     def flush(self) -> None:
         self.synced = len(self.log)
 
-    # -- life -------------------------------------------------------------------------------------------------------
+    # -- starts and stops -------------------------------------------------------------------------------------------
 
     def start(self, *, clean: bool) -> None:
         self.incarnation += 1
@@ -110,7 +110,7 @@ class Replica:
         self.take_part()
 
     def report_directory(self) -> None:
-        """Before it is unfenced: on a disk that was replaced, the replica has begun anew."""
+        """Before it is unfenced: on a disk that was replaced, the replica is new."""
         world = self.story.world
         here = directory(self.id, self.disk)
         for topic in world.image.topics:
@@ -134,7 +134,7 @@ class Replica:
         return self.story.news[self.seen].registered.get(broker_id)
 
     def take_part(self) -> None:
-        """Act on the metadata as far as it is known here."""
+        """Act on the metadata, as far as it is known here."""
         partition = self.story.news[self.seen].partition
         now_ms = self.story.now_ms
         if partition.leader == self.id:

@@ -1,22 +1,23 @@
-"""One partition, three to five replicas, the real controller: seeded stories of the pure machines alone.
+"""Story: one partition, three to five replicas, the real controller; the pure state machines alone.
 
     outcome = play(seed)
     assert outcome.violation is None
 
-Everything between the machines takes its time and may get lost: a follower's fetch, the leader's answer, a proposal to
-the controller, its answer, the news of metadata. Brokers are killed, stopped, lose their power or their disk, lag, and
-are fenced without reason. After every step the checkers look at all of it at once, which nobody in it can:
+Everything between the machines takes time and may get lost: a follower's fetch, the leader's answer, a proposal to the
+controller, its answer, the metadata. Brokers are killed, stopped, lose their power or their disk, lag, and are fenced
+without reason. After every step the checkers see the whole state at once, as no node can:
 
 - `OneLeaderPerEpoch`.
 - `MonotonicHighWatermark`: of each leader.
-- `CommittedIsInSync`: what a leader takes for committed is on every replica that could be elected next.
-- `CommittedStays`: what was below a leader's high watermark once, a consumer may have read: whoever leads has it.
-- `AcknowledgedStays`: the same for what a producer was told is safe.
-- `CommittedPrefix`: two replicas have the same records below what both take for committed.
-- `LogMatching`: a record at an offset, written in an epoch: there is only one, and it follows the same one everywhere.
+- `CommittedIsInSync`: what a leader considers committed is on every replica that could be elected next.
+- `CommittedStays`: a consumer may have read what was ever below a leader's high watermark: every leader has it.
+- `AcknowledgedStays`: the same for what was acknowledged to a producer.
+- `CommittedPrefix`: two replicas have the same records below what both consider committed.
+- `LogMatching`: for an offset and an epoch there is only one record, and it follows the same one everywhere.
 
-What may be expected of a power loss is the durability table of the design: with `flush.messages=1` all of them at once;
-without, all but one replica of those in sync or eligible, and that one stays up until the others are back.
+The design's durability table says what may be expected of a power loss. With `flush.messages=1` all replicas may lose
+power at once. Without it, all but one of those in sync or eligible may, and that one stays up until the others are
+back.
 
     python -m penstock.simulator --story partition --seeds 1000
 """
@@ -75,7 +76,7 @@ MOMENTS: dict[str, Callable[[Replica], bool]] = {
 
 
 class Message(NamedTuple):
-    """Something under way: what it does when it arrives, or when it does not."""
+    """A message in flight: what it does when it arrives, or when it does not."""
 
     deliver: Callable[[], None]
     lost: Callable[[], None]
@@ -115,14 +116,14 @@ class PartitionStory:
             self.world.unfence(replica.id)
             self.announce()
 
-    # -- the world between ------------------------------------------------------------------------------------------
+    # -- messages and the controller --------------------------------------------------------------------------------
 
     @property
     def partition(self) -> Partition:
         return self.world.partition(TOPIC)
 
     def announce(self) -> None:
-        """The controller has committed something; brokers hear of it one by one."""
+        """The controller has committed a change; brokers receive it one by one."""
         brokers = self.world.image.brokers
         registered = {broker.broker_id: broker.epoch for broker in brokers.values() if broker.active}
         news = News(self.partition, registered)
@@ -142,7 +143,7 @@ class PartitionStory:
         self.send(lambda: follower.handle_answer(answer), lambda: follower.lost(fetch))
 
     def alter(self, replica: Replica, incarnation: int, proposal: Proposal) -> None:
-        """The controller gets a proposal."""
+        """The controller receives a proposal."""
         if replica.incarnation == incarnation and replica.is_up:
             answer = self.world.alter(
                 TOPIC,
@@ -213,7 +214,7 @@ class PartitionStory:
         self._hash.update(repr((what.__name__, self.now_ms, self.partition, len(self.under_way))).encode())
 
     def message(self) -> None:
-        """Something under way arrives, in any order; or never."""
+        """A message in flight arrives, in any order; or never."""
         if self.under_way:
             newest = self.chance.random() < 0.7  # so that the others take long
             number = -1 if newest else self.chance.randrange(len(self.under_way))
@@ -234,7 +235,7 @@ class PartitionStory:
         if behind:
             replica = self.chance.choice(behind)
             last = len(self.news) - 1
-            replica.seen = replica.seen + 1 if self.chance.random() < 0.7 else last  # several changes may come as one
+            replica.seen = replica.seen + 1 if self.chance.random() < 0.7 else last  # several changes may arrive as one
             replica.take_part()
 
     def produce(self) -> None:
@@ -276,10 +277,10 @@ class PartitionStory:
                 if proposal is not None:
                     replica.propose(proposal)
 
-    # -- misfortunes ------------------------------------------------------------------------------------------------
+    # -- faults -----------------------------------------------------------------------------------------------------
 
     def must_stay(self, replica: Replica) -> bool:
-        """While others have lost records, the last one that has them all stays up, and is seen to be."""
+        """While others have lost records, the last one that has them all stays up, and is seen to be up."""
         if not any(each.is_damaged for each in self.replicas.values()):
             return False
         return not self.intact_besides(replica)
@@ -334,7 +335,7 @@ class PartitionStory:
             then = self.chance.random()
             if then < 0.5:
                 self.fence(replica)
-            elif then < 0.8:  # so quickly that nobody notices
+            elif then < 0.8:  # so quickly that no broker notices
                 replica.start(clean=replica.stopped_cleanly)
                 self.unfence(replica)
 
@@ -360,7 +361,7 @@ class PartitionStory:
             self.announce()
 
     def settle(self) -> None:
-        """Everybody is back, and nothing is lost any more: in the end all have everything."""
+        """All brokers are back, and no message is lost any more: in the end all have everything."""
         for _ in range(SETTLING_ROUNDS):
             self.now_ms += 50
             for replica in self.replicas.values():

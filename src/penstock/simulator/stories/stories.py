@@ -1,4 +1,4 @@
-"""All stories there are, at two depths: the pure machines alone, and the real broker code on a simulated machine."""
+"""The list of all stories, at two levels: the pure machines alone, and the real broker code on a simulated machine."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Transactions on a machine that sleeps now and then: all nodes and clients of it, for up to eight hours at a time.
+"""Story: transactions on a machine that sleeps now and then, with all nodes and clients, for up to eight hours.
 
-The event loop's time stands still meanwhile, and the other clocks go on. Brokers die in between, so that coordinators
-are followed by others that have just started, whose clocks never slept. Their transactions must not look old to these:
-`FreshTransactionsLive`. What else is asked of transactions holds as well. (Groups are left out: sessions do end while a
+The event loop's time stops meanwhile, and the other clocks continue. Brokers die in between, so that other coordinators
+take over that have just started, and whose clocks never slept. These must not consider the transactions old:
+`FreshTransactionsLive`. The other laws of transactions hold as well. (Groups are left out: sessions do end while a
 machine sleeps.)
 """
 

@@ -1,4 +1,4 @@
-"""Wall-clock time and randomness that a test decides."""
+"""A wall clock and randomness that a test controls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DEFAULT_START_MS = 1_700_000_000_000
 
 
 class SimulatedClock:
-    """Stands still until told, or runs with `elapsed` (a loop's `time`), and may jump either way on top of it.
+    """Stands still until it is set, or runs with `elapsed` (a loop's `time`), and may also jump forwards or backwards.
 
     A node of a simulated cluster has a clock of its own, so that clocks can disagree.
     """
@@ -28,7 +28,7 @@ class SimulatedClock:
         return self._offset_ms + int(self._elapsed() * 1000)
 
     def boottime_ms(self) -> int:
-        """Of a clock that stands still until told: only what it was suspended."""
+        """For a clock that stands still until it is set: only the time it was suspended."""
         return self.suspended_ms + (0 if self._elapsed is None else int(self._elapsed() * 1000))
 
     def jump(self, milliseconds: int) -> None:
@@ -36,7 +36,7 @@ class SimulatedClock:
         self._offset_ms += milliseconds
 
     def suspend(self, milliseconds: int) -> None:
-        """The machine was asleep: it is later than before by all clocks but the event loop's."""
+        """The machine slept: all clocks have advanced except for the event loop's."""
         self._offset_ms += milliseconds
         self.suspended_ms += milliseconds
 

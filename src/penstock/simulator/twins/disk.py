@@ -1,19 +1,19 @@
-"""A disk in memory that keeps its promises and not one more.
+"""A disk in memory that gives exactly the guarantees of a real one.
 
-Two levels. What a process writes goes to the page cache and is what everybody reads; it survives `crash` (the process
-is killed, the machine goes on). What was synced is on the platter and is all that surely survives `power_loss`:
-contents by `File.sync`, names (new files and directories, renames, removals) by `sync_directory` of the directory they
-stand in. Everything else is kept, lost or torn as a seeded random decides (`torn_writes` for contents). A rename is
-atomic; two changes of one name or of one file reach the platter in their order; apart from that names keep no order.
+It has two levels. What a process writes goes to the page cache, which all reads see; it survives `crash` (the process
+is killed, the machine continues). Synced data is on the platter, and only that surely survives `power_loss`: contents
+by `File.sync`, names (new files and directories, renames, removals) by `sync_directory` of their directory. Everything
+else is kept, lost or torn as a seeded random decides (`torn_writes` for contents). A rename is atomic. Two changes of
+one name or of one file reach the platter in their order; apart from that names keep no order.
 
-Faults on demand: `fail` (EIO and the like, by operation and path), `fill` (ENOSPC, with the partial write a real disk
-leaves behind; by bytes, or by blocks: what fits into the last block of a file still goes in, the first byte of another
-file does not), `corrupt` and `rot` (bits that nobody wrote), `cold` (reads that would have to wait), `before_sync`
-(what happens while a sync takes its time; how long that is, is the loop's `executor_delay`). After a sync that failed,
-the pages it should have written count as clean, as on Linux: they can still be read, the next sync succeeds, and they
-never reach the platter.
+Faults on demand: `fail` (EIO and the like, by operation and path); `fill` (ENOSPC, with the partial write that a real
+disk leaves; by bytes, or by blocks: what fits into the last block of a file is still written, the first byte of another
+file is not); `corrupt` and `rot` (bits that were not written); `cold` (reads that would have to wait); `before_sync`
+(what happens during a sync; the loop's `executor_delay` says how long it takes). After a failed sync, the pages it
+should have written count as clean, as on Linux: they can still be read, the next sync succeeds, and they never reach
+the platter.
 
-The disk itself is a `FileSystem`. A process whose clean-up code may outlive it gets a `simulated_mount.Mount` of it.
+The disk itself is a `FileSystem`. A process whose clean-up code may outlive it gets a `Mount` of it (`mount`).
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from penstock.simulator.twins.mount import Mount
 
 Event = tuple[str | int, ...]
-"""One operation that went well: ("write", path, position, size), ("sync", path), ("rename", source, target), ..."""
+"""One successful operation: ("write", path, position, size), ("sync", path), ("rename", source, target), ..."""
 
 _DEFAULT_CAPACITY = 1 << 40
 
 
 class _Inode:
-    """A file: what reads see, what the platter holds, and what happened since the last sync that worked."""
+    """A file: what reads see, what the platter holds, and the changes since the last successful sync."""
 
     __slots__ = ("allocated", "changes", "content", "durable", "handles", "linked", "modified_ms")
 
@@ -48,7 +48,7 @@ class _Inode:
         self.content = bytearray()
         self.durable = bytearray()
         self.changes: list[Change] = []
-        self.allocated = 0  # bytes up to the last one written, not what truncate only promised
+        self.allocated = 0  # bytes up to the last one written, not those that only truncate added
         self.modified_ms = modified_ms
         self.handles = 0
         self.linked = True
@@ -175,7 +175,7 @@ class SimulatedFile:
             disk.before_sync(self.path)
         inode = self._check(None, changing=True)
         changes, inode.changes = inode.changes, []
-        disk.check_faults("sync", self.path)  # having failed, it leaves the changes on nobody's list
+        disk.check_faults("sync", self.path)  # if it fails, the changes are on no list any more
         for change in changes:
             apply(inode.durable, change)
         disk.record("sync", self.path)
@@ -206,23 +206,23 @@ class SimulatedDisk:
     def __init__(self, *, clock: Clock | None = None, trace: list[Event] | None = None) -> None:
         self.clock: Clock = clock if clock is not None else SimulatedClock()
         self.trace = trace
-        """Every change that went well is appended here, if given: a test puts its own events (a reply) in the same list
-        and asserts on the order."""
+        """Every successful change is appended here, if given: a test adds its own events (a reply) to the same list and
+        asserts on the order."""
         self.capacity = _DEFAULT_CAPACITY
         self.used = 0
         self._block_size = 1
         self.cold: Callable[[str, int, int], bool] | None = None
-        """Asked (path, position, size) by `pread_cached`; true makes it answer None."""
+        """Called with (path, position, size) by `pread_cached`; true makes it answer None."""
         self.before_sync: Callable[[str], None] | None = None
         self.faults: list[_Fault] = []
         self.on_failure: Callable[[str], None] | None = None
-        """Told by the name of the fault when an operation fails because of it."""
+        """Called with the name of the fault when an operation fails because of it."""
         self.generation = 0
-        """Counts crashes; what was opened in an earlier one is dead."""
+        """Counts crashes; what was opened before the last one is dead."""
         self._root = _Directory(self.clock.now_ms())
         self._name_changes: list[_NameChange] = []
 
-    # Faults
+    # Faults.
 
     def fail(self, operation: str, path: str = "*", *, error: int = errno.EIO, times: int | None = None) -> None:
         """Let `operation` fail on paths that match, `times` times or until `heal`.
@@ -232,14 +232,14 @@ class SimulatedDisk:
         self.faults.append(_Fault(operation, path, error, times))
 
     def heal(self) -> None:
-        """No more faults, and room enough."""
+        """No more faults, and enough space."""
         self.faults.clear()
         self.capacity = _DEFAULT_CAPACITY
         self.cold = None
         self.before_sync = None
 
     def fill(self, *, leave: int = 0, block_size: int = 1) -> None:
-        """From now on there is room for `leave` bytes, given away in blocks; removing files makes more."""
+        """From now on there is space for `leave` bytes, allocated in blocks; removing files makes more."""
         if block_size != self._block_size:
             linked = self._used_by_names()
             self._block_size = block_size
@@ -254,7 +254,7 @@ class SimulatedDisk:
             inode.durable[position] ^= mask
 
     def rot(self, chance: random.Random, pattern: str) -> tuple[str, int] | None:
-        """One bit, somewhere in one of the files that match, is another than was written; where, if there are any."""
+        """Flip one bit somewhere in one of the matching files; returns where, if there are any."""
         paths = [
             (path, len(node.content))
             for path, node in self._walk(self._root, "")
@@ -268,7 +268,7 @@ class SimulatedDisk:
         return path, position
 
     def crash(self) -> None:
-        """The process dies, by kill -9 say. All it wrote is there; what it had open is not."""
+        """The process dies, for example by kill -9. What it wrote survives; its open files do not."""
         self.generation += 1
         for _, node in self._walk(self._root, ""):
             if isinstance(node, _Inode):
@@ -276,7 +276,7 @@ class SimulatedDisk:
         self._count_used()
 
     def power_loss(self, chance: random.Random) -> None:
-        """The machine dies. What was synced is there; as to the rest, `chance` decides."""
+        """The machine dies. Synced data survives; `chance` decides about the rest."""
         self._persist(self._surviving_names(chance))
         self._name_changes.clear()
         self._restore(self._root)
@@ -290,7 +290,7 @@ class SimulatedDisk:
         self.crash()
 
     def unsynced(self) -> list[str]:
-        """Paths whose contents or names a power loss may take or change."""
+        """Paths whose contents or names a power loss may remove or change."""
         names = {id(node) for change in self._name_changes for _, _, node in change.entries if node is not None}
         return [
             path
@@ -299,7 +299,7 @@ class SimulatedDisk:
         ]
 
     def durable(self, path: str) -> bytes | None:
-        """What of a file surely survives a power loss; None if not even its name does."""
+        """The part of a file that surely survives a power loss; None if not even its name does."""
         node: _Node = self._root
         for name in _parts(path):
             child = node.durable.get(name) if isinstance(node, _Directory) else None
@@ -309,11 +309,11 @@ class SimulatedDisk:
         return bytes(node.durable) if isinstance(node, _Inode) else None
 
     def peek(self, path: str, size: int, position: int) -> bytes:
-        """What is in a file, for those who only watch: no fault keeps them from looking."""
+        """The content of a file, for observers: no fault affects them."""
         return bytes(self._file(path).content[position : position + size])
 
     def open_paths(self) -> list[str]:
-        """Files somebody has open, for tests that look for leaks."""
+        """Open files, for tests that look for leaks."""
         return [path for path, node in self._walk(self._root, "") if isinstance(node, _Inode) and node.handles]
 
     def _surviving_names(self, chance: random.Random) -> list[_NameChange]:
@@ -328,7 +328,7 @@ class SimulatedDisk:
         return self._with_what_they_build_on([change for change in changes if chance.random() < 0.5])
 
     def _with_what_they_build_on(self, chosen: list[_NameChange]) -> list[_NameChange]:
-        """`chosen` and, of the same names and nodes, all changes before, in order."""
+        """`chosen` and all earlier changes of the same names and nodes, in order."""
         wanted = {id(change) for change in chosen}
         names: set[tuple[int, str]] = set()
         nodes: set[int] = set()
@@ -360,21 +360,21 @@ class SimulatedDisk:
             if isinstance(node, _Directory):
                 yield from self._walk(node, here)
 
-    # Space and faults, for SimulatedFile
+    # Space and faults, for SimulatedFile.
 
     def room_for(self, inode: _Inode, end: int, position: int) -> int:
-        """How many of the bytes from `position` to `end` the disk will take."""
+        """How many of the bytes from `position` to `end` the disk accepts."""
         if end <= inode.allocated:
             return end - position
         free = max(0, self.capacity - self.used)
         return max(0, min(end, self.in_blocks(inode.allocated) + free - free % self._block_size) - position)
 
     def in_blocks(self, size: int) -> int:
-        """What a file of `size` bytes takes up."""
+        """The space that a file of `size` bytes takes."""
         return -(-size // self._block_size) * self._block_size
 
     def release(self, inode: _Inode) -> None:
-        """Space comes back when the last name and the last open file are gone."""
+        """Space is freed when the last name and the last open file are gone."""
         if not inode.linked and not inode.handles:
             self.used -= self.in_blocks(inode.allocated)
             inode.allocated = 0
@@ -403,7 +403,7 @@ class SimulatedDisk:
         if self.trace is not None:
             self.trace.append(event)
 
-    # FileSystem
+    # FileSystem.
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> SimulatedFile:
         self.check_faults("open", path)
@@ -516,7 +516,7 @@ class SimulatedDisk:
         self._node(path)
         return self.capacity
 
-    # Names
+    # Names.
 
     def _link(self, entries: tuple[tuple[_Directory, str, _Node | None], ...], node: _Node) -> None:
         for directory, name, entry in entries:
@@ -561,7 +561,7 @@ class SimulatedDisk:
         return node
 
     def _parent(self, path: str) -> tuple[_Directory, str]:
-        """The directory `path` stands in, and its name there ("" for the root)."""
+        """The directory that contains `path`, and its name there ("" for the root)."""
         parts = _parts(path)
         if not parts:
             return self._root, ""

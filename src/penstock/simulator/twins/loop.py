@@ -1,21 +1,20 @@
 """An asyncio event loop on virtual time.
 
-Time stands still while callbacks run and jumps to the next timer when none is ready, so hours pass in milliseconds and
-a run depends on nothing but the seed. Handles, futures, tasks and TaskGroups are asyncio's own. The queue of what is
-ready and of timers is ours: it asks no kernel, and compares timers without calling Python, because simulations do
-little else. `run_in_executor` calls the function in one go after a random delay, which is when a thread would have
-finished; or, if the loop `interleaves`, on a thread that pauses between operations on files (`simulated_threads`).
-Either way it is a worker that does it, and if that touches what the loop owns, the law `LoopOwnsState` ends the run.
-Sockets are those of `simulated_network`.
+Time stands still while callbacks run, and jumps to the next timer when none is ready. So hours pass in milliseconds,
+and a run depends only on the seed. Handles, futures, tasks and TaskGroups are asyncio's own. The queue of ready
+callbacks and timers is not: it asks no kernel, and compares timers without calling Python, because simulations do
+little else. `run_in_executor` calls the function at once after a random delay, when a thread would have finished; or,
+if the loop `interleaves`, on a thread that pauses between file operations (`threads`). Either way the code runs as a
+worker. If it touches state that the loop owns, the law `LoopOwnsState` ends the run. Sockets are those of `network`.
 
-Several machines live on one loop. Which one a piece of code runs on is part of its context (`contextvars`), inherited
-by every task, timer and transport it makes; `start` begins a process on a host, and its `create_server` binds there.
+Several machines live on one loop. The machine that code runs on is part of its context (`contextvars`), inherited by
+every task, timer and transport it creates; `start` begins a process on a host, and its `create_server` binds there.
 `kill` ends a process as the kernel does, from one instruction to the next: its callbacks and timers are dropped, its
-tasks never run again, not even their `finally` blocks, and its sockets close. Give such a process a `Mount` of its disk
-all the same: what the interpreter unwinds at the very end must not write.
+tasks never run again, not even their `finally` blocks, and its sockets close. Still give such a process a `Mount` of
+its disk: what the interpreter unwinds at the very end must not write.
 
 Objects that asyncio keeps in sets (tasks, futures) are hashed by a counter here and not by address: a TaskGroup cancels
-its tasks in the order of a set, and that order has to be the same in every run.
+its tasks in the order of a set, and that order must be the same in every run.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ T = TypeVar("T")
 
 PAUSE_RATE = 0.3
 _START_S = 1_000.0
-"""Not zero: a deadline that is mistaken for "none" should not go unnoticed."""
+"""Not zero: a deadline that is mistaken for "none" should be noticed."""
 _CANCELLED_MAX = 100
-"""Timers that were cancelled, and are kept until they are the majority."""
+"""Cancelled timers are kept until there are this many, and they are the majority."""
 
 
 class Deadlock(RuntimeError):
-    """Nothing is ready and no timer is set, so what is waited for will never happen."""
+    """Nothing is ready and no timer is set, so what is awaited will never happen."""
 
 
 class Process:
@@ -102,13 +101,13 @@ class SimulatedLoop(base_events.BaseEventLoop):
         self.trace = Trace(self.time)
         self.network = Network(self, random.Random(f"{seed}/network"))
         self.watcher: Callable[[], None] | None = None
-        """Called whenever all that can happen at a moment has happened: it sees the world at rest."""
+        """Called whenever everything that can happen at a moment has happened: it sees the world at rest."""
         self.touched: dict[str, None] = {}
         """The hosts whose code has run since the watcher was last called: nothing has changed on the others."""
         self.executor_delay: Callable[[], float] = self._ordinary_executor_delay
         """Seconds that a function given to `run_in_executor` takes; replace it for slow disks."""
         self.interleaves = False
-        """Whether threads pause while others go on."""
+        """Whether threads pause while others continue."""
         self.pauses = 0
         self._now = _START_S
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []  # a heap: those of one moment in their order
@@ -119,18 +118,18 @@ class SimulatedLoop(base_events.BaseEventLoop):
         self._processes: dict[str, Process] = {}
         self._dead: list[SimulatedTask[Any]] = []
 
-    # Time
+    # Time.
 
     def time(self) -> float:
         return self._now
 
     def advance(self, seconds: float) -> None:
-        """What runs now takes so long."""
+        """The code that runs now takes this long."""
         self._now += seconds
         self.trace.moments += 1
 
     def _run_once(self) -> None:
-        """One round of what is ready; if nothing is, time goes on to the next timer first."""
+        """One round of ready callbacks; if there are none, time first advances to the next timer."""
         timers, ready = self._timers, self._ready
         if self._timer_cancelled_count > _CANCELLED_MAX and 2 * self._timer_cancelled_count > len(timers):
             self._forget_cancelled()
@@ -166,7 +165,7 @@ class SimulatedLoop(base_events.BaseEventLoop):
             if self.watcher is not None:
                 self.watcher()
                 if self._ready:
-                    return  # who waited for what the watcher has seen acts before anything else happens
+                    return  # code that waited for what the watcher has seen acts before anything else happens
             self.touched.clear()
             self._now = when
             self.trace.moments += 1
@@ -177,13 +176,13 @@ class SimulatedLoop(base_events.BaseEventLoop):
         self._timer_cancelled_count = 0
 
     def _write_to_self(self) -> None:
-        """Nobody sleeps who would have to be woken."""
+        """The loop never sleeps, so nothing must wake it."""
 
     def next_number(self) -> int:
         self._numbers += 1
         return self._numbers
 
-    # Tasks and futures
+    # Tasks and futures.
 
     def create_future(self) -> asyncio.Future[Any]:
         return SimulatedFuture(loop=self)
@@ -192,7 +191,7 @@ class SimulatedLoop(base_events.BaseEventLoop):
         self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: contextvars.Context | None = None
     ) -> asyncio.Task[T]:
         self._check_closed()
-        # Unnamed tasks would be counted per interpreter, and no two runs in one would be alike.
+        # Python numbers unnamed tasks per interpreter, so two runs in one interpreter would differ.
         return SimulatedTask(coro, loop=self, name=name or f"task-{self._numbers + 1}", context=context)
 
     def call_soon(  # type: ignore[override]
@@ -221,21 +220,21 @@ class SimulatedLoop(base_events.BaseEventLoop):
             timer.cancel()
         return timer  # type: ignore[no-any-return]
 
-    # Hosts and processes
+    # Hosts and processes.
 
     @property
     def process(self) -> Process | None:
-        """The one the calling code belongs to."""
+        """The process of the calling code."""
         return _process.get()
 
     @property
     def host(self) -> str:
-        """Where the calling code runs."""
+        """The host of the calling code."""
         process = _process.get()
         return process.host if process is not None else "localhost"
 
     def start(self, host: str, program: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run a program on a host, one at a time for each."""
+        """Run a program on a host; one at a time on each."""
         previous = self._processes.get(host)
         if previous is not None and previous.alive and previous.tasks:
             program.close()
@@ -252,7 +251,7 @@ class SimulatedLoop(base_events.BaseEventLoop):
         self.network.kill(host)
 
     def power_off(self, host: str) -> None:
-        """Peers see nothing at all. `network.power_on` before the host is started again."""
+        """Peers see nothing at all. Call `network.power_on` before the host is started again."""
         self._end(host)
         self.network.power_off(host)
 
@@ -264,9 +263,9 @@ class SimulatedLoop(base_events.BaseEventLoop):
         process.alive = False
         for task in process.tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
-            asyncio.tasks._unregister_task(task)  # or the end of the simulation would wait for it
+            asyncio.tasks._unregister_task(task)  # otherwise the end of the simulation would wait for it
         for thread in list(process.threads):
-            if not thread.is_current:  # that one ends itself
+            if not thread.is_current:  # the current thread ends itself
                 thread.kill()
         process.threads.clear()
         self._dead.extend(process.tasks)  # kept: a coroutine that is collected runs its finally blocks
@@ -286,7 +285,7 @@ class SimulatedLoop(base_events.BaseEventLoop):
         self._timers.clear()
         super().close()
 
-    # Threads
+    # Threads.
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., T], *args: Any
@@ -335,7 +334,7 @@ class SimulatedLoop(base_events.BaseEventLoop):
         return self._threads.random() < PAUSE_RATE
 
     def _run_in_thread(self, future: asyncio.Future[T], func: Callable[..., T], args: tuple[Any, ...]) -> None:
-        # Work whose future was cancelled goes on if a thread had already taken it up.
+        # Work whose future was cancelled continues if a thread had already started it.
         if future.cancelled() and self._threads.random() < 0.5:
             return
         self.trace.add("thread", getattr(func, "__qualname__", type(func).__qualname__))
@@ -366,7 +365,7 @@ class SimulatedLoop(base_events.BaseEventLoop):
     def _ordinary_executor_delay(self) -> float:
         return self._threads.uniform(0.000_1, 0.005)
 
-    # Sockets
+    # Sockets.
 
     async def create_server(  # type: ignore[override]
         self,
@@ -379,7 +378,7 @@ class SimulatedLoop(base_events.BaseEventLoop):
         start_serving: bool = True,
         **options: object,
     ) -> SimulatedServer:
-        """Binds on the host the caller runs on, whatever address it names; loopback stays loopback."""
+        """Binds on the caller's host, whatever address it names; loopback stays loopback."""
         _refuse_tls_and_sockets(ssl, sock)
         self.network.add_host(self.host)
         names = [host] if isinstance(host, str) else host or [""]
@@ -417,10 +416,10 @@ class SimulatedLoop(base_events.BaseEventLoop):
 
 
 def _unwind(task: SimulatedTask[Any]) -> None:
-    """Let the coroutine of a dead task run out, quietly: everything that its clean-up reaches for is gone."""
+    """Run the coroutine of a dead task to its end, silently: everything that its clean-up uses is gone."""
     coroutine = task.get_coro()
     assert inspect.iscoroutine(coroutine)
-    for _ in range(100):  # clean-up that awaits (a TaskGroup's) needs to be told more than once
+    for _ in range(100):  # clean-up that awaits (a TaskGroup's) must be cancelled more than once
         if inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED:
             return
         with contextlib.suppress(BaseException):
@@ -433,7 +432,7 @@ def _refuse_tls_and_sockets(ssl: object, sock: object) -> None:
 
 
 def simulate(program: Callable[[SimulatedLoop], Coroutine[Any, Any, T]], seed: int | str = 0) -> T:
-    """Run a program on a loop of its own from beginning to end."""
+    """Run a program on a new loop from beginning to end."""
     with asyncio.Runner(loop_factory=lambda: SimulatedLoop(seed)) as runner:
         loop = runner.get_loop()
         assert isinstance(loop, SimulatedLoop)

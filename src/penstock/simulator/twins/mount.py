@@ -1,9 +1,9 @@
-"""The file system as one process has it, for as long as that process lives.
+"""The file system of one simulated process, for as long as that process lives.
 
-A killed process does nothing more, but the Python code that plays it has `finally` blocks and clean-up that would still
-write. A mount, like an open file, is dead after `SimulatedDisk.crash` and `power_loss`: whatever such code tries raises
-`ProcessKilled`. With a number of `operations` the process is killed by itself before the change after so many, which is
-how "may be killed at any point" is tested point by point.
+A killed process does nothing more, but the Python code that simulates it has `finally` blocks and clean-up that would
+still write. A mount, like an open file, is dead after `SimulatedDisk.crash` and `power_loss`: every operation on it
+raises `ProcessKilled`. With a number of `operations` the process is killed before the change after so many; this is how
+"may be killed at any point" is tested point by point.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Mount:
         return self._generation == self._disk.generation and self._operations_left != -1
 
     def kill(self) -> None:
-        """This process only; others that use the disk go on."""
+        """Kills only this process; others that use the disk continue."""
         self._operations_left = -1
         for file in list(self.opened):
             file.close()
@@ -99,7 +99,7 @@ class Mount:
 
 
 class DoomedMount(Mount):
-    """The files of a process that can be killed at a change of its own, not only between its steps."""
+    """The files of a process that can be killed at one of its own changes, not only between its steps."""
 
     def __init__(self, disk: SimulatedDisk, on_killed: Callable[[], None]) -> None:
         super().__init__(disk)

@@ -1,4 +1,4 @@
-"""Processes of simulated hosts that are on one machine, as far as finding each other goes."""
+"""Lets the processes of simulated hosts find each other as if they ran on one machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from penstock.simulator.twins.loop import Process, SimulatedLoop
 
 
 class SimulatedNeighbours:
-    """Shared by all who are neighbours."""
+    """Shared by all neighbours."""
 
     def __init__(self, loop: SimulatedLoop) -> None:
         self._loop = loop

@@ -1,16 +1,16 @@
-"""TCP between named hosts, in memory, on virtual time.
+"""Simulates TCP between named hosts, in memory, on virtual time.
 
-This is the kernel's half: connections, windows, packets in flight and what befalls them. The asyncio half
-(`simulated_transport`) stands on `Endpoint` as a real transport stands on a socket.
+This is the kernel's half: connections, windows, packets in flight and their faults. The asyncio half (`transport`) uses
+`Endpoint` as a real transport uses a socket.
 
-The model follows what TCP lets a program see. Bytes of one direction of one connection arrive in order or not at all,
+The model follows what TCP shows to a program. Bytes of one direction of one connection arrive in order or not at all,
 on some connections cut into pieces at random places; between connections there is no order. A cut link loses nothing at
-first: packets are sent again when it heals, and only after `retransmission_timeout_s` does the sender give up. A
-direction may be cut alone; then acknowledgements are lost too, so the other direction stalls when its window is full.
-Closing with unread bytes, or sending to a socket that is gone, earns a reset. A killed process has its sockets closed
-by the kernel; a machine that lost power says nothing, and answers with resets once it is back.
+first: packets are sent again when it heals, and only after `retransmission_timeout_s` does the sender give up. A single
+direction may be cut; then acknowledgements are lost too, so the other direction stalls when its window is full. Closing
+with unread bytes, or sending to a socket that is gone, causes a reset. The kernel closes the sockets of a killed
+process. A machine that lost power sends nothing, and answers with resets once it is back.
 
-Everything random comes from one seeded generator; nothing iterates over a set.
+All randomness comes from one seeded generator; nothing iterates over a set.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CONNECT_TIMEOUT_S = 127.0
 
 
 class Accepts(Protocol):
-    """Whoever listens on a port."""
+    """A listener on a port."""
 
     def accept(self, endpoint: Endpoint) -> None: ...
 
@@ -53,7 +53,7 @@ def _refuse(answer: asyncio.Future[Endpoint], number: int) -> None:
 
 
 class _Pipe:
-    """One direction of a connection: packets that left and have not arrived."""
+    """One direction of a connection: packets that were sent and have not arrived."""
 
     def __init__(self, network: Network, source: str, target: str) -> None:
         self._network = network
@@ -92,7 +92,7 @@ class _Pipe:
             self._packets.popleft()()
 
     def _stall(self) -> None:
-        """Nothing gets through. The sender gives up if that lasts, counted from the first packet that was lost."""
+        """Nothing gets through. The sender gives up if that lasts, counted from the first lost packet."""
         if self._stalled:
             return
         self._stalled = True
@@ -110,7 +110,7 @@ class _Pipe:
 class Endpoint:
     """One end of a connection, as the kernel keeps it behind a socket.
 
-    The owner sets `on_readable` and `on_writable`; they say that it is worth trying again, no more.
+    The owner sets `on_readable` and `on_writable`; they only say that it is worth trying again.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Endpoint:
         pipe.gave_up = lambda: self.fail(errno.ETIMEDOUT)
 
     def send(self, data: memoryview) -> int:
-        """How many bytes were taken: what fits into the window."""
+        """How many bytes were accepted: what fits into the window."""
         assert self._peer is not None
         size = min(len(data), self._window - self._unacknowledged)
         self._unacknowledged += size
@@ -163,7 +163,7 @@ class Endpoint:
         return size
 
     def read_size(self) -> int:
-        """How much of what has arrived one read sees."""
+        """How many of the bytes that have arrived one read sees."""
         available = len(self.received)
         return self._network.cut_point(0, available) if self.is_fragmented else available
 
@@ -177,7 +177,7 @@ class Endpoint:
         return data
 
     def shut_down(self) -> None:
-        """No more bytes from here; the peer sees the end after the last of them."""
+        """Send no more bytes; the peer sees the end after the last of them."""
         if not self._shut and not self._is_closed and self._peer is not None:
             self._shut = True
             self.send_packet(self._peer.end)
@@ -197,7 +197,7 @@ class Endpoint:
             self.vanish()
 
     def vanish(self) -> None:
-        """Closed, and nobody is told."""
+        """Close without notifying the peer."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -211,7 +211,7 @@ class Endpoint:
             self.on_readable()
             self.on_writable()
 
-    # What arrives
+    # What arrives.
 
     def receive(self, data: bytes) -> None:
         if self._is_closed or self.error is not None:
@@ -253,22 +253,22 @@ class _Connection:
 
 
 class Network:
-    """All hosts, all links between them, and the faults they have."""
+    """All hosts, all links between them, and their faults."""
 
     def __init__(self, loop: SimulatedLoop, chance: random.Random) -> None:
         self.loop = loop
         self.context = contextvars.Context()
-        """Packets belong to no host: they are under way still when their sender is dead."""
+        """Packets belong to no host: they are still under way when their sender is dead."""
         self.latency: Callable[[str, str], float] = self._ordinary_latency
-        """Seconds from one host to another, asked for every packet; replace it for slow links."""
+        """Seconds from one host to another, called for every packet; replace it for slow links."""
         self.reset_rate = 0.0
-        """The chance that a packet with data meets a connection that somebody in between has torn down."""
+        """The chance that a packet with data meets a connection that a device in between has closed."""
         self.fragmented_rate = 0.3
-        """The chance that what is sent on a connection arrives in pieces."""
+        """The chance that data sent on a connection arrives in pieces."""
         self.window_sizes: tuple[int, ...] = (2_048, 16_384, 65_536, 1 << 20)
         self.retransmission_timeout_s = 900.0
         self._chance = chance
-        self._hosts: dict[str, int] = {}  # and the next ephemeral port of each
+        self._hosts: dict[str, int] = {}  # with the next ephemeral port of each
         self._listeners: dict[Address, Accepts] = {}
         self._loopback_only: set[Address] = set()
         self._cut: set[tuple[str, str]] = set()
@@ -278,7 +278,7 @@ class Network:
         self._attempts: dict[asyncio.Future[Endpoint], str] = {}
         self._count = 0
 
-    # Faults
+    # Faults.
 
     def cut(self, source: str, target: str) -> None:
         """One way: what `source` sends does not reach `target`."""
@@ -313,15 +313,15 @@ class Network:
                     end.fail(errno.ECONNRESET)
 
     def refuse(self, host: str) -> None:
-        """Its connections with others break, and no new ones can be made, as while a firewall is loaded anew; the
-        process lives on, and knows nothing of it."""
+        """Its connections with others break, and no new ones can be made, as while a firewall is reloaded; the process
+        lives on and does not notice."""
         self._refusing.add(host)
         for other in list(self._hosts):
             if other != host:
                 self.reset(host, other)
 
     def accept(self, host: str) -> None:
-        """After `refuse`."""
+        """Ends `refuse`."""
         self._refusing.discard(host)
 
     def kill(self, host: str) -> None:
@@ -330,7 +330,7 @@ class Network:
             endpoint.close()
 
     def power_off(self, host: str) -> None:
-        """The machine is gone, and says nothing to anybody."""
+        """The machine is gone, and sends nothing."""
         self._off.add(host)
         for endpoint in self._leave(host):
             endpoint.vanish()
@@ -352,7 +352,7 @@ class Network:
             for pipe in connection.pipes:
                 pipe.send_again()
 
-    # For pipes and endpoints
+    # For pipes and endpoints.
 
     def is_cut(self, source: str, target: str) -> bool:
         return (source, target) in self._cut or source in self._off or target in self._off
@@ -372,19 +372,19 @@ class Network:
         if source == target:
             return self._chance.uniform(0.000_01, 0.000_05)
         latency = self._chance.uniform(0.000_1, 0.001)
-        if self._chance.random() < 0.01:  # a lost packet, sent again after the shortest time-out there is
+        if self._chance.random() < 0.01:  # a lost packet, sent again after the minimum time-out
             latency += 0.2
         return latency
 
     def forget(self, number: int, endpoint: Endpoint) -> None:
-        """Both ends have closed: what is still under way needs no pipe to be sent again."""
+        """Both ends have closed: packets in flight need no pipe to be sent again."""
         connection = self._connections.get(number)
         if connection is not None:
             connection.open -= 1
             if not connection.open:
                 del self._connections[number]
 
-    # Ports
+    # Ports.
 
     def add_host(self, name: str) -> None:
         self._hosts.setdefault(name, _FIRST_EPHEMERAL_PORT)

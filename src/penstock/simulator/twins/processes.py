@@ -1,4 +1,4 @@
-"""Child processes without processes: the module's `main` runs here, on a simulated disk."""
+"""Simulates child processes without processes: the module's `main` runs here, on a simulated disk."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from penstock.simulator.twins.mount import Mount, ProcessKilled
 
 
 class SimulatedProcesses:
-    """Each child has its own `Mount` of the disk, and runs in one go when the loop's executor gets to it.
+    """Each child has its own `Mount` of the disk, and runs without a pause when the loop's executor gets to it.
 
-    A child that is cancelled has done part of its work by then: it is run up to a change that `chance` picks. With a
-    `death_rate`, children die that way by themselves, as when the system is short of memory.
+    A cancelled child has done part of its work by then: it runs up to a change that `chance` picks. With a
+    `death_rate`, children also die that way by themselves, as when the system is short of memory.
     """
 
     in_one_go = True
@@ -36,10 +36,10 @@ class SimulatedProcesses:
 
         def child(operations: int | None) -> int:
             if self._disk.generation != generation:
-                return -signal.SIGKILL  # the machine went down with the child in it
+                return -signal.SIGKILL  # the machine went down with the child
             mount = Mount(self._disk, operations=operations)
             try:
-                with as_owner():  # of what is in the child's own memory
+                with as_owner():  # the child owns what is in its memory
                     code: int = main(mount, list(arguments))
             except ProcessKilled:
                 self.deaths += 1
@@ -60,7 +60,7 @@ class SimulatedProcesses:
             raise
 
     def _moment(self) -> int:
-        """After how many changes to die: mostly few, sometimes many."""
+        """The number of changes before it dies: mostly small, sometimes large."""
         return self._chance.choice(
             (0, self._chance.randrange(8), self._chance.randrange(64), self._chance.randrange(512))
         )

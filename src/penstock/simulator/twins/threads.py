@@ -1,12 +1,12 @@
-"""Worker threads of the simulator that interleave with the event loop, and still depend on nothing but the seed.
+"""Worker threads of the simulator that interleave with the event loop, and still depend only on the seed.
 
-The work runs on a real thread, but never at the same time as the loop: whoever does not run waits for the other. Before
-an operation on a file (`switch_point`) the work may pause, as chance decides; then the loop goes on, time passes,
-callbacks run, and the work is resumed later. So a worker meets the state that the loop has changed meanwhile, and the
-other way round, at all the places where a real one would wait for its disk.
+The work runs on a real thread, but never at the same time as the loop: one of them always waits for the other. Before a
+file operation (`switch_point`) the work may pause, as chance decides; then the loop continues, time passes, callbacks
+run, and the work is resumed later. So a worker meets state that the loop has changed meanwhile, and the reverse, at all
+the places where a real worker would wait for its disk.
 
-Work does not pause while it holds a lock: the loop might have to wait for it. A thread of a process that is killed is
-unwound: every operation that its clean-up tries raises `ProcessKilled`, as nothing of a dead process goes on.
+Work does not pause while it holds a lock: the loop might have to wait for it. A thread of a killed process is unwound:
+every operation of its clean-up raises `ProcessKilled`, because nothing of a dead process continues.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.io.threads import as_worker, holds_lock
 
 
 class ProcessKilled(BaseException):
-    """The process that does this is gone. Not an `Exception`: no error handling of the dead may go on working."""
+    """The process that does this is gone. Not an `Exception`: no error handling of a dead process may continue."""
 
 
 class _Current(threading.local):
@@ -31,14 +31,14 @@ _current = _Current()
 
 
 def switch_point() -> None:
-    """Before an operation on a file. On a simulated thread, the loop may have a turn first."""
+    """Call it before a file operation. On a simulated thread, the loop may run first."""
     thread = _current.thread
     if thread is not None:
         thread.pause()
 
 
 class SimulatedThread:
-    """One piece of work. The loop calls `run` until it is done; `outcome` is then what it returned, or raised."""
+    """One piece of work. The loop calls `run` until it is done; `outcome` is then what it returned or raised."""
 
     def __init__(self, work: Callable[[], Any], context: Context, pauses: Callable[[], bool]) -> None:
         self.is_done = False
@@ -57,7 +57,7 @@ class SimulatedThread:
         return _current.thread is self
 
     def run(self) -> bool:
-        """Let it go on until it pauses or is done; whether it is."""
+        """Run it until it pauses or is done; returns whether it is done."""
         if self._runner is None:
             self._runner = _idle.pop() if _idle else _Runner()
             self._runner.begin(self)
@@ -73,7 +73,7 @@ class SimulatedThread:
             while not self.is_done:
                 self.run()
 
-    # -- on the thread itself
+    # -- On the thread itself.
 
     def pause(self) -> None:
         if self._is_killed:
@@ -101,7 +101,7 @@ class SimulatedThread:
 
 
 class _Runner(threading.Thread):
-    """A real thread, used again for the next piece of work."""
+    """A real thread, reused for the next piece of work."""
 
     def __init__(self) -> None:
         super().__init__(name="simulated", daemon=True)

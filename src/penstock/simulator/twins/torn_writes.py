@@ -1,16 +1,17 @@
-"""What a disk holds of one file after the power went.
+"""Decides what a disk holds of one file after a power loss.
 
-The page cache writes whole sectors, in no order anybody promised. So each sector that was written since the last sync
-holds, independently of the others, what it held at *some* moment since that sync: nothing new, everything, or an
-intermediate state; and the sector being written when the power went may be half old and half new. The size of the
-file lives elsewhere (in the inode) and is likewise that of some moment: if it is ahead of the data, the bytes in
-between read as zeros, or, on a file system that does not care, as whatever was on those blocks before.
+The page cache writes whole sectors, in no guaranteed order. So each sector that was written since the last sync holds,
+independently of the others, what it held at *some* moment since that sync: nothing new, everything, or an intermediate
+state; and the sector being written at the power loss may be half old and half new. The size of the file is stored
+elsewhere (in the inode) and is likewise that of some moment: if it is ahead of the data, the bytes in between read as
+zeros, or, on some file systems, as what was on those blocks before.
 
-Two truths follow, and the tests hold the model to them: a byte that was synced and not written again is always there,
-and a byte of the result was either in the file at some moment since the last sync, or lies past the synced end.
+Two laws follow, and the tests check the model against them: a byte that was synced and not written again is always
+there, and a byte of the result was either in the file at some moment since the last sync, or lies past the synced end.
 
-Scattering every sector on its own would nearly always tear the very first unsynced write and leave recovery little to
-decide. So the fate of a file is drawn first: all lost, all kept, kept up to a moment, or scattered.
+If every sector were scattered independently, nearly always the very first unsynced write would be torn, and recovery
+would have little to decide. So the fate of a file is drawn first: all lost, all kept, kept up to a moment, or
+scattered.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def apply(content: bytearray, change: Change) -> None:
 
 
 def after_power_loss(durable: bytearray, changes: Sequence[Change], chance: random.Random) -> bytearray:
-    """A new content of the file. `durable` is left alone."""
+    """The new content of the file. `durable` is not changed."""
     if not changes:
         return bytearray(durable)
     fate = chance.random()
@@ -69,7 +70,7 @@ def _cut_at_a_moment(durable: bytearray, changes: Sequence[Change], chance: rand
     if data:
         prefix = chance.randrange(len(data))
         if chance.random() < 0.5:
-            prefix -= (position + prefix) % SECTOR  # a tear between sectors is the more likely one
+            prefix -= (position + prefix) % SECTOR  # a tear between sectors is more likely
         if prefix > 0:
             apply(content, (position, data[:prefix]))
         if chance.random() < 0.3:  # the inode was ahead of the data
@@ -123,7 +124,7 @@ def _changes_by_sector(size: int, changes: Sequence[Change]) -> dict[int, list[C
         elif data:
             first, end = position, position + len(data)
             if position > size:
-                first = size  # the gap turns to zeros
+                first = size  # the gap becomes zeros
             size = max(size, end)
         else:
             continue

@@ -1,7 +1,7 @@
-"""A running fingerprint of everything that happened in a simulation.
+"""A running fingerprint of all events of a simulation.
 
-Two runs with the same seed have to have the same fingerprint; if they do not, something was decided by the address of
-an object, the order of a set or the real clock, and no failure could be replayed.
+Two runs with the same seed must have the same fingerprint. If they do not, the address of an object, the order of a set
+or the real clock decided something, and no failure could be replayed.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Callable
 Field = str | int | float | bytes | None
 
 _AT_ONCE = 500
-"""How many events are hashed in one go: events are short, and calls are not free."""
+"""How many events are hashed in one call: events are short, and calls are not free."""
 
 
 class Trace:
-    """`add` what happens; `digest` is the fingerprint of all of it, `recent` the last of it, readable."""
+    """`add` records an event; `digest` is the fingerprint of all events, `recent` has the last ones, readable."""
 
     def __init__(self, now: Callable[[], float], *, keep: int = 1000) -> None:
         self._now = now
@@ -26,7 +26,7 @@ class Trace:
         self.recent: deque[tuple[Field, ...]] = deque(maxlen=keep)
         self.count = 0
         self.moments = 0
-        """How often time went on, which is part of every event."""
+        """How often time advanced, which is part of every event."""
 
     def add(self, *fields: Field) -> None:
         event = (self._now(), self.moments, *fields)

@@ -1,9 +1,9 @@
-"""asyncio's transports and servers over the simulated network.
+"""Implements asyncio's transports and servers over the simulated network.
 
 The behaviour is that of asyncio's socket transports, call for call (`connection_made` before anything else, reading in
-loop iterations of its own, `eof_received` deciding whether to close, `connection_lost` exactly once and last), with one
-habit of uvloop's: what is given to `write` is not copied until it is sent, at the earliest when the current callback
-has returned. A program that reuses a buffer too early is found out here.
+separate loop iterations, `eof_received` deciding whether to close, `connection_lost` exactly once and last), with one
+property of uvloop: data given to `write` is not copied until it is sent, at the earliest when the current callback has
+returned. So a program that reuses a buffer too early fails here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Buffer = bytes | bytearray | memoryview
 
 
 class SimulatedSocket:
-    """What `get_extra_info("socket")` and `server.sockets` show: addresses, and options that change nothing."""
+    """What `get_extra_info("socket")` and `server.sockets` return: addresses, and options that change nothing."""
 
     family = socket.AF_INET
     type = socket.SOCK_STREAM
@@ -44,7 +44,7 @@ class SimulatedSocket:
         return self._peer_address
 
     def setsockopt(self, level: int, option: int, value: int | bytes) -> None:
-        """Accepted."""
+        """Accepted and ignored."""
 
     def fileno(self) -> int:
         return -1
@@ -108,7 +108,7 @@ class SimulatedTransport(transports._FlowControlMixin, asyncio.Transport):
         protocol: asyncio.BaseProtocol = self._protocol
         return protocol
 
-    # Reading
+    # Reading.
 
     def is_reading(self) -> bool:
         return not self._closing and not self._paused
@@ -161,7 +161,7 @@ class SimulatedTransport(transports._FlowControlMixin, asyncio.Transport):
         buffer.release()
         self._protocol.buffer_updated(len(data))
 
-    # Writing
+    # Writing.
 
     def write(self, data: _Buffer) -> None:
         if not isinstance(data, bytes | bytearray | memoryview):
@@ -204,7 +204,7 @@ class SimulatedTransport(transports._FlowControlMixin, asyncio.Transport):
             return
         endpoint = self._endpoint
         if endpoint.error is not None:
-            if self._buffer:  # without anything to send, it is the reading side that finds out
+            if self._buffer:  # without anything to send, the reading side notices
                 self._force_close(endpoint.error)
             return
         while self._buffer:
@@ -223,7 +223,7 @@ class SimulatedTransport(transports._FlowControlMixin, asyncio.Transport):
             elif self._eof_written:
                 endpoint.shut_down()
 
-    # Closing
+    # Closing.
 
     def is_closing(self) -> bool:
         return self._closing
@@ -291,7 +291,7 @@ class SimulatedServer(asyncio.AbstractServer):
         self._addresses.append(self._loop.network.listen(self._host, port, self, loopback_only=self._loopback_only))
 
     def accept(self, endpoint: Endpoint) -> None:
-        """A connection has come in; the rest happens in the context the server was made in."""
+        """A connection has arrived; the rest happens in the context in which the server was made."""
         self._loop.call_soon(self._accept, endpoint, context=self._context.copy())
 
     def _accept(self, endpoint: Endpoint) -> None:

@@ -1,15 +1,20 @@
-"""How far streaming queries are, told to the cluster: offsets to consumer groups, figures to `__pipelines`.
+"""Reports the progress of streaming queries to the cluster: offsets to consumer groups, figures to `__pipelines`.
 
     spark = penstock.spark.session("orders")     # watches already
     penstock.spark.watch(spark)                  # a session made otherwise
 
-Spark calls a listener on the driver when a query starts, has finished a batch, is idle, and ends. The listener notes it
-and returns; a thread tells the cluster. So a query never waits for a cluster that is slow or away, and whatever goes
-wrong here is a line in the log and a count in the next record (`unpublished`), never a failure of the query.
+Spark calls a listener on the driver when a query starts, finishes a batch, is idle, and ends. The listener stores the
+event and returns; a thread reports it to the cluster. A query therefore never waits for a slow or unreachable cluster.
+An error here is a line in the log and a count in the next record (`unpublished`), never a failure of the query.
 
-Progress says where a source is, and not which source it is, so the listener asks the query's plan when it starts. That
-is why this talks to the JVM itself; and it takes progress as JSON, because an object of Python costs a call to the
-JVM for every field. It works where the driver's JVM is (Spark Classic), not over Spark Connect.
+**A query's lag is reported twice.** The source commits offsets when Spark asks for more records. The listener commits
+the offsets that Spark does not ask about again (the last batch, long triggers), and only forward: see
+`penstock.spark.source.group_offsets`.
+
+Spark's progress reports contain a source's offsets but do not identify the source, so the listener reads the query's
+plan when the query starts. For this it calls the JVM directly. It takes progress as JSON, because PySpark's progress
+object costs a call to the JVM for every field. It works where the driver's JVM is (Spark Classic), not over Spark
+Connect.
 """
 
 from __future__ import annotations
@@ -49,9 +54,9 @@ EXIT_S = 3.0
 
 
 def watch(spark: SparkSession, bootstrap: str | None = None) -> QueryListener:
-    """Tell the cluster of all streaming queries of this session from now on; once is enough.
+    """Report all streaming queries of this session to the cluster from now on; one call is enough.
 
-    A query is told to `bootstrap`, else to the cluster of its first `penstock` source.
+    A query is reported to `bootstrap`, else to the cluster of its first `penstock` source.
     """
     with _watching:
         if spark not in _listeners:
@@ -67,7 +72,7 @@ _listeners: weakref.WeakKeyDictionary[SparkSession, QueryListener] = weakref.Wea
 
 
 class Follower(Protocol):
-    """Who else hears of the queries of a session, in the listener's threads: a pipeline, of its own."""
+    """Also receives the events of a session's queries, in the listener's threads: a pipeline, for its own queries."""
 
     def started(self, progress: QueryProgress, sources: tuple[SourceIdentity, ...]) -> None: ...
 
@@ -76,11 +81,11 @@ class Follower(Protocol):
     def idle(self, query_id: str, run_id: str) -> None: ...
 
     def terminated(self, query_id: str, run_id: str, error: str | None) -> str | None:
-        """The error as the cluster is told it: None if the end was meant."""
+        """The error to report to the cluster: None if the query was stopped on purpose."""
 
 
 class QueryListener(StreamingQueryListener):
-    """Spark's side of it. Methods are named by Spark, and called by threads of py4j with objects of the JVM."""
+    """The listener that Spark calls. Spark defines the method names; py4j's threads call them with JVM objects."""
 
     def __init__(
         self,
@@ -144,7 +149,7 @@ class QueryListener(StreamingQueryListener):
                 schedule.terminated(query_id, run_id, error)
 
     def _sources(self, query_id: str, name: str | None) -> Iterator[SourceIdentity]:
-        """Of the plan as it was analysed: its streaming leaves are what progress lists as sources, in this order."""
+        """From the analysed plan: its streaming leaves are the sources that progress lists, in the same order."""
         plan = self._session.streams().get(query_id).streamingQuery().analyzedPlan()
         seen: list[Any] = []
         leaves = plan.collectLeaves().iterator()
@@ -167,7 +172,7 @@ class QueryListener(StreamingQueryListener):
 
     @property
     def _jlistener(self) -> Any:
-        """What Spark's own property makes, but with events as they are: see above."""
+        """Does what Spark's own property does, but passes the JVM's events unchanged: see the module's docstring."""
         if not hasattr(self, "_wrapped"):
             from pyspark import SparkContext
 
@@ -178,7 +183,7 @@ class QueryListener(StreamingQueryListener):
 
 
 class _Callbacks:
-    """The Java interface; py4j looks for its methods by name."""
+    """Implements the Java interface; py4j looks up its methods by name."""
 
     def __init__(self, listener: QueryListener) -> None:
         self.onQueryStarted = listener.onQueryStarted
@@ -191,7 +196,7 @@ class _Callbacks:
 
 
 class ProgressPublisher:
-    """The thread that tells clusters what is on the schedule."""
+    """The thread that publishes the updates of the schedule to clusters."""
 
     def __init__(self) -> None:
         self._schedule = UpdateSchedule()
@@ -211,7 +216,7 @@ class ProgressPublisher:
             self._news.notify()
 
     def close(self, timeout: float = EXIT_S) -> None:
-        """Publish the last updates, within a few seconds: the program ends, and its queries with it."""
+        """Publish the last updates, within a few seconds: the program and its queries are ending."""
         with self.schedule() as schedule:
             schedule.all_terminated()
             self._ending = True
@@ -249,7 +254,7 @@ class ProgressPublisher:
         )
 
     def _write(self, bootstrap: str, progress: QueryProgress) -> bool:
-        from penstock.spark.progress.topic import PipelinesTopic  # which takes a second, and here nobody waits
+        from penstock.spark.progress.topic import PipelinesTopic  # a slow import: 1 s, in this thread
 
         topic = self._topics.setdefault(bootstrap, PipelinesTopic(bootstrap, timeout=REQUEST_S))
         return self._attempt(
@@ -257,7 +262,7 @@ class ProgressPublisher:
         )
 
     def _attempt(self, what: str, action: Callable[[], None]) -> bool:
-        """False if it failed, which is logged once, until it succeeds again."""
+        """False if the action failed. A failure is logged once, until the action succeeds again."""
         try:
             action()
         except (ClientError, KafkaError, OSError) as error:
@@ -271,7 +276,7 @@ class ProgressPublisher:
 
 @contextlib.contextmanager
 def _never_failing(what: str) -> Iterator[None]:
-    """Spark would log whatever a listener raises as an error of its own."""
+    """Spark would log any exception of a listener as an error of its own."""
     try:
         yield
     except Exception:

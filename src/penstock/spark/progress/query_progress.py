@@ -1,12 +1,12 @@
-"""What a streaming query tells of itself: the values of the compacted topic `__pipelines`, in JSON.
+"""The progress of a streaming query: the values of the compacted topic `__pipelines`, in JSON.
 
-There is one record a query, keyed by the query's id, and each replaces the one before. A value is an object with the
-fields of `QueryProgress`, by their names. Fields may be added; if one changes its meaning, `version` changes, and a
-reader passes over what is newer than itself. Times are milliseconds since 1970, rates are rows a second.
+There is one record per query, keyed by the query's id; each record replaces the one before. A value is an object with
+the fields of `QueryProgress`, by their names. Fields may be added. If a field changes its meaning, `version` changes,
+and a reader skips records newer than itself. Times are milliseconds since 1970, rates are rows per second.
 
-A query is `running` when its last trigger had something to do, `idle` when it had not, and ends `terminated` or
-`failed`. `lost` is never written: it is what a reader concludes when the heartbeats of a query that has not ended have
-stopped, because its driver was killed or cannot reach the cluster.
+A query is `running` if its last trigger had something to do, `idle` if it had not, and ends as `terminated` or
+`failed`. `lost` is never written: a reader concludes it when a query that has not ended stops sending heartbeats,
+because its driver was killed or cannot reach the cluster.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NO_WATERMARK = "1970-01-01T00:00:00.000Z"
 
 
 class UnreadableProgress(ValueError):
-    """A record of `__pipelines` that is none of ours, or newer than we are."""
+    """A record of `__pipelines` that Penstock did not write, or that a newer version wrote."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,12 +108,12 @@ class QueryProgress:
 
     @property
     def lag(self) -> int | None:
-        """Of all its topics together; None if it reads none."""
+        """The lag of all its topics together; None if it reads none."""
         lags = [source.lag for source in self.sources if source.lag is not None]
         return sum(lags) if lags else None
 
     def as_of(self, now_ms: int) -> QueryProgress:
-        """As somebody sees it who reads it now: `lost` if it should have been heard of since."""
+        """The state for a reader at `now_ms`: `lost` if a heartbeat is overdue."""
         if self.state in ENDED or now_ms - self.heartbeat_ms <= LOST_AFTER_MS:
             return self
         return dataclasses.replace(self, state="lost")
@@ -137,20 +137,20 @@ class QueryProgress:
 
 @dataclass(frozen=True, slots=True)
 class SourceIdentity:
-    """What is known of a source when its query starts, and not told again in its progress."""
+    """What is known of a source when its query starts; progress reports do not repeat it."""
 
     description: str
     bootstrap: str | None = None
     """Of a source of topics."""
     group: str | None = None
     shared: bool = False
-    """The source commits to the group, too."""
+    """The source commits to the group as well."""
 
 
 def after_batch(
     before: QueryProgress, progress: Mapping[str, Any], sources: tuple[SourceIdentity, ...]
 ) -> QueryProgress:
-    """With what Spark reports (`StreamingQueryProgress.json`, parsed) of the batch that has just ended."""
+    """The progress after the batch that Spark reports (`StreamingQueryProgress.json`, parsed)."""
     operators = tuple(map(_operator, progress.get("stateOperators", ())))
     reported = progress.get("sources", [])
     identities: tuple[SourceIdentity | None, ...] = (
@@ -184,8 +184,8 @@ def ended(before: QueryProgress, error: str | None) -> QueryProgress:
 
 
 def lag_between(offsets: Offsets, latest: Offsets) -> int:
-    """Records that are there and not yet read. A partition that nothing was read of yet counts from where it is first
-    mentioned, so it counts when its first batch has ended."""
+    """The number of records not yet read. A partition without an offset in `offsets` does not count: it counts only
+    when its first batch has ended."""
     return sum(
         max(0, end - offsets[topic][partition])
         for topic, ends in latest.items()
@@ -220,13 +220,13 @@ def _operator(reported: Mapping[str, Any]) -> StateProgress:
 
 
 def _watermark(event_time: Mapping[str, str]) -> int | None:
-    """Spark says 1970 until it has seen a row."""
+    """Spark reports 1970 until it has seen a row."""
     text = event_time.get("watermark", _NO_WATERMARK)
     return None if text == _NO_WATERMARK else round(datetime.fromisoformat(text).timestamp() * 1000)
 
 
 def _rate(value: Any) -> float:
-    """Spark writes "Infinity" or "NaN", as JSON has no such numbers, for the rate of a batch that took no time."""
+    """Spark writes "Infinity" or "NaN" for the rate of a batch that took no time, as JSON has no such numbers."""
     return float(value) if isinstance(value, (int, float)) and value == value and abs(value) != float("inf") else 0.0
 
 

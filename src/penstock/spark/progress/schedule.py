@@ -1,7 +1,8 @@
-"""Which progress of the queries of a session is published, and when: pure, without Spark, brokers or a clock.
+"""Decides which progress of a session's queries is published, and when: pure, without Spark, brokers or a clock.
 
-Events of Spark's listener come in, updates for the cluster go out. An update is the progress of one query and the
-offsets it commits. While the cluster is slow or away, only the newest update of a query waits. The laws:
+The input is the events of Spark's listener, the output is updates for the cluster. An update is the progress of one
+query and the offsets it commits. While the cluster is slow or unreachable, only the newest update of a query waits. The
+laws:
 
 - Each query publishes at most one update a second, at least one every 10 s while it lives, and always its last one.
 - Spark reports starts at once and everything else later, so a run may have been replaced when its end is reported:
@@ -27,7 +28,7 @@ from penstock.spark.progress.query_progress import (
 )
 
 UPDATE_EVERY_MS = 1000
-ENDED_QUERIES_MAX = 100  # whose last update waits for a cluster that is away
+ENDED_QUERIES_MAX = 100  # ended queries whose last update waits for an unreachable cluster
 
 
 class Group(NamedTuple):
@@ -79,7 +80,7 @@ class UpdateSchedule:
         self._runs[progress.query_id] = _Run(bootstrap, sources, progress)
 
     def progressed(self, progress: Mapping[str, Any]) -> None:
-        """With what Spark reports of a batch (`StreamingQueryProgress.json`, parsed)."""
+        """Spark reported a batch (`StreamingQueryProgress.json`, parsed)."""
         run = self._run(progress["id"], progress["runId"])
         if run is None:
             return
@@ -101,12 +102,12 @@ class UpdateSchedule:
             self._forget_old()
 
     def all_terminated(self) -> None:
-        """The program ends, and its queries with it."""
+        """The program is ending, and its queries with it."""
         for query_id, run in list(self._runs.items()):
             self.terminated(query_id, run.progress.run_id, None)
 
     def due(self, now_ms: int, *, hurry: bool = False) -> list[ProgressUpdate]:
-        """What may be published now; in a hurry, whatever has not been."""
+        """The updates that may be published now; with `hurry`, all that were not published."""
         return [
             ProgressUpdate(
                 run.progress.run_id,
@@ -122,7 +123,7 @@ class UpdateSchedule:
         return min((run.due_ms() for run in self._runs.values()), default=None)
 
     def published(self, update: ProgressUpdate, now_ms: int, *, succeeded: bool) -> None:
-        """What became of a update. Whatever happened to the query meanwhile is for the next."""
+        """The result of publishing an update. Later events of the query belong to its next update."""
         run = self._run(update.progress.query_id, update.run_id)
         if run is None:
             return
@@ -150,7 +151,7 @@ class UpdateSchedule:
 
 
 def _commits(run: _Run) -> Commits:
-    """A topic that two sources of a query read is committed where the slower one is."""
+    """A topic that two sources of a query read is committed at the offset of the slower one."""
     commits: Commits = {}
     for source, identity in zip(run.progress.sources, run.sources, strict=False):
         if identity.bootstrap is None or identity.group is None or source.offsets is None:

@@ -1,16 +1,16 @@
-"""`__pipelines`: the topic that streaming queries tell their progress to, and where tools read it.
+"""`__pipelines`: the topic that streaming queries write their progress to, and that tools read it from.
 
     from penstock.spark import queries
 
     for query in queries("127.0.0.1:9092"):
         print(query.name, query.state, query.lag)
 
-One partition, compacted, so that it holds the last word of every query; and what was not renewed for a week goes: a
-query without a checkpoint has a new id at every start. Segments are small, because the one that is being written is
-never compacted.
+The topic has one partition and is compacted, so it keeps the last record of every query. Records that were not renewed
+for a week are deleted, because a query without a checkpoint has a new id at every start. Segments are small, because
+the active segment is never compacted.
 
-Keys with a slash are not of queries: `pipeline/NAME` is what a pipeline of a file tells of itself, and `control/NAME`
-what it is told (`penstock.pipelines.operate.reports`).
+Keys with a slash do not belong to queries: `pipeline/NAME` is the report of a pipeline that runs from a file, and
+`control/NAME` holds the commands for it (`penstock.pipelines.operate.reports`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _CONFIGS = {
 
 
 def queries(bootstrap: str) -> list[QueryProgress]:
-    """The last word of every query that wrote to this cluster, by name; queries that fell silent are `lost`."""
+    """The last record of every query that wrote to this cluster, by name; queries without heartbeats are `lost`."""
     now_ms = time.time_ns() // 1_000_000
     found = []
     for key, text in last_words(bootstrap).items():
@@ -66,8 +66,9 @@ def last_words(bootstrap: str, start: int | Literal["earliest"] = "earliest") ->
 
 
 class PipelinesTopic:
-    """The topic of one cluster, for those who write: made when it is not there. For one thread; what cannot be written
-    within `timeout` seconds is a ClientError or KafkaError, and the next `write` begins anew."""
+    """Writes to the topic of one cluster, and creates it if it does not exist. For one thread. A write that does not
+    succeed within `timeout` seconds raises a ClientError or KafkaError, and the next `write` starts with new
+    connections."""
 
     def __init__(self, bootstrap: str, *, timeout: float) -> None:
         self._bootstrap = bootstrap
@@ -78,7 +79,7 @@ class PipelinesTopic:
         self.put(progress.query_id, progress.to_json())
 
     def make(self) -> None:
-        """See to it that the topic is there."""
+        """Create the topic if it does not exist."""
         if self._writer is None:
             self._open()
 
@@ -104,6 +105,6 @@ class PipelinesTopic:
             except KafkaError as error:
                 if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                     raise
-        # A record that is written twice says the same twice: nothing here needs an identity.
+        # A record that is written twice repeats the same state, so the producer needs no idempotence.
         self._writer = Writer(self._bootstrap, idempotent=False, timeout=self._timeout, request_timeout=self._timeout)
         return self._writer

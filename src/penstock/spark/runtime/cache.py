@@ -1,4 +1,4 @@
-"""Files that can be made again, kept between starts; any number of processes may make the same one at once."""
+"""Caches files that can be regenerated, between starts; several processes may write the same file at once."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import BinaryIO
 
 
 def cache_directory(environment: Mapping[str, str] = os.environ) -> str:
-    """Where this user keeps what can be made again; where the home directory cannot be written, a temporary one that
-    nobody else can write."""
+    """The user's cache directory. If the home directory is not writable, a temporary one that no other user can
+    write."""
     usual = environment.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     for directory in (os.path.join(usual, "penstock"), os.path.join(tempfile.gettempdir(), f"penstock-{os.getuid()}")):
         try:
@@ -26,7 +26,7 @@ def cache_directory(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def scripts(texts: Mapping[str, str]) -> str:
-    """A directory with these scripts, by their paths in it; its name depends on what they say."""
+    """A directory with these scripts, by their paths in it; its name depends on their contents."""
     digest = hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()[:16]
     directory = os.path.join(cache_directory(), "scripts", digest)
     for name, text in texts.items():
@@ -40,7 +40,7 @@ def scripts(texts: Mapping[str, str]) -> str:
 
 @contextlib.contextmanager
 def appearing(path: str, mode: int = 0o644) -> Iterator[BinaryIO]:
-    """A file that is there as a whole or not at all."""
+    """Write a file that appears completely or not at all."""
     descriptor, written = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".")
     try:
         with open(descriptor, "wb") as file:

@@ -1,8 +1,8 @@
-"""What a session is set to unless its user says otherwise.
+"""The default settings of a Spark session.
 
-Spark's own defaults are made for clusters and large batches: 200 shuffle partitions, a web server, checksums beside
-every checkpoint file. On one machine each of them costs more than the work of a small batch. (docs/benchmarks.md has
-the latency of a small batch, and what made the most of the difference.)
+Spark's own defaults suit clusters and large batches: 200 shuffle partitions, a web server, checksums beside every
+checkpoint file. On one machine each of them costs more than the work of a small batch. (docs/benchmarks.md has the
+latency of a small batch, and which settings made the most difference.)
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _CLUSTER_URL = re.compile(r"(spark|k8s)://\S+|yarn|local-cluster\[.+\]")
 _LOCAL_URL = re.compile(r"local(\[(?P<cores>\*|[1-9]\d*)(\s*,\s*[1-9]\d*)?\])?")
 _COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
-_WITHOUT_VFORK = 22  # newer ones deprecate it, with five lines on the terminal
+_WITHOUT_VFORK = 22  # newer versions deprecate it, and print five lines about that
 _LOOPBACK = ("127.", "localhost", "[::1]")
 
 
@@ -27,12 +27,12 @@ def is_local(master: str) -> bool:
 
 
 def is_master(master: str) -> bool:
-    """Whether Spark would know what to do with it; it takes seconds and a page of Java to say so itself."""
+    """Whether Spark knows this kind of master. Spark itself takes seconds and a page of Java to report that."""
     return is_local(master) or _CLUSTER_URL.fullmatch(master) is not None
 
 
 def master_addresses(master: str) -> list[tuple[str, int]]:
-    """Of `spark://a:7077,b:7077`; none for masters that are not reached that way."""
+    """The addresses in `spark://a:7077,b:7077`; none for masters that are not reached that way."""
     scheme, _, rest = master.partition("://")
     if scheme != "spark":
         return []
@@ -46,27 +46,28 @@ def master_addresses(master: str) -> list[tuple[str, int]]:
 
 
 def session_defaults(master: str, *, java: int, quiet: bool) -> dict[str, str]:
-    """For the Java of that version."""
+    """The defaults for Java of that version."""
     options = []
     if java < _WITHOUT_VFORK:
-        options.append("-Djdk.lang.Process.launchMechanism=VFORK")  # a process is started without another between
+        options.append("-Djdk.lang.Process.launchMechanism=VFORK")  # starts a process without an intermediate one
     if quiet:
         options.append(f"-Dlog4j2.configurationFile=file:{LOG_SETTINGS}")
     defaults = {
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.streaming.noDataProgressEventInterval": "1s",  # until a query is shown to be idle
-        # A Python worker has so long to start. Spark gives it 15 s, which a busy machine may need for its imports.
+        "spark.sql.streaming.noDataProgressEventInterval": "1s",  # until a query is reported as idle
+        # How long a Python worker may take to start. Spark allows 15 s, which the imports alone may take on a busy
+        # machine.
         "spark.python.authenticate.socketTimeout": "120s",
     }
     if is_local(master):
-        options.append("-XX:+UseParallelGC")  # fewer threads and barriers than G1: small batches are short
+        options.append("-XX:+UseParallelGC")  # fewer threads and barriers than G1; small batches are short
         defaults |= {
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": str(_cores(master)),
-            # What Spark and its workers say to each other in small pieces takes 40 ms over TCP, in which both wait.
+            # Over TCP, small messages between Spark and its workers take 40 ms, during which both wait.
             "spark.python.unix.domain.socket.enabled": "true",
-            # Without a checksum file beside every checkpoint file, half the files and their renames.
+            # Without a checksum file beside every checkpoint file there are half as many files and renames.
             "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
             "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
         }
@@ -76,8 +77,8 @@ def session_defaults(master: str, *, java: int, quiet: bool) -> dict[str, str]:
 
 
 def with_defaults(config: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
-    """`config` wins. Java's options are joined: the JVM takes the last of two that differ, but two garbage collectors
-    it refuses."""
+    """`config` overrides the defaults. Java's options are concatenated: the JVM takes the last of two that differ, but
+    refuses two garbage collectors."""
     options = config.get(JAVA_OPTIONS, "")
     ours = defaults.get(JAVA_OPTIONS, "")
     if _COLLECTOR.search(options):

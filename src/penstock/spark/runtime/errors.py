@@ -1,4 +1,4 @@
-"""Why a session could not be had. Every message is one line that names the way out."""
+"""The errors of starting a session. Every message is one line that says what to do."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from penstock.client.errors import ClientError
 
 
 class NoSession(ClientError):
-    """Spark cannot be started as asked."""
+    """Spark cannot be started with these arguments."""
 
 
 class JavaMissing(NoSession):
-    """No Java that Spark runs on."""
+    """There is no Java that Spark runs on."""
 
 
 class SparkMissing(NoSession):
@@ -22,7 +22,7 @@ class MasterUnreachable(NoSession):
 
 
 class SessionConflict(NoSession):
-    """A session runs already, and what is asked for can only be had from a new one."""
+    """A session is already running, and the requested one needs a new session."""
 
 
 class NotShipped(NoSession):

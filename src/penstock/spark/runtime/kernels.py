@@ -1,9 +1,9 @@
-"""The compiled kernels of `penstock.arrow`, ready before the first batch.
+"""Compiles the kernels of `penstock.arrow` before the first batch needs them.
 
-numba compiles them once a machine and keeps the result beside the sources. Left to itself that happens in a Spark task,
-in every Python worker at once, and the first batch waits for it: 12 s on two cores. So a session has it done by a
-process in the background while Java starts. A stamp in the cache directory tells that it was done for these sources by
-this Python; without it, checking would cost every start a second.
+numba compiles them once per machine and stores the result beside the sources. By default this would happen in a Spark
+task, in every Python worker at once, and the first batch would wait for it: 12 s on two cores. So a session starts a
+background process that compiles while Java starts. A stamp in the cache directory records that this Python compiled
+these sources; without the stamp, checking would cost every start a second.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def kernels_are_compiled() -> bool:
 
 
 def compile_kernels() -> None:
-    """Compile what is not compiled yet; returns when every process of this machine can load it."""
+    """Compile the kernels that are not compiled yet; when it returns, every process of this machine can load them."""
     subprocess.run(_COMMAND, check=True, stdin=subprocess.DEVNULL, timeout=_COMPILE_S)
 
 
 def compile_kernels_behind() -> None:
-    """The same, in the background. Nobody waits for it, and its failure is nobody's: a task that comes first compiles
-    for itself, as it would have had to anyway, and says what is wrong."""
+    """The same, in the background. Nothing waits for it, and its failure has no effect: a task that runs earlier
+    compiles the kernels itself, as it would have to anyway, and reports what is wrong."""
     if not kernels_are_compiled():
         threading.Thread(target=_compile_quietly, name="kernels", daemon=True).start()
 
@@ -45,7 +45,7 @@ def _compile_quietly() -> None:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C is for the driver
+        start_new_session=True,  # Ctrl-C is meant for the driver
     )
 
 
@@ -62,6 +62,6 @@ def _stamp() -> str:
 
 def main() -> None:
     stamp = _stamp()
-    importlib.import_module("penstock.arrow")  # its kernels have one signature each, so importing compiles them
+    importlib.import_module("penstock.arrow")  # its kernels have one signature each, so the import compiles them
     with open(stamp, "w", encoding="ascii"):
         pass

@@ -1,11 +1,11 @@
-"""A Spark session that is ready to work with topics: `spark = session("orders")`.
+"""Starts a Spark session that is ready for topics: `spark = session("orders")`.
 
-Everything that must be known before Java starts is settled here, because afterwards it is too late or takes a page of
-Java to say: which Java, which Python, whether anybody answers at the master's address. The environment variables that
-PySpark reads are set for the start alone and are then as they were.
+This module settles everything that must be known before Java starts, because afterwards it is too late, or the error is
+a page of Java: which Java, which Python, whether the master's address answers. The environment variables that PySpark
+reads are set only for the start and restored afterwards.
 
-Settings come from four places. The caller's go before the command line's (`penstock spark run --conf`), as they do with
-Spark's own `spark-submit`; then come our defaults, then Spark's.
+Settings have this precedence: the caller's, the command line's (`penstock spark run --conf`), Penstock's defaults,
+Spark's defaults. The caller's come first, as with Spark's own `spark-submit`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ COMMAND_LINE = "PENSTOCK_SPARK"
 
 _MASTER = "spark.master"
 _NAME = "spark.app.name"
-_SUBMITTED = "PYSPARK_GATEWAY_PORT"  # set by spark-submit, which has started Java and settled the master
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"  # set by spark-submit, which has started Java and chosen the master
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _CONNECT_S = 5.0
 
@@ -59,7 +59,7 @@ class CommandLine:
     ship_env: bool = False
     ship_without: Collection[str] = ()
     archive: str | None = None
-    """What was packed for executors already."""
+    """The archive for executors, if it is packed already."""
     config: Mapping[str, str] = field(default_factory=dict)
 
     def to_text(self) -> str:
@@ -73,7 +73,7 @@ class Plan:
     config: Mapping[str, str]
     environment: Mapping[str, str]
     archive: str | None = None
-    """What executors are sent."""
+    """The archive that is sent to executors."""
 
 
 def session(
@@ -85,12 +85,12 @@ def session(
     ship_without: Collection[str] = (),
     quiet: bool = True,
 ) -> SparkSession:
-    """A session as asked for: the running one if it is just that, else a new one.
+    """The running session if it has these settings, else a new one.
 
-    `master` is all cores of this machine, `local[*]`, unless given. `config` has Spark's settings by Spark's names, and
-    goes before every default of ours. `ship_env` packs this Python environment for executors that lack it, without the
-    packages named in `ship_without`. `quiet` keeps everything but errors off the terminal. Raises `NoSession`, with one
-    line that names the way out.
+    `master` defaults to `local[*]`, all cores of this machine. `config` has Spark's settings by Spark's names, and
+    overrides every default of Penstock. `ship_env` packs this Python environment for executors that lack it, without
+    the packages named in `ship_without`. `quiet` keeps everything but errors off the terminal. Raises `NoSession`, with
+    one line that says what to do.
     """
     global _ours
     try:
@@ -134,8 +134,8 @@ def plan(
     archive: str | None = None,
     quiet: bool = True,
 ) -> Plan:
-    """Everything that a session called `name` is started with, found and checked; and packed, unless there is an
-    `archive` that was."""
+    """Find and check everything that a session called `name` starts with. Packs the environment unless `archive` names
+    one that is packed already."""
     if _SUBMITTED in os.environ:
         return Plan({**asked, _NAME: name}, {})
     master = asked.get(_MASTER, "local[*]")
@@ -152,14 +152,14 @@ def plan(
         config = shipped.config(config)
         environment |= shipped.environment()
     else:
-        # On a cluster, the Python that the user knows its machines to have.
+        # On a cluster: the Python that the user knows to be installed on its machines.
         named = None if is_local(master) else os.environ.get("PYSPARK_PYTHON")
         python = (
             config.get("spark.pyspark.python") or named or (worker_python() if is_local(master) else sys.executable)
         )
         environment |= {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
     if COMMAND_LINE in os.environ:
-        environment[_SUBMIT_ARGUMENTS] = "pyspark-shell"  # `config` has what the command line put there
+        environment[_SUBMIT_ARGUMENTS] = "pyspark-shell"  # `config` contains what the command line put there
     return Plan(config, environment, archive)
 
 
@@ -180,7 +180,7 @@ def _check_master(master: str) -> None:
         raise NoSession(str(error)) from None
     if not addresses:
         return
-    # All of them, because only one of several masters is active; Spark finds out which.
+    # Try all of them, because only one of several masters is active; Spark finds out which.
     reasons = []
     deadline = time.monotonic() + _CONNECT_S
     for host, port in addresses:
@@ -227,6 +227,6 @@ def _text(value: Setting) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Java's exceptions arrive as their whole trace, of which one line says what is wrong."""
+    """A Java exception arrives with its whole stack trace; one line of it says what is wrong."""
     lines = str(error).splitlines()
     return next((line[2:] for line in lines if line.startswith(": ")), lines[0] if lines else repr(error))

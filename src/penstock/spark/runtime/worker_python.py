@@ -1,9 +1,9 @@
-"""The Python of Spark's workers on this machine: ours, with PySpark from where it is installed.
+"""Starts Spark's Python workers on this machine with the installed PySpark instead of Spark's archive of it.
 
-Spark puts an archive of PySpark before everything else on the path of its Python processes. An archive has no compiled
-modules, so each of them compiles what it imports: a second of work for the planner of a query, which Spark gives ten
-seconds to appear. A local session's workers run in the driver's environment, which has the same PySpark installed and
-compiled; so they are started by a script that leaves the archive out.
+Spark puts an archive of PySpark first on the path of its Python processes. An archive has no compiled modules, so each
+process compiles what it imports: a second of work for a query's planner, to which Spark gives ten seconds to start. The
+workers of a local session run in the driver's environment, which has the same PySpark installed and compiled; so a
+script starts them without the archive.
 """
 
 from __future__ import annotations

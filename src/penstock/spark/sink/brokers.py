@@ -1,4 +1,4 @@
-"""The steps of the two-phase protocol, performed: a few requests each, to coordinators and the decisions' topic."""
+"""Performs the steps of the two-phase protocol: a few requests each, to coordinators and the decisions topic."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ logger = logging.getLogger("penstock.spark")
 
 COORDINATOR_S = 60.0
 DECISION_TIMEOUT_MS = 10_000
-# Without two-phase commit a decision must be carried out in time: this much is to be left, or half of all there was.
+# Without two-phase commit a decision must be carried out before the transactions time out. This much time must be left,
+# or half of the time-out if that is less.
 TIME_LEFT_MS = 60_000
 
 _FENCED = (
@@ -53,7 +54,7 @@ _ONE_PHASE_ONLY = (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.TRANSACTIONAL_ID_AUT
 
 
 class SinkBrokers:
-    """Kept by a process, for any number of sinks on one cluster."""
+    """The sink's connections to one cluster; one per process, shared by any number of sinks."""
 
     def __init__(self, settings: ProducerSettings, now: Callable[[], float] = time.time) -> None:
         self._now = now
@@ -71,7 +72,7 @@ class SinkBrokers:
         self.decisions.close()
 
     def run(self, sink: str, steps: Steps) -> None:
-        """What goes wrong in a step goes back to the protocol, which knows what that means."""
+        """An error in a step is thrown into the protocol, which decides what it means."""
         answer: Any = None
         failure: Exception | None = None
         while True:
@@ -109,7 +110,7 @@ class SinkBrokers:
         return None
 
     def commit(self, sink: str, batch: int, transaction: TaskTransaction) -> None:
-        """One of a decision."""
+        """Commit one transaction of a decision."""
         try:
             self._transactions.end(transaction.transactional_id, _pair(transaction), commit=True)
         except KafkaError as error:
@@ -186,7 +187,7 @@ class SinkBrokers:
         )
 
     def _abort_quietly(self, transaction: TaskTransaction) -> None:
-        """Nothing depends on it but how soon readers go on: what stays open, time-outs or the next batch end."""
+        """A failure only delays readers: time-outs or the next batch end what stays open."""
         try:
             self._abort(transaction)
         except (KafkaError, ClientError) as error:
@@ -202,12 +203,12 @@ class SinkBrokers:
             found = self._transactions.describe(name)
             if found is None or found.state != ONGOING or (found.producer_id, found.producer_epoch) != pair:
                 raise
-            kept = self._transactions.keep(name)  # it was prepared, and so has another pair to end it
+            kept = self._transactions.keep(name)  # it was prepared, so another pair ends it
             if kept.ongoing == pair:
                 self._transactions.end(name, kept.pair, commit=False)
 
     def _adopt(self) -> None:
-        """Writes without a name that were decided, and whose driver died before they were committed."""
+        """Commit decided writes without a name whose driver died before it committed them."""
         if self._adopted:
             return
         self._adopted = True

@@ -1,10 +1,10 @@
-"""The columns that make records: those of Spark's Kafka sink, checked by their types before anything runs.
+"""The columns that make records: those of Spark's Kafka sink, with their types checked before anything runs.
 
-Rows arrive in small record batches (`spark.sql.execution.arrow.maxRecordsPerBatch`). They are put together into pieces
-that are worth a round of requests, and apart by topic where a column says it.
+Rows arrive in small record batches (`spark.sql.execution.arrow.maxRecordsPerBatch`). They are combined into pieces that
+are worth a round of requests, and split by topic if there is a topic column.
 
-Spark looks at the size of what it sends to Python after every row, and with columns of lists that takes longer than all
-the rest. So there is a second form of headers, for writers of our own: text, the JSON of the list, NULL for none.
+Spark computes the size of what it sends to Python after every row, and with columns of lists that takes longer than all
+the rest. So Penstock's own writers use a second form of headers: text, the JSON of the list, NULL for none.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _NEEDED: dict[str, str] = {
     "topic": "string",
     "partition": "int",
 }
-# What the source has beside these: a topic can be copied as it is.
+# Columns that the source has besides these, so that a topic can be copied unchanged.
 _PASSED_OVER = ("offset", "timestamp", "timestampType")
 
 
 @dataclass(frozen=True, slots=True)
 class SinkColumns:
     names: tuple[str, ...]
-    topic: str | None  # of all rows; None: their column says it
+    topic: str | None  # the topic of all rows; None: their column says it
 
     def pieces(self, batches: Iterable[Any]) -> Iterator[tuple[str, Any]]:
         """Tables for one topic each, in the order of their rows."""
@@ -73,7 +73,7 @@ class SinkColumns:
 
 
 def _with_headers(table: Any) -> Any:
-    """From their text, if that is how they come."""
+    """Parse the headers if they are text."""
     if HEADERS_TEXT not in table.column_names:
         return table
     texts = table.column(HEADERS_TEXT)
@@ -84,7 +84,7 @@ def _with_headers(table: Any) -> Any:
 
 
 def _headers(text: str | None) -> list[tuple[str, bytes | None]] | None:
-    """Spark's JSON leaves out what is NULL, and has bytes in base64."""
+    """Spark's JSON omits NULL values and encodes bytes in base64."""
     if text is None:
         return None
     values = ((each["key"], each.get("value")) for each in json.loads(text))

@@ -1,12 +1,12 @@
-"""`__spark_decisions`: which transactions make up the last batch of every sink, one record a sink, compacted.
+"""`__spark_decisions`: the compacted topic with the transactions of each sink's last batch, one record per sink.
 
-It is a topic of its own, because a sink cannot go on without it: nothing expires here, whatever else tools write to
-topics of theirs. One partition holds all sinks, so that adding partitions to the topic loses none of them. A second
-record a sink notes that the decision is carried out; it is not written under the sink's lock, so it has a key of its
-own and names its batch: one that comes late says nothing about a later decision.
+The sink has a topic of its own because it cannot continue without its decisions: nothing expires here, unlike in other
+topics that tools write. One partition holds all sinks, so adding partitions to the topic loses none of them. A second
+record per sink notes that the decision is carried out. It is not written under the sink's lock, so it has a key of its
+own and names its batch: a late note says nothing about a later decision.
 
-Readers take committed records only, up to where the log ends when they ask: they wait for whoever is deciding just now,
-which takes milliseconds, or the ten seconds of its time-out if it died in the middle of it.
+Readers take committed records only, up to the end of the log at the time they ask. They wait for a decision that is in
+progress, which takes milliseconds, or the ten seconds of its time-out if its driver died.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from penstock.model.ids import TopicPartition
 from penstock.spark.sink.two_phase import Decision, Known, TaskTransaction
 
 TOPIC = "__spark_decisions"
-# A write without a name decides once: its record goes when it is carried out, and whoever finds it before does that.
+# A write without a name decides once. Its record is deleted when the decision is carried out; a process that finds the
+# record earlier carries the decision out.
 NAMELESS = "once-"
 
 _PARTITION = TopicPartition(TOPIC, 0)
@@ -45,7 +46,7 @@ _BATCH_BYTES = 1024 * 1024
 
 
 class DecisionLog:
-    """What is decided, as far as it was read; and where it is written."""
+    """Reads the decisions, keeps those read so far, and writes new ones."""
 
     def __init__(self, bootstrap: str, *, timeout: float, request_timeout: float) -> None:
         self._bootstrap = bootstrap
@@ -66,7 +67,7 @@ class DecisionLog:
             self._decisions.close()
 
     def known(self, sink: str) -> Known:
-        """All that was decided before this call."""
+        """The sink's decision, including everything decided before this call."""
         if TOPIC not in self._leaders.topics:
             self._find()
         end = self._offsets.at([_PARTITION], LATEST)[_PARTITION]
@@ -76,11 +77,11 @@ class DecisionLog:
         return Known(decision, decision is not None and self._done.get(sink) == decision.batch)
 
     def nameless(self) -> dict[str, Decision]:
-        """Decisions that are not carried out, of writes that nobody will repeat."""
+        """Decisions that are not carried out, of writes that will not be repeated."""
         return {sink: decision for sink, decision in self._found.items() if sink.startswith(NAMELESS)}
 
     def write(self, sink: str, decision: Decision, transaction: Transaction) -> None:
-        """In the transaction, which the caller commits."""
+        """Write the decision in the transaction; the caller commits it."""
         if self._decisions is None:
             self._decisions = Writer(
                 self._bootstrap,

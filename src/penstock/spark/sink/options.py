@@ -1,7 +1,8 @@
 """The options of the sink: Spark's names and meanings where Spark has them, each checked before anything runs.
 
-`kafka.*` options are a Kafka producer's settings. Some are heeded; some steer what this sink does otherwise without
-changing what is written, and are passed over; some cannot be heeded and are refused, with the way out.
+`kafka.*` options are a Kafka producer's settings. The sink applies some of them. It ignores those that do not change
+what is written, because it does that work in another way. It refuses those that it cannot apply, with a message that
+says what to do.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from penstock.spark.source.kafka_settings import PREFIX, bootstrap_servers, near
 
 OPTIONS = ("topic", "deliveryGuarantee", "sinkId", "version")
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
-# Of Spark itself, which hands them on.
+# Options for Spark itself, which passes them on.
 _OF_SPARK = ("checkpointlocation", "queryname", "includeheaders")
 _CANONICAL = {name.lower(): name for name in OPTIONS}
 _SINK_ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
-# Kafka's default for transaction.max.timeout.ms of brokers, and so the longest that can be had without asking them.
+# Kafka's default for the broker setting transaction.max.timeout.ms: the longest time-out available without asking the
+# brokers.
 TRANSACTION_TIMEOUT_MS = 900_000
 
 
@@ -36,7 +38,7 @@ _HEEDED = _names(
     security.protocol transaction.timeout.ms
     """
 )
-_CODECS = tuple(name for name in CODEC_NAMES if name != "uncompressed")  # which only topics say
+_CODECS = tuple(name for name in CODEC_NAMES if name != "uncompressed")  # "uncompressed" is valid only for topics
 _LEVELS = {f"compression.{codec}.level": codec for codec in ("gzip", "lz4", "zstd")}
 _NEEDLESS = _names(
     """
@@ -67,7 +69,7 @@ _TIMES = {"request.timeout.ms": 10_000, "delivery.timeout.ms": 120_000}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings:
-    """What clients of the sink are made with; processes keep connections by this."""
+    """The settings of the sink's clients; processes keep connections by them."""
 
     bootstrap: str
     compression: str = "none"
@@ -75,13 +77,13 @@ class ProducerSettings:
     batch_bytes: int = BATCH_BYTES
     request_timeout: float = 10.0
     delivery_timeout: float = 120.0
-    transaction_timeout_ms: int | None = None  # None: as long as brokers allow
+    transaction_timeout_ms: int | None = None  # None: the longest that the brokers allow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
     producer: ProducerSettings
-    topic: str | None  # None: a column says it
+    topic: str | None  # None: a column contains it
     exactly_once: bool
     sink_id: str | None
     version: int | None

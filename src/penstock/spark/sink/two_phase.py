@@ -1,32 +1,42 @@
-"""A batch of many tasks, written once: two-phase commit over the transactions of tasks, with one decision a batch.
+"""Writes a batch of many tasks exactly once: two-phase commit over the tasks' transactions, one decision per batch.
 
-Every task writes in a transaction of its own and leaves it open; its message to the driver names it. `commit` takes the
-messages of a batch and decides: one record, keyed by the sink, says which transactions make up the batch. What is
-decided is carried out, by whoever finds it; everything else that tasks of the batch left open is aborted.
+Every task writes in a transaction of its own and leaves it open; its message to the driver names the transaction.
+`commit` receives the messages of a batch and decides: one record in `__spark_decisions`, keyed by the sink, lists the
+transactions that make up the batch. Any driver that finds a decision carries it out. Everything else that tasks of the
+batch left open is aborted.
 
-Nothing here talks to brokers: a protocol is a generator of steps, whoever drives it performs each and sends the answer
-back. So the same text runs against real brokers and against a model that crashes between any two steps.
+Nothing here talks to brokers. A protocol is a generator of steps; its driver performs each step and sends the answer
+back. So the same code runs against real brokers and against a model, and tests crash it between any two steps.
 
-Tasks may run twice, a batch that is repeated may be cut differently, a driver that was given up may come back. Laws:
+Tasks may run twice, a repeated batch may be split differently, and a driver that was given up may come back. Laws:
 
-- *A producer epoch is one transaction.* A task takes a new epoch for its transactional id before it writes, so
-  (id, producer id, epoch) never means two attempts.
+- *A producer epoch is one transaction.* A task takes a new epoch for its transactional id before it writes, so (id,
+  producer id, epoch) never means two attempts.
 - *A transactional id belongs to one process, and serves one attempt of a batch.* It is used again only two batches
-  later: `Slots`. So the parity of its batch is in its name.
+  later: `Slots`. So its name contains the parity of its batch.
 - *Batches follow each other.* Tasks of batch n+1 start only when n is committed, so only after n was decided. Hence,
-  with n the last decision: whatever of the parity of n is open belongs to n or to batches before it, and what the
-  decision does not list will never be committed. Anybody may abort it (`_sweep`: first list, then look at the
-  decision; if it still is n, all that was listed was of the past).
-- *One decides at a time.* `Lock` takes a new epoch of the driver's transactional id, and the decision is written in a
-  transaction under it. Who has decided before is visible then, and who wanted to is fenced: for good, as nobody locks
-  twice.
-- *Only a commit decides on what it was told.* So, if it gives up, it may abort that; nobody else may, since it could be
-  running somewhere still. `abandon` is for batches whose commit was never asked for, because tasks have failed: a run
-  of the query ends with that, so whatever its tasks left open, or open while they are being stopped, is to be aborted.
-  The run is in the name of transactional ids, because of other runs nobody knows what they decide.
-- *What is prepared does not change.* `Prepare` verifies that each transaction is open under the epoch that was told. On
-  brokers with KIP-939 it also takes the right to end it away from everybody else, and the time-out with it. On others
-  it makes sure that there is time enough left.
+  with n the last decision: every open transaction with the parity of n belongs to n or to an earlier batch, and one
+  that the decision does not list will never be committed. Any process may abort it (`_sweep`: first list, then read the
+  decision; if it still is n, all listed transactions are obsolete).
+- *One driver decides at a time.* `Lock` takes a new epoch of the driver's transactional id, and the decision is written
+  in a transaction under that epoch. The lock makes earlier decisions visible and fences drivers that were about to
+  decide: for good, as no driver locks twice.
+- *Only a commit decides on the transactions in its messages.* So if a commit gives up, it may abort them; no other
+  process may, since the commit could still be running. `abandon` is for batches whose commit was never requested,
+  because tasks have failed. The run of the query ends with that, so everything that its tasks left open, or open while
+  they are being stopped, is to be aborted. Transactional ids contain the run, because it is unknown what other runs
+  decide.
+- *What is prepared does not change.* `Prepare` verifies that each transaction is open under the epoch in its message.
+  On brokers with KIP-939 it also takes the right to end the transaction from all others, and removes the time-out. On
+  other brokers it checks that enough time is left.
+
+This differs from the usual two-phase sink in three ways:
+
+- The lock is taken at the commit and not at the start. Spark tells a Python sink neither query nor batch before, and a
+  zombie that starts a batch must not fence a healthy driver.
+- Every attempt of a task takes a new epoch, so that a pair of producer id and epoch is one transaction.
+- Tasks have ordinary time-outs, and only prepared transactions have none. So a query that died while it wrote cannot
+  block readers.
 """
 
 from __future__ import annotations
@@ -41,49 +51,49 @@ PREFIX = "penstock"
 
 
 class SinkError(ClientError):
-    """The base of what stops a batch."""
+    """The base of the errors that stop a batch."""
 
 
 class NotDecided(SinkError):
-    """The batch is not written, and will not be: it has to be done again."""
+    """The batch is not written, and will not be: it must be repeated."""
 
 
 class Fenced(NotDecided):
-    """Another driver of this sink took over."""
+    """Another driver of this sink has taken over."""
 
 
 class NotCarriedOut(SinkError):
-    """The batch is decided, and brokers refuse to commit a part of it."""
+    """The batch is decided, but brokers refuse to commit a part of it."""
 
 
 class OlderCheckpoint(SinkError):
-    """The topic has later batches of this sink than the checkpoint knows."""
+    """The topic has later batches of this sink than the checkpoint."""
 
 
 class OtherQuery(SinkError):
-    """The sink's id is that of another query."""
+    """The sink's id belongs to another query."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskTransaction:
-    """The transaction of one attempt of a task, by the pair with which it is to be ended."""
+    """The transaction of one attempt of a task, with the pair that ends it."""
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
-    partitions: tuple[str, ...] = field(default=(), compare=False)  # that it wrote to, for messages to people
+    partitions: tuple[str, ...] = field(default=(), compare=False)  # the partitions it wrote to, for messages to users
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
     batch: int
-    query: str  # whose batches they are; empty for writes that are no stream
+    query: str  # the query of the batches; empty for batch writes
     transactions: tuple[TaskTransaction, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the decisions' topic says of a sink."""
+    """What the decisions topic says about a sink."""
 
     decision: Decision | None = None
     done: bool = False  # everything decided is known to be committed
@@ -103,22 +113,22 @@ class Locked:
     producer_epoch: int
 
 
-# -- steps, each with the answer it gets
+# -- The steps, each with its answer.
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """-> Known. All that was decided before the question."""
+    """-> Known. Everything that was decided before the step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """-> Locked. Fences every earlier lock, and ends what it left half decided."""
+    """-> Locked. Fences every earlier lock, and ends the transaction that it left open."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """-> the transactions, by the pairs that end them from now on. NotDecided if one is not open."""
+    """-> the transactions, with the pairs that end them from now on. NotDecided if one is not open."""
 
     batch: int
     transactions: tuple[TaskTransaction, ...]
@@ -126,7 +136,7 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class Decide:
-    """Fenced if there was another lock since."""
+    """Fenced if another lock was taken since."""
 
     locked: Locked
     decision: Decision
@@ -134,21 +144,21 @@ class Decide:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What is committed already is no error. NotCarriedOut if it cannot be."""
+    """A transaction that is committed already is no error. NotCarriedOut if one cannot be committed."""
 
     decision: Decision
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """A note that saves others the work; not fenced, and nothing depends on it."""
+    """A note that saves others the work. It is not fenced, and nothing depends on it."""
 
     batch: int
 
 
 @dataclass(frozen=True, slots=True)
 class ListOpen:
-    """-> the open transactions of the sink's tasks, of batches with this parity; of all runs, if none is said."""
+    """-> the open transactions of the sink's tasks, of batches with this parity; of all runs, if `run` is None."""
 
     parity: int
     run: str | None = None
@@ -156,7 +166,7 @@ class ListOpen:
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """Each only if it still is the one that is open under its id."""
+    """Aborts each transaction only if it is still the open one of its id."""
 
     transactions: tuple[TaskTransaction, ...]
 
@@ -165,11 +175,11 @@ Step: TypeAlias = Look | Lock | Prepare | Decide | Commit | Finish | ListOpen | 
 Steps: TypeAlias = Generator[Step, Any, None]
 
 
-# -- the driver
+# -- The driver.
 
 
 def commit(sink: str, batch: int, query: str, told: Sequence[TaskTransaction]) -> Steps:
-    """All of the batch, or none of it; nothing, if it was decided before."""
+    """Commit the whole batch or nothing of it; if it was decided before, write nothing."""
     try:
         agreed = yield from _prepare(sink, batch, query, tuple(told))
     except Exception:
@@ -181,7 +191,7 @@ def commit(sink: str, batch: int, query: str, told: Sequence[TaskTransaction]) -
     try:
         yield agreed
     except Fenced:
-        # A request that was repeated is fenced, too, if the first one was heard: only the record tells.
+        # A repeated request is fenced, too, if the first one was received: only the record tells.
         known: Known = yield Look()
         if known.decision != agreed.decision:
             yield Abort(tuple(told))
@@ -191,13 +201,13 @@ def commit(sink: str, batch: int, query: str, told: Sequence[TaskTransaction]) -
 
 
 def abandon(batch: int, run: str) -> Steps:
-    """Tasks of the batch have failed, so that it is not committed: abort what the others have written."""
+    """Tasks of the batch have failed, so it is not committed: abort what the other tasks wrote."""
     found: tuple[TaskTransaction, ...] = yield ListOpen(batch % 2, run)
     yield Abort(found)
 
 
 def check_order(sink: str, known: Known, batch: int, query: str) -> None:
-    """Batches of one query, each after the last one that was decided, or that one again."""
+    """Check that a batch of the same query follows the last decided one, or is that one again."""
     decision = known.decision
     if decision is None:
         return
@@ -219,7 +229,7 @@ def check_order(sink: str, known: Known, batch: int, query: str) -> None:
 def _prepare(
     sink: str, batch: int, query: str, told: tuple[TaskTransaction, ...]
 ) -> Generator[Step, Any, Known | Decide]:
-    """The decision that can be made; or what is known, if there is none to be made."""
+    """The decision to make; or what is known, if there is none to make."""
     known: Known = yield Look()
     check_order(sink, known, batch, query)
     if known.batch == batch or not told:
@@ -235,7 +245,7 @@ def _prepare(
 
 
 def _settle(known: Known, batch: int, told: Sequence[TaskTransaction]) -> Steps:
-    """Nothing is left to be decided: what was is carried out, what tasks wrote once more is aborted."""
+    """Nothing is left to decide: carry out the decision, and abort what tasks wrote a second time."""
     yield from _carry_out(known)
     losers = _without(known, told)
     if losers:
@@ -251,7 +261,7 @@ def _carry_out(known: Known) -> Steps:
 
 
 def _sweep(batch: int) -> Steps:
-    """Attempts that lost, and what earlier runs of the batch left behind."""
+    """Abort attempts that lost, and transactions that earlier runs of the batch left open."""
     found: tuple[TaskTransaction, ...] = yield ListOpen(batch % 2)
     if found:
         known: Known = yield Look()
@@ -263,18 +273,18 @@ def _without(known: Known, transactions: Iterable[TaskTransaction]) -> tuple[Tas
     return tuple(each for each in transactions if each.transactional_id not in known.ids)
 
 
-# -- the tasks
+# -- The tasks.
 
 
 class Slots:
-    """The transactional ids of one process: how many it has is how many attempts of one batch it has run."""
+    """The transactional ids of one process: as many as the attempts of one batch that it has run."""
 
     def __init__(self, worker: str) -> None:
         self._worker = worker
         self._used: dict[str, tuple[int, int]] = {}
 
     def take(self, sink: str, run: str, batch: int) -> str:
-        """For one attempt of a task. Those of a batch that comes again are not given again."""
+        """An id for one attempt of a task. If a batch is repeated, its earlier ids are not given again."""
         names = ids_of(sink, batch % 2, run)
         last, used = self._used.get(names, (batch, 0))
         slot = 0 if batch > last else used
@@ -283,7 +293,7 @@ class Slots:
 
 
 def ids_of(sink: str, parity: int, run: str | None = None) -> str:
-    """How the transactional ids of a sink's tasks begin."""
+    """The prefix of the transactional ids of a sink's tasks."""
     return f"{PREFIX}.{sink}.{parity}." + ("" if run is None else f"{run}.")
 
 

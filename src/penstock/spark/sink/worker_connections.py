@@ -1,4 +1,4 @@
-"""What a worker process keeps between tasks: connections, and the transactional ids that are its own."""
+"""What a worker process keeps between tasks: connections, and its own transactional ids."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.spark.sink.options import TRANSACTION_TIMEOUT_MS, ProducerSettings
 from penstock.spark.sink.two_phase import Slots
 from penstock.spark.source.errors import BadOption
 
-# Writers are made anew after so long, so that partitions that were added get their rows.
+# Writers are replaced after this time, so that added partitions get rows.
 METADATA_S = 300.0
 _MAX_TIMEOUT = "transaction.max.timeout.ms"
 
@@ -27,7 +27,7 @@ _slots = Slots(uuid.uuid4().hex)
 
 
 class WorkerConnections:
-    """Of one process to one cluster."""
+    """The connections of one process to one cluster."""
 
     def __init__(self, settings: ProducerSettings) -> None:
         self._settings = settings
@@ -43,7 +43,7 @@ class WorkerConnections:
         self._close_writers()
 
     def check_topic(self, topic: str) -> None:
-        """Once: that the cluster can be reached, and has it."""
+        """Check once that the cluster can be reached and has the topic."""
         if topic not in self._topics:
             with Leaders(self._settings.bootstrap, timeout=self._settings.request_timeout) as leaders:
                 try:
@@ -118,14 +118,14 @@ class WorkerConnections:
 
 
 def worker_connections(settings: ProducerSettings) -> WorkerConnections:
-    """The process's own."""
+    """The connections of this process."""
     if settings not in _by_settings:
         _by_settings[settings] = WorkerConnections(settings)
     return _by_settings[settings]
 
 
 def discard(settings: ProducerSettings) -> None:
-    """After a failure: the next task finds everything anew."""
+    """After a failure: the next task opens new connections."""
     found = _by_settings.pop(settings, None)
     if found is not None:
         found.close()

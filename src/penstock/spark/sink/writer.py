@@ -1,9 +1,9 @@
-"""Rows to topics: what Spark asks of a sink, of a batch and of a stream.
+"""Writes rows to topics: the sink's batch and stream writers, as Spark's API defines them.
 
-A writer is made on the driver for each batch, pickled into tasks, and made again where the batch is committed: it holds
-options and nothing else. Which query and which batch it is only tasks are told, so their messages tell it on. With
-exactly-once (the default) tasks leave transactions open and `commit` decides (`two_phase`); with at-least-once what
-tasks have written counts when it is written, and a batch that is repeated is written again.
+Spark creates a writer on the driver for each batch, pickles it into tasks, and creates it again where the batch is
+committed. So a writer holds only options. Spark tells the query and the batch only to tasks, so the tasks pass them to
+the driver in their messages. With exactly-once (the default) tasks leave transactions open and `commit` decides
+(`two_phase`). With at-least-once a row counts as soon as it is written, and a repeated batch is written again.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger("penstock.spark")
 
 QUERY_ID, RUN_ID, BATCH_ID = "sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId"
-# How long a task that is being stopped may take to find out.
+# How long a task that is being stopped may take to notice.
 STRAGGLERS_S = 2.0
 _LOOK_AGAIN_S = 0.25
 
-# Writers of batches are made by one process of the driver, mostly: the transactional ids of one are used by the next.
+# Usually one process of the driver creates the writers of batches: the next writer reuses the transactional ids.
 _application = uuid.uuid4().hex
 
 
 @dataclass(frozen=True, slots=True)
 class SinkBatch:
-    """Which batch of which sink a task writes."""
+    """The batch and the sink that a task writes to."""
 
     sink: str
     batch: int
@@ -58,14 +58,14 @@ class SinkBatch:
 
 @dataclass
 class TaskMessage(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The message of a task to the driver."""
 
     sink_batch: SinkBatch | None
-    transaction: TaskTransaction | None  # None: it wrote nothing, or nothing that can be taken back
+    transaction: TaskTransaction | None  # None: it wrote nothing, or nothing that can be undone
 
 
 class _Sink:
-    """What both kinds of writers do."""
+    """What both kinds of writers share."""
 
     def __init__(self, options: SinkOptions, columns: SinkColumns) -> None:
         self._options = options
@@ -93,9 +93,9 @@ class _Sink:
             self._run(sink_batch, steps)
 
     def abort_batch(self, messages: Sequence[WriterCommitMessage | None], usual: SinkBatch | None) -> None:
-        """If every task has succeeded, `commit` was asked for, and may still run: it cleans up after itself.
+        """If every task has succeeded, Spark has called `commit`, which may still run: it cleans up after itself.
 
-        Else tasks are being stopped, and may begin to write meanwhile.
+        Otherwise tasks are being stopped, and may still start to write.
         """
         sink_batch, _ = _told(messages)
         if (sink_batch := sink_batch or usual) is None or None not in messages:
@@ -113,7 +113,7 @@ class _Sink:
         known = mine.brokers.decisions.known(sink_batch.sink)
         two_phase.check_order(sink_batch.sink, known, sink_batch.batch, sink_batch.query)
         if known.batch == sink_batch.batch:
-            return None  # decided before: there is nothing to be written
+            return None  # decided before: there is nothing to write
         transaction: Transaction | None = None
         try:
             for topic, table in pieces:
@@ -226,7 +226,7 @@ def _told_of(transaction: Transaction) -> TaskTransaction:
 
 
 def _abort_quietly(transaction: Transaction) -> None:
-    """The task fails for another reason; what stays open, the batch or its time-out ends."""
+    """The task fails for another reason; the batch or the time-out ends what stays open."""
     try:
         transaction.abort()
     except (ClientError, KafkaError) as error:

@@ -1,4 +1,4 @@
-"""What a query over topics can be told is wrong. Each is one line that names the option, the place and the way out."""
+"""The errors of a query over topics. Each message is one line that names the option, the place and what to do."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ logger = logging.getLogger(__name__)
 
 
 class BadOption(BadSetting):
-    """An option that is missing, misspelt, at odds with another, or of a value that it cannot have."""
+    """An option that is missing, misspelt, in conflict with another, or has an invalid value."""
 
 
 class OutOfRange(ClientError):
-    """Offsets to start or end at that are not in the log."""
+    """Offsets to start or end at that are outside the log."""
 
 
 class DataLost(ClientError):
-    """Records that the query was to read are gone."""
+    """Records that the query should read are gone."""
 
 
 class ForeignCheckpoint(ClientError):
@@ -28,7 +28,7 @@ class ForeignCheckpoint(ClientError):
 
 
 class SourceUnreachable(ClientError):
-    """No broker answers at the addresses that were given."""
+    """No broker answers at the given addresses."""
 
 
 def lost(partition: TopicPartition, first: int, end: int, why: str) -> str:
@@ -41,7 +41,7 @@ def data_lost(losses: Sequence[str]) -> DataLost:
 
 
 def report_losses(losses: Sequence[str], *, fail: bool) -> None:
-    """An error, unless the query was told to go on."""
+    """Raise an error, unless the query is set to continue."""
     if losses and fail:
         raise data_lost(losses)
     for each in losses:

@@ -1,7 +1,7 @@
-"""Rows for Spark: what a task reads of a partition, as Arrow record batches.
+"""Fetches the rows that a Spark task reads of a partition, as Arrow record batches.
 
-Spark keeps its Python workers from batch to batch, so a task leaves its connections, and what it knows of leaders, to
-the next. It takes them for itself while it runs, and leaves them only in good order: when all has been read.
+Spark keeps its Python workers from batch to batch, so a task leaves its connections and its knowledge of leaders to the
+next task. It has them to itself while it runs, and leaves them only if it has read everything without an error.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def record_batches(options: SourceOptions, columns: list[str], piece: PieceParti
 
 
 def close_connections() -> None:
-    """Those that the last task left."""
+    """Close the connections that the last task left."""
     for leaders in _kept.values():
         leaders.close()
     _kept.clear()
@@ -67,7 +67,7 @@ def _key(options: SourceOptions) -> tuple[str, float]:
 
 
 def _leaders(options: SourceOptions, piece: PiecePartition) -> Leaders:
-    """Those that the last task left, or new ones; they know the topic that is meant."""
+    """The connections of the last task, or new ones; they know the id of the topic."""
     leaders = _kept.pop(_key(options), None)
     if leaders is None:
         leaders = Leaders(options.kafka.bootstrap, timeout=options.kafka.request_timeout)

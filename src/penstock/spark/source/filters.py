@@ -1,9 +1,9 @@
-"""Which of a batch query's filters are answered by where the logs are read, and which stay with Spark.
+"""Decides which filters of a batch query limit the offsets that are read, and which Spark applies.
 
-Partition, topic and offset decide where a record lies, so comparing them with constants is exact: Spark need not look
-again. Not so times, which need not grow along the log. That a record is at or after a time still says where to begin:
-brokers find the first record of a partition that is, and before it there is none. Spark then looks at the rest. That a
-record is before a time says nothing about where to end, as older records may come later, and is left to Spark.
+Partition, topic and offset determine a record's place, so comparisons of them with constants are exact: Spark need not
+check again. Timestamps need not increase along the log. A lower bound on the time still says where to begin: brokers
+find the first record of a partition at or after the time, and no earlier record matches. Spark then filters the rest.
+An upper bound on the time does not say where to end, as older records may come later, so it is left to Spark.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Test = Callable[[Any], bool]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What of the partitions is to be read."""
+    """The part of the partitions to read."""
 
     topics: tuple[Test, ...] = ()
     partitions: tuple[Test, ...] = ()
@@ -51,13 +51,13 @@ class Selection:
         )
 
     def narrow(self, piece: Piece, from_time: int | None) -> Piece:
-        """`from_time` is the offset of the partition's first record at or after the time that was asked for."""
+        """`from_time` is the offset of the partition's first record at or after the filter's time."""
         first = max(piece.first, self.first, from_time or 0)
         return piece._replace(first=first, end=max(first, min(piece.end, self.end)))
 
 
 def push(filters: list[Filter]) -> tuple[Selection, list[Filter]]:
-    """What to read, and the filters that Spark has yet to apply."""
+    """What to read, and the filters that Spark must still apply."""
     selection, remaining = Selection(), []
     for each in filters:
         selection, exact = _pushed(selection, each)
@@ -102,7 +102,7 @@ def _test(each: Filter, value: Any, kind: type) -> Test | None:
         LessThan: lambda found: bool(found < value),
         LessThanOrEqual: lambda found: bool(found <= value),
     }
-    # Spark compares text by its UTF-8 bytes, Python by code points, and these agree.
+    # Spark compares text by its UTF-8 bytes, Python by code points; the order is the same.
     return tests.get(type(each))
 
 
@@ -145,7 +145,7 @@ def _by_time(selection: Selection, each: Filter, value: Any) -> Selection:
 
 
 def _milliseconds(moment: datetime) -> int:
-    """Of the last millisecond at or before it: no record that is wanted has an earlier one."""
+    """The last millisecond at or before the moment: no matching record has an earlier timestamp."""
     aware = moment if moment.tzinfo is not None else moment.astimezone()
     return (aware - _EPOCH) // timedelta(milliseconds=1)
 

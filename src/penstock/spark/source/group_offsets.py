@@ -1,12 +1,13 @@
-"""The consumer group of a Spark query: nobody's members, only its committed offsets, for `penstock groups describe`.
+"""Commits a Spark query's offsets to a consumer group without members, for `penstock groups describe`.
 
-Spark keeps the offsets that count in its checkpoint; these are a copy for people and tools. Two commit them: the
-source, in Spark's planner process, whenever Spark asks it for more and so tells how far it is; and the listener on the
-driver, from the progress of finished batches, which the source may never hear of (`once`, long triggers, the last batch
-before a stop). The source is never late, so the listener only ever moves a group forward that the source commits, too.
+The offsets that count are in Spark's checkpoint; these are a copy for people and tools. Two components commit them. The
+source, in Spark's planner process, commits whenever Spark asks it for more, which tells how far the query is. The
+listener on the driver commits from the progress of finished batches, which the source may never hear of (`once`, long
+triggers, the last batch before a stop). The source is never late, so the listener moves a group that the source also
+commits only forward.
 
-The source does not know its query. Without `kafka.group.id` the group is named after the query, and the listener
-commits alone.
+The source does not know its query. Without `kafka.group.id` the group is named after the query, and only the listener
+commits.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from penstock.model.ids import TopicPartition
 
 
 class GroupProgress:
-    """Commits for one cluster. For one thread; each call takes no longer than a few times `timeout`, and raises a
-    ClientError or KafkaError if it could not commit; the next begins anew."""
+    """Commits offsets in one cluster. For one thread. Each call takes at most a few times `timeout`, and raises a
+    ClientError or KafkaError if it could not commit; the next call starts with new connections."""
 
     def __init__(self, bootstrap: str, *, timeout: float) -> None:
         self._bootstrap = bootstrap

@@ -1,8 +1,9 @@
-"""`kafka.*` options of the source: what a Kafka consumer would be told, and what becomes of it here.
+"""The `kafka.*` options of the source: Kafka's consumer settings, and what the source does with each.
 
-A setting is one of four. Some are heeded. Some steer what this source has no need of (it is in no group, and asks only
-for records that are there), and make no difference to what is read: they are taken and passed over. Some would change
-what is read or who may read it, and cannot be heeded: they are refused, with the way out. All others do not exist.
+There are four kinds. The source applies some settings. It accepts and ignores settings for work that it does not do (it
+is in no group, and asks only for records that exist), because they do not change what is read. It refuses settings that
+it cannot apply and that would change what is read or who may read it, with a message that says what to do. All others
+are unknown.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ _SIZES = {"fetch.max.bytes": 50 * 1024 * 1024, "max.partition.fetch.bytes": 8 * 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSettings:
-    """What clients of the source are made with."""
+    """The settings of the source's clients."""
 
     bootstrap: str
     isolation: int = READ_UNCOMMITTED  # Kafka's default, and so Spark's
@@ -67,11 +68,11 @@ class KafkaSettings:
     request_timeout: float = _TIMES["request.timeout.ms"] / 1000
     """How long a broker may take to answer."""
     patience: float = _TIMES["default.api.timeout.ms"] / 1000
-    """How long leaders may be moving or brokers be down."""
+    """How long to wait while leaders move or brokers are down."""
     metadata_age: float = _TIMES["metadata.max.age.ms"] / 1000
-    """How long it may take until a new partition is seen."""
+    """How long it may take until a new partition is noticed."""
     batch_bytes: int = _SIZES["max.partition.fetch.bytes"]
-    """How much of a partition is fetched at once, which makes the size of a record batch."""
+    """How much of a partition is fetched at once, which determines the size of a record batch."""
 
 
 def kafka_settings(given: Mapping[str, str]) -> KafkaSettings:
@@ -123,7 +124,7 @@ def whole_number(name: str, text: str) -> int:
 
 
 def bootstrap_servers(given: Mapping[str, str]) -> str:
-    """Where to begin, which nobody can do without."""
+    """The bootstrap addresses, which are required."""
     if "bootstrap.servers" not in given:
         raise BadOption('kafka.bootstrap.servers is missing: option("kafka.bootstrap.servers", "host:9092")')
     try:

@@ -1,4 +1,4 @@
-"""From what the options say to offsets, by asking the logs. What lies outside of them is refused beforehand."""
+"""Resolves the start and end options to offsets by querying the logs. Refuses offsets outside the log beforehand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.spark.source.topic_logs import TopicLogs
 
 
 def starting_offsets(options: SourceOptions, logs: TopicLogs, earliest: Offsets, latest: Offsets) -> Offsets:
-    """Where to begin, in each partition."""
+    """The start offset of each partition."""
     bound = options.start
     start = resolved(bound, logs, earliest, latest, fail=options.fail_on_data_loss)
     for partition in earliest.keys() - start.keys():

@@ -1,9 +1,9 @@
-"""Waiting for new records, at no cost.
+"""Waits for new records with a fetch at the broker, at no cost.
 
-A default trigger asks for the latest offsets nearly a hundred times a second. Where nothing has come since the last
-time, the answer is awaited instead: a fetch stands at the end of each partition, parked at its leader, and is answered
-when a record is there (under read_committed: a committed one), within a millisecond. It may well stay under way from
-one call to the next, so there is no thread, and nothing to stop.
+A default trigger asks for the latest offsets nearly a hundred times a second. If nothing has arrived since the last
+call, the answer waits for new records instead: a fetch at the end of each partition is parked at its leader, which
+answers within a millisecond of a new record (under read_committed: of a committed one). A fetch may stay parked from
+one call to the next, so this needs no thread, and nothing has to be stopped.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class LogWatch:
     def __init__(self, leaders: Leaders, isolation: int) -> None:
         self._leaders = leaders
         self._isolation = isolation
-        self._parked: dict[int, list[TopicPartition]] = {}  # by broker, what a fetch stands at the end of
+        self._parked: dict[int, list[TopicPartition]] = {}  # by broker, the partitions that a fetch is parked at
 
     def wait(self, ends: Offsets, seconds: float) -> bool:
-        """Whether a partition may end elsewhere than said, as soon as that is known; False after `seconds`."""
+        """True as soon as a partition may have another end than `ends` says; False after `seconds`."""
         deadline = time.monotonic() + seconds
         while True:
             if not self._park(ends):
@@ -53,7 +53,7 @@ class LogWatch:
         return False
 
     def _park(self, ends: Offsets) -> bool:
-        """A fetch at every leader that has none; False where that is not possible, as leaders are moving."""
+        """Send a fetch to every leader that has none; False if that is not possible because leaders are moving."""
         by_leader: dict[int, list[TopicPartition]] = {}
         for partition in ends:
             leader = self._leaders.leader_of(partition)
@@ -63,7 +63,7 @@ class LogWatch:
         for broker_id, partitions in by_leader.items():
             parked = self._parked.pop(broker_id, None)
             if parked is not None and parked != partitions:
-                self._leaders.drop(broker_id)  # it would not say what comes in a partition that was added
+                self._leaders.drop(broker_id)  # it would not report records of an added partition
             try:
                 if parked != partitions:
                     self._leaders.channel(broker_id).send(self._request(partitions, ends), None)

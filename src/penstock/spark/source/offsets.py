@@ -1,8 +1,8 @@
-"""Offsets as Spark keeps them in checkpoints and takes them in options, and what bounds of a read stand for.
+"""Offsets in the form of Spark's checkpoints and options, and the meaning of start and end bounds.
 
-Everything here is pure. In a checkpoint an offset is `{"orders": {"0": 17, "1": 4}}`: of each partition the next record
-to read, in the very form of Spark's own Kafka source. Spark compares offsets by their text, so they are always written
-in one order.
+Everything here is pure. In a checkpoint an offset is `{"orders": {"0": 17, "1": 4}}`: the next record to read of each
+partition, in the form that Spark's own Kafka source uses. Spark compares offsets by their text, so they are always
+written in the same order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LATEST, EARLIEST = -1, -2  # as Spark's options spell them in JSON
 
 
 def to_spark(offsets: Mapping[TopicPartition, int]) -> SparkOffset:
-    """In the order of topics and of partition numbers, whatever order they come in."""
+    """Sorted by topic and partition number, whatever the order of the input."""
     made: SparkOffset = {}
     for (topic, index), offset in sorted(offsets.items()):
         made.setdefault(topic, {})[str(index)] = offset
@@ -30,7 +30,7 @@ def to_spark(offsets: Mapping[TopicPartition, int]) -> SparkOffset:
 
 
 def from_spark(offset: Any) -> Offsets:
-    """What a checkpoint holds; ForeignCheckpoint if it is none of ours."""
+    """The offsets in a checkpoint; ForeignCheckpoint if this source did not write it."""
     try:
         return _by_partition(offset, minimum=0)
     except ValueError:
@@ -95,22 +95,23 @@ def _integer(value: Any, minimum: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where to begin or to end: a word, offsets, or times; for all partitions alike, or for each its own."""
+    """Where to begin or end: "earliest" or "latest", offsets, or times; the same for all partitions, or one for
+    each."""
 
-    option: str  # that said so, for messages
+    option: str  # the option that it comes from, for messages
     point: int | Offsets  # LATEST, EARLIEST or an offset; or a time in milliseconds
     by_time: bool = False
 
     @property
     def moves(self) -> bool:
-        """Whether it may be another offset when it is asked for another time."""
+        """Whether it may resolve to another offset the next time."""
         return self.by_time or (self.point == LATEST if isinstance(self.point, int) else LATEST in self.point.values())
 
     def of(self, partition: TopicPartition) -> int:
         return self.point if isinstance(self.point, int) else self.point[partition]
 
     def check_names(self, partitions: Iterable[TopicPartition]) -> None:
-        """A bound that goes by partition must name those that are read, no more and no fewer."""
+        """A bound by partition must name exactly the partitions that are read."""
         if isinstance(self.point, int):
             return
         wanted, named = set(partitions), set(self.point)
@@ -123,7 +124,7 @@ class Bound:
             raise BadOption(f"{self.option} names {_listed(named - wanted)}, which is not read by this query")
 
     def times(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
-        """The times that the log must be searched for."""
+        """The times to search the log for."""
         wanted: dict[int, list[TopicPartition]] = {}
         for partition in partitions if self.by_time else ():
             wanted.setdefault(self.of(partition), []).append(partition)
@@ -131,8 +132,8 @@ class Bound:
 
 
 def resolve(bound: Bound, earliest: Offsets, latest: Offsets, found: Mapping[TopicPartition, int]) -> Offsets:
-    """Offsets for the partitions of `earliest`. Where a time has no record at or after it there is none in `found`,
-    and none in what comes back."""
+    """Offsets for the partitions of `earliest`. A partition without a record at or after its time is missing in
+    `found`, and in the result."""
     resolved: Offsets = {}
     for partition in earliest:
         if bound.by_time:
@@ -146,7 +147,7 @@ def resolve(bound: Bound, earliest: Offsets, latest: Offsets, found: Mapping[Top
 
 
 def within_log(bound: Bound, resolved: Offsets, earliest: Offsets, latest: Offsets) -> list[str]:
-    """What is wrong with offsets that were given as numbers and are not in the log; nothing, mostly."""
+    """The errors of offsets given as numbers that are outside the log; usually none."""
     problems = []
     for partition, offset in resolved.items():
         low, high = earliest[partition], latest[partition]

@@ -1,7 +1,7 @@
 """The options of the source: Spark's names and meanings, each checked before anything runs.
 
-The words are those of Spark's Kafka source, so that a query moves between the two doors by its format alone. Names are
-matched without regard to case, as everywhere in Spark.
+The names are those of Spark's Kafka source, so a query can switch between the two sources by its format alone. Names
+are case-insensitive, as everywhere in Spark.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _UNITS = {"us": 1e-6, "ms": 1e-3, "": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """Which topics, or which of their partitions. One of the three is given."""
+    """The topics, or some of their partitions. Exactly one of the three is given."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -99,9 +99,10 @@ class SourceOptions:
     start: Bound
     end: Bound
     start_after_last: bool
-    """Where no record is at or after the time to start at, at the end; else that is an error."""
+    """If no record is at or after the start time: begin at the end. Otherwise that is an error."""
     until: Offsets | None = None
-    """Where a stream ends that reads what there is (the trigger availableNow), instead of where the topics end."""
+    """Where a stream ends that reads the existing records (the trigger availableNow), instead of at the topics'
+    ends."""
     limits: Limits = field(default_factory=Limits)
     partitions_min: int | None = None
     records_max: int | None = None
@@ -109,14 +110,14 @@ class SourceOptions:
     include_headers: bool = False
     group_prefix: str = "spark"
     read_patience: float = 60.0
-    """How long a task may get nowhere."""
+    """How long a task may make no progress."""
     offset_retries: int | None = None
-    """How often offsets are asked for again; None: as long as patience lasts."""
+    """How often offsets are requested again; None: until `patience` ends."""
     offset_retry_interval: float = 0.05
 
 
 def source_options(options: Mapping[str, str]) -> SourceOptions:
-    """As much as can be said before it is known whether the read is of a batch or of a stream."""
+    """Everything that can be checked before it is known whether the read is a batch or a stream."""
     return _parse(options)[1]
 
 
@@ -219,7 +220,7 @@ def _subscription(given: Mapping[str, str]) -> Subscription:
 
 
 def _bound(given: Mapping[str, str], prefix: str, usual: int) -> Bound:
-    """By a time for all, by times, or by offsets: the first of these that is given."""
+    """The first of these that is given: a time for all partitions, a time for each, or offsets."""
     for_all, by_times, by_offsets = f"{prefix}Timestamp", f"{prefix}OffsetsByTimestamp", f"{prefix}Offsets"
     if for_all in given:
         return Bound(for_all, _number(given, for_all, 0) or 0, by_time=True)
@@ -252,7 +253,7 @@ def _points(bound: Bound, word: int) -> bool:
 
 
 def _check_order(start: Bound, end: Bound) -> None:
-    """What two bounds of one kind say against each other."""
+    """Check two bounds of the same kind against each other."""
     if isinstance(start.point, int) or isinstance(end.point, int) or start.by_time != end.by_time:
         return
     end.check_names(start.point)
@@ -278,7 +279,7 @@ def _milliseconds(given: Mapping[str, str], name: str, usual: float) -> float:
 
 
 def _choice(given: Mapping[str, str], name: str, values: Iterable[str]) -> str:
-    """One of the values, of which the first is the usual one."""
+    """One of the values; the first is the default."""
     usual, *_ = values = tuple(values)
     text = given.get(name, usual).lower()
     if text not in values:

@@ -1,4 +1,4 @@
-"""What tasks are told to read, as Spark sends it to them."""
+"""The part of a partition that a task reads, as Spark sends it to the task."""
 
 from __future__ import annotations
 

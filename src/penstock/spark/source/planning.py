@@ -1,13 +1,13 @@
-"""What the next batch reads, decided from numbers alone: no Spark, no sockets, the time is given.
+"""Decides what the next batch reads, from numbers alone: no Spark, no sockets, the time is an argument.
 
 Laws, all of them tested as properties:
 
-- A batch never reads past the latest offsets, and never goes back behind its start.
-- `maxOffsetsPerTrigger` is shared in proportion to what each partition has, exactly: a batch has as many offsets as the
-  limit says, unless there are fewer, or there are more partitions with data than that. Each of those gets one at least,
-  so that a small partition beside a large one does not starve.
-- `minOffsetsPerTrigger` holds a batch back until there is that much, or `maxTriggerDelay` has passed since the last
-  batch and there is something. The first batch does not wait.
+- A batch never reads past the latest offsets, and never ends before its start.
+- `maxOffsetsPerTrigger` is divided in exact proportion to what each partition has. A batch has exactly as many offsets
+  as the limit, unless fewer exist, or more partitions have data than that. Each partition with data gets at least one
+  offset, so that a small partition beside a large one does not starve.
+- `minOffsetsPerTrigger` delays a batch until that many offsets exist, or until `maxTriggerDelay` has passed since the
+  last batch and there is at least one. The first batch does not wait.
 - Splitting loses no offset and reads none twice; the pieces of a partition are in order.
 """
 
@@ -24,7 +24,7 @@ from penstock.spark.source.offsets import Offsets
 
 
 class Piece(NamedTuple):
-    """Offsets of one partition, read by one task. `end` is not included."""
+    """Offsets of one partition, read by one task. `end` is exclusive."""
 
     partition: TopicPartition
     first: int
@@ -43,17 +43,17 @@ class Limits:
 
 
 class Admission:
-    """How much of what there is goes into the next batch."""
+    """Decides how much of the available offsets goes into the next batch."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._last_batch: float | None = None
 
     def admit(self, start: Offsets, available: Offsets, now: float, *, minimum: bool = True) -> Offsets:
-        """The end of the batch that begins at `start`; `start` itself if there is to be none yet.
+        """The end of the batch that begins at `start`; `start` itself if there is no batch yet.
 
-        `available` has the end of every partition that there is to read, and `start` of each the beginning. Without
-        the `minimum`, whatever there is makes a batch.
+        `available` has the end of every partition to read, and `start` has the beginning of each. Without `minimum`,
+        anything available makes a batch.
         """
         size = sum(max(0, end - start[partition]) for partition, end in available.items())
         if size and minimum and self._limits.offsets_min is not None and size < self._limits.offsets_min:
@@ -72,7 +72,8 @@ def share(start: Offsets, available: Offsets, limit: int) -> Offsets:
     sizes = {each: end - start[each] for each, end in available.items() if end > start[each]}
     if sum(sizes.values()) <= limit:
         return dict(available)
-    # One each; of the rest, each its proportion rounded down; what the rounding left, to whom it cut off most.
+    # Each partition gets one, then its share of the rest rounded down; what remains goes to those that lost most by
+    # rounding.
     rest = max(limit - len(sizes), 0)
     total = max(sum(sizes.values()) - len(sizes), 1)
     shares = {each: 1 + rest * (size - 1) // total for each, size in sizes.items()}
@@ -84,15 +85,15 @@ def share(start: Offsets, available: Offsets, limit: int) -> Offsets:
 
 
 def split(pieces: Iterable[Piece], partitions_min: int | None, records_max: int | None) -> list[Piece]:
-    """One task a partition, or more: so that none has more than `records_max` offsets, and then so that there are
-    about `partitions_min` tasks, the large pieces being cut."""
+    """One task per partition, or more: so that none has more than `records_max` offsets, and then so that there are
+    about `partitions_min` tasks, by cutting the large pieces."""
     made = [piece for piece in pieces if piece.size > 0]
     if records_max is not None:
         made = [part for piece in made for part in _cut(piece, -(-piece.size // records_max))]
     if partitions_min is None or len(made) >= partitions_min:
         return made
     total = sum(piece.size for piece in made)
-    # What is too small to be cut takes a task of its own; the others share the rest by their size.
+    # A piece that is too small to be cut takes one task; the others share the remaining tasks by their size.
     small = {piece for piece in made if _parts(piece.size, total, partitions_min) == 1}
     total -= sum(piece.size for piece in small)
     tasks = max(partitions_min - len(small), 1)
@@ -109,14 +110,14 @@ def _cut(piece: Piece, parts: int) -> list[Piece]:
 
 
 class Plan(NamedTuple):
-    """The pieces of a batch, and what was lost of it."""
+    """The pieces of a batch, and what of it was lost."""
 
     pieces: list[Piece]
     losses: list[str]
 
 
 def plan(start: Offsets, end: Offsets, begins: Mapping[TopicPartition, int]) -> Plan:
-    """The pieces between two offsets. `begins` says where partitions begin that are in `end` alone."""
+    """The pieces between two offsets. `begins` has the beginning of partitions that are only in `end`."""
     pieces, losses = [], []
     known = {partition.topic for partition in start}
     for partition, last in sorted(end.items()):

@@ -1,8 +1,8 @@
-"""What Spark asks of a source of topics: the plan of a batch, and of a stream, batch after batch.
+"""The source's batch and stream readers, as Spark's API defines them: they plan batches and read partitions.
 
-Spark makes readers where it likes, pickles them into tasks, and keeps one in a process of its own for the planning of a
-stream. So a reader holds options until it is asked something; then the planning one opens connections. Nobody tells it
-that the query has stopped: its process is ended, and there is nothing in it to lose.
+Spark creates readers in several places, pickles them into tasks, and keeps one in a separate process to plan a stream.
+So a reader holds only options until a method is called; the planning reader then opens connections. Spark does not tell
+it that the query has stopped: it ends the process, and nothing in it needs to be saved.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ class BatchReader(DataSourceReader):
 
     @property
     def pushFilters(self) -> Any:  # noqa: N802
-        """A method in disguise. Spark refuses a reader that has one where the session has pushdown turned off, which it
-        is unless told otherwise; filtering is right without it, too, so this one passes for not being there."""
+        """A callable that Spark takes for the inherited method. Spark refuses a reader that overrides this method if
+        the session has pushdown turned off, which is the default. Filtering is correct without pushdown, too, so this
+        override is hidden: its `__func__` is that of the base class."""
         pushing = partial(self._push)
         pushing.__func__ = DataSourceReader.pushFilters  # type: ignore[attr-defined]
         return pushing
@@ -56,7 +57,7 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if not isinstance(partition, PiecePartition):
-            return iter(())  # what Spark makes of no partitions at all
+            return iter(())  # Spark's result for no partitions at all
         return _rows(self._options, self._columns, partition)
 
     def _pieces(self, logs: TopicLogs) -> list[Piece]:
@@ -117,7 +118,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _rows(options: SourceOptions, columns: list[str], piece: PiecePartition) -> Iterator[Any]:
-    """Only tasks decode records; planning does not wait for what that takes to import."""
+    """Only tasks decode records, so planning does not wait for the imports that decoding needs."""
     from penstock.spark.source.fetching import record_batches
 
     batches = record_batches(options, columns, piece)
@@ -125,7 +126,7 @@ def _rows(options: SourceOptions, columns: list[str], piece: PiecePartition) -> 
 
 
 def _without_empty_headers(batch: Any) -> Any:
-    """A record without headers has an empty list of them in Arrow, and none in Spark's own source."""
+    """For a record without headers Arrow has an empty list, Spark's own source has null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

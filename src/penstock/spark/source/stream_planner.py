@@ -1,4 +1,13 @@
-"""The plan of a stream: where it begins, how far each batch goes, and what its tasks read."""
+"""Plans a stream: where it begins, how far each batch goes, and what its tasks read.
+
+**An idle query waits at the broker.** Between two calls of Spark a fetch is parked at the end of each partition,
+without a thread (`log_watch`). Only a call that repeats the last one at once may wait for it: if another batch ran in
+between, for a timer or for another source, a wait would delay the next one.
+
+**The first batch of a stream from "latest" is empty.** A checkpoint contains the ends of batches, and not the beginning
+of the first one. If that is "latest" or a time, it would be another offset after a crash. So the first batch is empty,
+and its end is where the stream begins.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +39,7 @@ _COMMIT_AGAIN_S = 3.0
 
 
 class StreamPlanner:
-    """Where a stream begins, and how far each batch goes."""
+    """Decides where a stream begins, and how far each batch goes."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
@@ -39,10 +48,10 @@ class StreamPlanner:
         self._group = SourceGroup(options)
         self._admission = Admission(options.limits)
         self._initial: Offsets | None = None
-        self._settled = not options.start.moves  # whether the checkpoint need not say where the stream began
+        self._settled = not options.start.moves  # whether the checkpoint need not contain where the stream began
         self._target: Offsets | None = None
-        self._outdated: Offsets = {}  # offsets in topics that are not there any more, though others are of the name
-        self._idle_at: Offsets | None = None  # what the last call, which had nothing new, was asked about
+        self._outdated: Offsets = {}  # offsets in deleted topics whose name another topic has now
+        self._idle_at: Offsets | None = None  # the argument of the last call, if that found nothing new
         self._idle_since = 0.0
         self.known: Offsets = {}  # where the partitions ended at the last look
 
@@ -51,7 +60,7 @@ class StreamPlanner:
         self._group.close()
 
     def initial(self) -> Offsets:
-        """Spark asks for it more than once before the first batch, and what it begins with must not move meanwhile."""
+        """Spark asks for it more than once before the first batch, and the answer must not change in between."""
         if self._initial is None:
             logs = self._logs
             logs.look()
@@ -59,7 +68,7 @@ class StreamPlanner:
         return self._initial
 
     def stop_at_present(self) -> None:
-        """Read what there is now, or what the options say of it, and no more."""
+        """Read what exists now, or up to where the options say, and no more."""
         self._logs.look()
         ends = self._logs.ends()
         until = self.options.until
@@ -69,14 +78,10 @@ class StreamPlanner:
         self._target = ends
 
     def latest(self, start: Offsets, *, everything: bool) -> Offsets:
-        """The end of the next batch, or `start` if there is none to make.
+        """The end of the next batch, or `start` if there is none.
 
-        Spark asks with the end of the batch before: so that one is done, and the group is told. When it asks the same
-        again at once, the query is idle, and the answer may take until something comes. Only then: had another batch
-        run in between, for a timer or for another source, this call would hold up the next.
-
-        A checkpoint has the ends of batches, and not the beginning of the first. Where that is "latest", or a time, it
-        would be another after a crash; so the first batch is empty, and what it ends at is where the stream begins.
+        Spark passes the end of the batch before: that batch is finished, and its offsets are committed to the group. If
+        Spark passes the same offsets again at once, the query is idle, and the answer may wait for new records.
         """
         self._check_origin(start)
         self._group.reached(start)
@@ -117,8 +122,8 @@ class StreamPlanner:
         return self._admission.admit(begins, self.known, time.monotonic(), minimum=minimum)
 
     def _still_valid(self, start: Offsets) -> Offsets:
-        """Without offsets of topics that were deleted, and whose name another has now: that is read from its beginning,
-        by the batch that begins here, however often Spark asks for the plan of it."""
+        """`start` without offsets of deleted topics whose name another topic has now. The batch that begins here reads
+        the new topic from its beginning, however often Spark asks for its plan."""
         for topic in self._logs.recreated & {each.topic for each in start}:
             outdated = {each: offset for each, offset in start.items() if each.topic == topic}
             losses = [
@@ -138,8 +143,8 @@ class StreamPlanner:
         return {partition: begins.get(partition, 0) for partition in end if partition not in start}
 
     def _not_behind(self, start: Offsets, ends: Offsets) -> Offsets:
-        """Where the partitions end. One that ends before what was read has lost records, unless its new leader is
-        only catching up, or the query has begun to heed transactions."""
+        """Where the partitions end. A partition that ends before the start of the batch has lost records, unless its
+        new leader is still catching up, or the query has switched to read_committed."""
         deadline = time.monotonic() + CATCH_UP_S
         while behind := [each for each, end in ends.items() if end < start.get(each, 0)]:
             log_ends = self._logs.log_ends()
@@ -161,7 +166,7 @@ class StreamPlanner:
 
 
 class SourceGroup:
-    """The group that the user named, told how far the query is. That it cannot be told does not stop the query."""
+    """Commits the query's offsets to the group that the user named. A failure to commit does not stop the query."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._group = options.kafka.group_id
@@ -170,7 +175,7 @@ class SourceGroup:
         self._not_before = 0.0
 
     def reached(self, offsets: Offsets) -> None:
-        """Told once, not again and again while the query is idle."""
+        """Commits offsets once, not repeatedly while the query is idle."""
         if self._group is None or offsets == self._reached or time.monotonic() < self._not_before:
             return
         try:

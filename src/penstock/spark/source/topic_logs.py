@@ -1,7 +1,7 @@
-"""The topics of a query as its driver sees them: which partitions there are, and where their logs begin and end.
+"""The topics of a query as its driver sees them: the partitions, and where their logs begin and end.
 
-Looks are repeated while leaders move or brokers are down, each time with fresh metadata, as long as patience lasts.
-That nobody answers at all, the first time, is not worth any: the address is wrong then, and the message says which.
+A request is repeated while leaders move or brokers are down, each time with fresh metadata, until `patience` ends. If
+no broker answers the first request, it is not repeated: the address is wrong then, and the message names it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class TopicLogs:
         self._bootstrap = kafka.bootstrap
         self.leaders = Leaders(kafka.bootstrap, timeout=kafka.request_timeout)
         self.topic_ids: dict[str, Uuid] = {}
-        self.recreated: set[str] = set()  # topics that were deleted and created again, which somebody has to mind
+        self.recreated: set[str] = set()  # topics that were deleted and created again; the planner handles them
         self.partitions: list[TopicPartition] = []
-        self._seen: dict[str, Uuid] = {}  # every topic there ever was
+        self._seen: dict[str, Uuid] = {}  # every topic that was ever seen
         self._looked: float | None = None
 
     def __enter__(self) -> TopicLogs:
@@ -48,7 +48,7 @@ class TopicLogs:
         self.leaders.close()
 
     def look(self) -> None:
-        """See which partitions there are. The first time, all that is named must be there."""
+        """Find the partitions. The first time, all named topics must exist."""
         if self._looked is None:
             self._first_look()
         else:
@@ -70,12 +70,12 @@ class TopicLogs:
         return self._patiently(lambda: self._at(self.partitions, EARLIEST, READ_UNCOMMITTED))
 
     def at_time(self, partitions: list[TopicPartition], timestamp: int) -> Offsets:
-        """The first record at or after the time; of a partition without one, nothing."""
+        """The first record at or after the time; partitions without one are missing."""
         isolation = self._options.kafka.isolation
         found = self._patiently(lambda: self._at(partitions, timestamp, isolation))
         return {partition: offset for partition, offset in found.items() if offset >= 0}
 
-    # -- looking
+    # -- Looking.
 
     def _first_look(self) -> None:
         deadline = time.monotonic() + PROPAGATION_S
@@ -91,7 +91,7 @@ class TopicLogs:
             time.sleep(self._options.offset_retry_interval)
 
     def _see(self) -> list[str]:
-        """Take note of what there is; what is named and is not there."""
+        """Store the partitions that exist; returns the named topics that do not."""
         named = self._subscription.names
         cluster = self.leaders.cluster
         metadata = first_contact(cluster, lambda: cluster.metadata(named or None))
@@ -136,7 +136,7 @@ class TopicLogs:
         near = nearest(missing[0], names)
         return BadOption(f"there is no topic {missing[0]!r} (subscribe) at {self._bootstrap}.{near}")
 
-    # -- asking
+    # -- Asking.
 
     def _at(self, partitions: Iterable[TopicPartition], timestamp: int, isolation: int) -> Offsets:
         still_there = [each for each in partitions if each.topic in self.topic_ids]
