@@ -55,4 +55,5 @@ def names(text: str, target: Path) -> bool:
     """A link to code names the file, or something that is defined in it."""
     if target.suffix != ".py":
         return True
-    return target.with_suffix("").as_posix().endswith(f"/{text}") or text in defined_in(target)
+    module = target.parent if target.name == "__init__.py" else target.with_suffix("")
+    return module.as_posix().endswith(f"/{text}") or text in defined_in(target)
