@@ -81,9 +81,12 @@ def topic(admin: Admin, unique_topic: Callable[[str], str]) -> str:
 
 
 def stable(admin: Admin, group: str, consumer: Consumer) -> GroupDescription:
+    """Once the consumer knows its assignment, too: librdkafka hangs if it is closed in between."""
+
     def found() -> GroupDescription | None:
         each = admin.groups.find(group)
-        return each if each is not None and each.state == "Stable" and each.owners() else None
+        is_stable = each is not None and each.state == "Stable" and each.owners() and consumer.assignment()
+        return each if is_stable else None
 
     return wait_until(found, lambda: f"stable: {admin.groups.find(group)}", between=lambda: consumer.poll(0.05))
 
