@@ -2,7 +2,7 @@
 
 Upgrade: a consumer-protocol member joins a classic group. The partitions of the members become their assignment and
 their target; each member keeps its classic fields; the new member starts the next epoch. Members that wait in a classic
-rebalance are told to join again, and join the new group.
+rebalance get REBALANCE_IN_PROGRESS, join again, and so join the new group.
 
 Downgrade: when the last consumer-protocol member has left, the group becomes classic, with the current assignment of
 all members, and rebalances at once.
@@ -76,7 +76,7 @@ class Migration:
             draft.emit(current_record(group_id, member.member_id, member.possessions()))
 
     def upgraded(self, classic: ClassicGroup, group: ConsumerGroup, now_ms: int, out: Decision) -> None:
-        """Complete an upgrade: waiting members are told to join again; sessions continue."""
+        """Complete an upgrade: waiting members get REBALANCE_IN_PROGRESS; sessions continue."""
         for member in classic.waiting():
             token = classic.take_join_token(member)
             if token is not None:

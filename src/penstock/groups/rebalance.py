@@ -1,10 +1,10 @@
 """The rebalance of a classic group: which members must join, until when, and what follows.
 
-A rebalance begins when members join, leave or change their subscription. Members that wait for an assignment are told
-to join again; the others learn it from their heartbeats. The rebalance ends when all members have joined, or after the
-longest of their rebalance time-outs: then dynamic members that have not joined are removed (a static member keeps its
-place until its session ends). An empty group first waits for a while, because the members of a service that starts join
-one by one.
+A rebalance begins when members join, leave or change their subscription. Members that wait for an assignment get
+REBALANCE_IN_PROGRESS; the others get it with their next heartbeat. The rebalance ends when all members have joined, or
+after the longest of their rebalance time-outs: then dynamic members that have not joined are removed (a static member
+keeps its place until its session ends). An empty group first waits for a while, because the members of a service that
+starts join one by one.
 
 Members that have joined get the generation and its leader. A member that then does not send SyncGroup within the
 rebalance time-out is removed as well.

@@ -88,7 +88,7 @@ class Conversation(Generic[ContextT]):
         self._software_version = software_version
         self._correlation_id = 0
         self._outgoing: list[bytes] = []
-        self._buffer = bytearray(RECEIVE_BUFFER_BYTES)
+        self._buffer = bytearray()  # allocated when the first bytes are expected
         self._start = 0  # the start of the received bytes that have not been consumed
         self._end = 0
 
@@ -167,9 +167,8 @@ class Conversation(Generic[ContextT]):
 
     def keep_received(self) -> None:
         """Keep the buffer for the responses that were taken, and receive into a new one from now on."""
-        self._buffer, unused = bytearray(RECEIVE_BUFFER_BYTES), self._buffer[self._start : self._end]
-        self._buffer[: len(unused)] = unused
-        self._start, self._end = 0, len(unused)
+        self._buffer = self._buffer[self._start : self._end]
+        self._start, self._end = 0, len(self._buffer)
 
     def read_frame(self, frame: Buffer) -> Answer[ContextT] | None:
         """Decode the response in a frame, without its length; None if it is part of the handshake."""

@@ -440,7 +440,7 @@ class ReplicaMover:
             old = future.swap(self._files, self._unique())
         except Undecided as error:
             move.progress.on(Event.CANCELLED)  # without its actions: it is unknown what to undo
-            self._fail(f"nobody can say in which directory {move.partition} is: {error}")
+            self._fail(f"the directory of {move.partition} is unknown: {error}")
             return
         move.progress.on(Event.PROMOTED)
         move.former, move.old = former, old

@@ -191,7 +191,7 @@ class Runner:
     def _obey(self, control: Control) -> None:
         if control.run_id != self._run_id:
             return
-        logger.info("told to %s by %s", control.command, control.by or "somebody")
+        logger.info("%s requested by %s", control.command, control.by or "an unnamed client")
         (self.cut if control.command == "stop-now" else self.stop)()
 
     def _watch(self, watches: list[_Watch], tick: Callable[[], None]) -> None:
