@@ -112,11 +112,12 @@ class Link:
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            # First of all: a reset may cancel this task again while it waits for the pumps.
+            self._writers.discard(to_writer)
+            to_writer.transport.abort()
             for pump in pumps:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
-            self._writers.discard(to_writer)
-            to_writer.transport.abort()
 
     async def _pump(self, owner: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         loop = asyncio.get_running_loop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import os
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.testing.proxy import Network, owner_of_connection, start_network
+from penstock.testing.proxy import Link, Network, owner_of_connection, start_network
 
 
 @pytest.fixture
@@ -168,3 +169,24 @@ def test_resets_leave_nothing_behind(network: Network, echo: int) -> None:
             connection.close()
     network.refuse(link)
     gc.collect()
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_connection_that_is_reset_twice_leaves_nothing_open(echo: int, turns: int) -> None:
+    """The second reset comes some turns of the loop later, while the first one ends the connection."""
+
+    async def reset_twice() -> None:
+        link = Link("127.0.0.1", echo)
+        await link.open()
+        reader, writer = await asyncio.open_connection("127.0.0.1", link.port)
+        writer.write(b"hello")
+        assert await reader.readexactly(5) == b"hello"
+        first = asyncio.ensure_future(link.reset())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await link.close()
+        await first
+        writer.transport.abort()
+
+    asyncio.run(reset_twice())
+    gc.collect()  # a stream that is still open is reported now, as an error
