@@ -196,6 +196,7 @@ class BrokerRole:
             loop=self._environment.loop,
             clock=self._environment.clock,
             metadata=self._quorum,
+            has_all_of=self._quorum.has_all_of,
             channel=heartbeats,
             directories=self.storage.log_directories,
             reports=self.directory_assignments,

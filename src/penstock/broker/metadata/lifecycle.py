@@ -89,13 +89,17 @@ class BrokerLifecycle:
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         metadata: Metadata,
+        has_all_of: Callable[[float], bool],
         channel: ControllerChannel,
         directories: Directories,
         reports: DirectoryReports,
         on_registered_again: Callable[[], None],
         fail: Callable[[str], None],
     ) -> None:
-        """`channel`: one that has no other user."""
+        """`has_all_of`: whether the metadata has everything that was committed at a moment, by the loop's clock.
+
+        `channel`: one that has no other user.
+        """
         self._settings = settings
         self._cluster_id = cluster_id
         self._incarnation_id = incarnation_id
@@ -103,6 +107,7 @@ class BrokerLifecycle:
         self._loop = loop
         self._clock = clock
         self._metadata = metadata
+        self._has_all_of = has_all_of
         self._channel = channel
         self._channel.on_connection_lost = self._beat_now
         self._directories = directories
@@ -121,6 +126,8 @@ class BrokerLifecycle:
         self._heard_at = 0.0
         self._beaten_at = 0.0
         self._alive_until = 0.0
+        # When the controller was heard again after the lease had ended; until the metadata is as recent as that.
+        self._regained_at: float | None = None
         self._unanswered_at = 0.0
         self._wants_to_go = False
         # Until the controller knows the directories of this broker's replicas.
@@ -214,8 +221,16 @@ class BrokerLifecycle:
 
     @property
     def is_surely_alive(self) -> bool:
-        """Whether no controller can consider this broker dead: it still leads the partitions it believes to lead."""
-        return self._lease_time() < self._alive_until
+        """Whether no controller can consider this broker dead: it still leads the partitions it believes to lead.
+
+        A broker that was silent for long may have been replaced and be welcome again: it is not sure until it has the
+        metadata that tells so.
+        """
+        if self._lease_time() >= self._alive_until:
+            return False
+        if self._regained_at is not None and self._has_all_of(self._regained_at):
+            self._regained_at = None
+        return self._regained_at is None
 
     @property
     def may_be_replaced(self) -> bool:
@@ -305,6 +320,8 @@ class BrokerLifecycle:
         if not answer.is_fenced:
             settings = self._settings.now
             lease_ms = min(settings.broker_session_timeout_ms, settings.penstock_broker_refused_ms)
+            if self._beaten_at >= self._alive_until:
+                self._regained_at = self._loop.time()
             self._alive_until = self._beaten_at + lease_ms / 1000
         if self._wants_to_go and answer.should_shut_down:
             _resolve(self._may_go)

@@ -29,6 +29,7 @@ from concurrent.futures import Executor
 from typing import Any, Final, NamedTuple, TypeVar
 
 from penstock.broker.metadata.formatting import NodeIdentity
+from penstock.broker.metadata.freshness import Freshness
 from penstock.broker.metadata.raft_driver import IsDead, RaftDriver
 from penstock.broker.metadata.recovery import MetadataLost
 from penstock.broker.metadata.snapshots import MetadataSnapshots
@@ -152,6 +153,7 @@ class MetadataQuorum:
         self._bootstrap: DecodedSnapshot | None = None
         self._pending: deque[Pending] = deque()
         self._committed = 0
+        self._freshness = Freshness()
         self._leader = LeaderAndEpoch(NOBODY, 0)
         self._claimed_epoch: int | None = None
         self._replaying_later = False
@@ -278,6 +280,10 @@ class MetadataQuorum:
     def is_caught_up(self) -> bool:
         """Whether everything that this node knows to be committed is in the image."""
         return self.image.offset + 1 >= self._committed
+
+    def has_all_of(self, moment: float) -> bool:
+        """Whether the image has everything that was committed at that moment, by the loop's clock."""
+        return self.is_active or self._freshness.as_of(self.image.offset + 1) >= moment
 
     @property
     def features(self) -> dict[str, int]:
@@ -420,6 +426,9 @@ class MetadataQuorum:
         self._publish_own()
         if not self._replaying_later:
             self._replay()
+
+    def fetched(self, asked_at: float, high_watermark: int) -> None:
+        self._freshness.answered(asked_at, high_watermark, self.image.offset + 1)
 
     def snapshot_installed(self, image: MetadataImage) -> None:
         delta = delta_between(self.image, image)

@@ -81,6 +81,10 @@ class QuorumEvents(Protocol):
 
     def committed(self, high_watermark: int) -> None: ...
 
+    def fetched(self, asked_at: float, high_watermark: int) -> None:
+        """The leader has answered a fetch that was sent at `asked_at`, by the loop's clock."""
+        ...
+
     def snapshot_installed(self, image: MetadataImage) -> None:
         """The log starts after the snapshot now."""
         ...
@@ -335,6 +339,7 @@ class RaftDriver:
     def _send(self, send: Send) -> None:
         channel = FETCH_CHANNEL if isinstance(send.request, Fetch | FetchSnapshot) else ELECTION_CHANNEL
         peer = self._peers.at(send.to.host, send.to.port, channel)
+        asked_at = self._loop.time()
 
         def done(outcome: Message | PeerFailed) -> None:
             if isinstance(outcome, PeerFailed):
@@ -349,6 +354,8 @@ class RaftDriver:
             if answer is None:
                 self._input(lambda now: self.raft.request_failed(now, send.request_id))
             else:
+                if isinstance(answer, FetchAnswer) and not answer.error and answer.high_watermark >= 0:
+                    self._events.fetched(asked_at, answer.high_watermark)
                 self._input(lambda now: self.raft.answered(now, send.request_id, answer))
 
         peer.send(request_to_wire(send.request, self._request_timeout_ms), done, timeout=self._timeout_s)
