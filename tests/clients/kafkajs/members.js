@@ -16,6 +16,7 @@ class Member {
     this.given = []
     this.joining = true
     this.leaving = false
+    this.acknowledged = 0
     this.consumer = kafka.consumer({
       groupId: group,
       sessionTimeout: 6000,
@@ -38,6 +39,7 @@ class Member {
     this.consumer.on('consumer.stop', () => (this.joining = true))
     this.consumer.on('consumer.crash', ({ payload }) => (this.joining = payload.restart))
     this.consumer.on('consumer.fetch_start', () => (this.joining = false))
+    this.consumer.on('consumer.commit_offsets', () => (this.acknowledged += 1))
   }
 
   async start() {
@@ -63,9 +65,15 @@ class Member {
     return [...this.positions].map(([partition, offset]) => ({ topic: this.topic, partition, offset: String(offset) }))
   }
 
+  // commitOffsets() also returns when the consumer has stopped meanwhile, without an answer of the broker and without an
+  // error (Runner.commitOffsets). Only the event tells that the broker has answered.
   async commit() {
     const offsets = this.offsets()
-    if (offsets.length) await this.consumer.commitOffsets(offsets)
+    if (offsets.length) {
+      const before = this.acknowledged
+      await this.consumer.commitOffsets(offsets)
+      if (this.acknowledged === before) throw new Error('the consumer has stopped, and nothing is committed')
+    }
     return Object.fromEntries(offsets.map(({ partition, offset }) => [partition, Number(offset)]))
   }
 
