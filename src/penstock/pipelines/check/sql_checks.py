@@ -358,9 +358,9 @@ def aggregates(node: exp.Expr | None) -> Iterator[exp.Anonymous]:
 
 
 def _own(node: exp.Expr, kind: type[exp.Expr]) -> Iterator[exp.Expr]:
-    """Nodes of this kind, without those of subqueries."""
-    for found in node.walk(prune=lambda each: each is not node and isinstance(each, exp.Query)):
-        if isinstance(found, kind):
+    """Nodes of this kind, without those of subqueries and hints."""
+    for found in node.walk(prune=lambda each: each is not node and isinstance(each, (exp.Query, exp.Hint))):
+        if isinstance(found, kind) and found.find_ancestor(exp.Hint) is None:
             yield found
 
 

@@ -187,7 +187,7 @@ def _windows_of_text(table: Table, analysis: Analysis, plan: QueryPlan, path: Pa
         given = infer(call.expressions[0], lookup)
         if given is not None and given.kind in ("string", "date"):
             message = f"{name_of_call(call)} needs a TIMESTAMP, not {shown(call.expressions[0], given)}"
-            way_out = "declare it as TIMESTAMP in the schema, or CAST it in an earlier step"
+            way_out = "use the column of the watermark, or declare this one as TIMESTAMP"
             severity: Literal["error", "warning"] = "error" if plan.output_mode == "append" else "warning"
             yield Finding(f"{message}; {way_out}", path, position(call.expressions[0]), severity)
 

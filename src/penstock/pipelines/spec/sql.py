@@ -289,7 +289,8 @@ def unknown_types(text: str) -> Iterator[Complaint]:
         elif token.token_type is TokenType.R_PAREN and casts and casts[-1] > depth:
             casts.pop()
         named = casts and casts[-1] == depth and token.token_type is TokenType.ALIAS
-        if after is None or not (named or token.token_type is TokenType.DCOLON):
+        written = text[token.start : token.start + 2] == "::"  # the tokenizer makes one of 1.0D, too
+        if after is None or not (named or (token.token_type is TokenType.DCOLON and written)):
             continue
         if after.text.isidentifier() and spark_sql.kind_of_type(after.text) is None:
             yield Complaint(type_problem(after.text), after.start)
