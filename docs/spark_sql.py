@@ -16,6 +16,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,7 +103,8 @@ def tables(spark: SparkSession) -> dict[str, Any]:
 @contextmanager
 def _plain_errors() -> Iterator[None]:
     """PySpark asks the JVM a dozen questions about each exception; thousands are thrown here."""
-    from py4j import java_gateway, protocol
+    java_gateway: Any = import_module("py4j.java_gateway")
+    protocol: Any = import_module("py4j.protocol")
 
     converting = java_gateway.get_return_value
     java_gateway.get_return_value = protocol.get_return_value
@@ -141,10 +143,11 @@ class _Arguments:
     """Builds calls of functions as Spark's parser does, without analysing a query."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._jvm: Any = spark._jvm
-        self._literals = self._jvm.org.apache.spark.sql.catalyst.expressions.Literal
-        self._types = self._jvm.org.apache.spark.sql.types.DataType
-        self._converters = self._jvm.scala.jdk.javaapi.CollectionConverters
+        jvm: Any = spark._jvm
+        self._jvm = jvm
+        self._literals = jvm.org.apache.spark.sql.catalyst.expressions.Literal
+        self._types = jvm.org.apache.spark.sql.types.DataType
+        self._converters = jvm.scala.jdk.javaapi.CollectionConverters
 
     def count(self, registry: Any, function: Any) -> tuple[int, int]:
         """The least and the most that Spark does not refuse; what its messages say is not true of all functions."""
@@ -166,13 +169,11 @@ class _Arguments:
 
     def _refused(self, registry: Any, function: Any, number: int) -> bool:
         """Because of their number; other reasons do not matter here."""
-        from py4j.protocol import Py4JJavaError
-
         try:
             registry.lookupFunction(function, self._some(number, "STRING"))
-        except Py4JJavaError as error:
-            thrown: Any = error.java_exception
-            return "WRONG_NUM_ARGS" in str(thrown.getMessage())
+        except Exception as error:  # noqa: BLE001  # of py4j, which has no types
+            thrown: Any = getattr(error, "java_exception", None)
+            return thrown is not None and "WRONG_NUM_ARGS" in str(thrown.getMessage())
         return False
 
     @cache  # noqa: B019  # as long as the script

@@ -6,7 +6,7 @@ type is of a *kind* (`int`, `timestamp`, `struct`, ...): the tables of Spark spe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -185,7 +185,7 @@ def _struct(arguments: list[exp.Expr], lookup: Lookup) -> tuple[tuple[str, Type 
     return tuple((name, infer(each, lookup)) for name, each in zip(names, arguments, strict=True))
 
 
-def _common(nodes: list[exp.Expr | None], lookup: Lookup) -> Type | None:
+def _common(nodes: Sequence[exp.Expr | None], lookup: Lookup) -> Type | None:
     """The type of all of them, if it is the same. NULL is of any type."""
     found = [infer(each, lookup) for each in nodes if each is not None and not isinstance(each, exp.Null)]
     return found[0] if found and found[0] is not None and all(each == found[0] for each in found) else None

@@ -158,13 +158,14 @@ def _misfit(value: Any, kind: Type | None) -> str:
 
 def _expected(pipeline: Pipeline, analysis: Analysis, name: str, row: Any, path: Path) -> Iterator[Finding]:
     sink = pipeline.sinks[name]
+    columns: tuple[str, ...] = ()
     table = analysis.find(sink.source)
     if isinstance(sink, TopicSink):
         wrong = list(_fields(row, _WRITTEN, "a record that is written", path))
         yield from wrong
         if wrong or sink.value.format != "json" or not isinstance(row.get("value"), dict):
             return
-        row, path, columns = row["value"], (*path, "value"), ()
+        row, path = row["value"], (*path, "value")
     else:
         columns = sink.columns
     if table is None or table.columns is None or not isinstance(row, dict) or _grows(pipeline, table):

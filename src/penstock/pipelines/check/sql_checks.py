@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, traverse_scope
@@ -46,6 +47,7 @@ class Rules:
     """Functions may be registered that only the session knows: unknown ones are not reported."""
 
 
+Node = TypeVar("Node", bound=exp.Expr)
 Tables = Mapping[str, Types | None]
 """By name in lower case; None if the columns are not known."""
 Output = list[tuple[str, Type | None]] | None
@@ -357,7 +359,7 @@ def aggregates(node: exp.Expr | None) -> Iterator[exp.Anonymous]:
             yield call
 
 
-def _own(node: exp.Expr, kind: type[exp.Expr]) -> Iterator[exp.Expr]:
+def _own(node: exp.Expr, kind: type[Node]) -> Iterator[Node]:
     """Nodes of this kind, without those of subqueries and hints."""
     for found in node.walk(prune=lambda each: each is not node and isinstance(each, (exp.Query, exp.Hint))):
         if isinstance(found, kind) and found.find_ancestor(exp.Hint) is None:

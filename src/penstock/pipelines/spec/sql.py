@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import sqlglot
 from sqlglot import exp
@@ -46,19 +46,22 @@ _STATEFUL_FUNCTIONS = {_WINDOW_STANDS_AS, "session_window"}
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
 
+_SparkParser: Any = Spark.Parser
+
+
 class _Plain(Spark):
     """Spark's dialect in which a call is a name and its arguments. sqlglot knows functions of many databases, and
     renames and counts arguments by its own rules; here Spark's tables decide."""
 
-    class Parser(Spark.Parser):
-        FUNCTIONS: ClassVar = {}
-        FUNCTION_PARSERS: ClassVar = {
+    class Parser(_SparkParser):  # type: ignore[misc]  # sqlglot sets it
+        FUNCTIONS: ClassVar[dict[str, Any]] = {}
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
             name: parser
-            for name, parser in Spark.Parser.FUNCTION_PARSERS.items()
+            for name, parser in _SparkParser.FUNCTION_PARSERS.items()
             if name in ("CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTR", "SUBSTRING", "POSITION", "OVERLAY")
         }
-        NO_PAREN_FUNCTION_PARSERS: ClassVar = {
-            name: parser for name, parser in Spark.Parser.NO_PAREN_FUNCTION_PARSERS.items() if name != "TRANSFORM"
+        NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            name: parser for name, parser in _SparkParser.NO_PAREN_FUNCTION_PARSERS.items() if name != "TRANSFORM"
         }
 
 
