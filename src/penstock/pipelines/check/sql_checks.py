@@ -470,7 +470,7 @@ def _operands(node: exp.Expr, row: _Row) -> Iterator[Complaint]:
     elif type(node) in ARITHMETIC:
         left, right = infer(node.this, row.type_of), infer(node.expression, row.type_of)
         operator = ARITHMETIC[type(node)]
-        if left is None or right is None or not {left.kind, right.kind} <= SCALARS:
+        if left is None or right is None or not {left.kind, right.kind} <= SCALARS | NESTED:
             return
         if spark_sql.operator_result(operator, left.kind, right.kind) is None:
             message = f"{shown(node.this, left)} {operator} {shown(node.expression, right)} is not possible"
