@@ -125,7 +125,7 @@ class _Row:
 def _row(scope: Scope, tables: Tables) -> _Row:
     sources: dict[str, Types | None] = {}
     laterals: Types = {}
-    for name, source in scope.sources.items():
+    for name, (_, source) in scope.selected_sources.items():
         if isinstance(source, Scope) and isinstance(source.expression, exp.Lateral):
             continue
         sources[name.lower()] = _source(source, tables)
@@ -248,7 +248,9 @@ class _Select:
 
     def _ambiguous(self) -> Iterator[Complaint]:
         joins = self._tree.args.get("joins") or ()
-        if not joins or any(join.args.get("using") or join.args.get("kind") in ("SEMI", "ANTI") for join in joins):
+        if not joins or any(join.args.get("using") or join.args.get("method") for join in joins):
+            return  # USING and NATURAL make one column of two
+        if any(join.args.get("kind") in ("SEMI", "ANTI") for join in joins):
             return
         aliases = {each.alias.lower() for each in self._tree.expressions if isinstance(each, exp.Alias)}
         seen = set()
@@ -286,6 +288,8 @@ class _Select:
             for column in _outside_aggregates(clause):
                 names = {sql.unmasked(each.name.lower()) for each in column.parts}
                 known = self._row.owners(column.parts[0].name.lower()) or len(names) > 1
+                if clause is tree.args.get("having") and names & aliases:
+                    continue
                 if not names & grouped and (known or not names & aliases) and self._is_column(column):
                     loose.setdefault(column.parts[-1].name if len(names) > 1 else column.name, position(column))
         if loose:

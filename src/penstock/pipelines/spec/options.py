@@ -178,7 +178,14 @@ TOPIC_SOURCE = Declared(
     ),
     any_case=True,
 )
-TOPIC_SINK = Declared((*map(Option, SINK_NAMES), Option("includeHeaders"), *_kafka(PRODUCER_SETTINGS)), any_case=True)
+TOPIC_SINK = Declared(
+    (
+        *map(Option, SINK_NAMES),
+        *_texts("includeHeaders checkpointLocation queryName"),  # of Spark itself
+        *_kafka(PRODUCER_SETTINGS),
+    ),
+    any_case=True,
+)
 
 # -- Formats of Spark.
 
