@@ -153,7 +153,7 @@ MISTAKES: dict[str, Mistake] = {
     "number as a condition": sql("amount", "amount > 0", "10:35: error: WHERE needs a condition, not amount (DOUBLE); compare it with something", text="SELECT id FROM orders WHERE §"),
     "join of other types": sql("o.paid", "o.id", "13:51: error: cannot compare o.paid (BOOLEAN) with r.order_id (BIGINT); CAST one of them", text="SELECT o.id FROM orders o JOIN refunds r ON § = r.order_id", start=ORDERS + REFUNDS),
     "type in CAST": sql("TEXT", "STRING", '10:25: error: Spark has no type "TEXT"; did you mean "STRING"?', text="SELECT CAST(id AS §) AS id FROM orders"),
-    "type in CAST misspelt": sql("BIGNIT", "BIGINT", '10:25: error: Spark has no type "BIGNIT"; did you mean "BIGINT"?', text="SELECT CAST(id AS §) AS id FROM orders"),
+    "type in CAST misspelt": sql("BIGNIT", "BIGINT", '10:25: error: Spark has no type "BIGNIT"; did you mean "BIGINT"?', text="SELECT CAST(id AS §) AS id FROM orders", spark=False),
     "type in a schema": Mistake(ORDERS.replace("amount DOUBLE", "amount §") + COPY, "DUBLE", "DOUBLE", '5:80: error: column "amount": Spark has no type "DUBLE"; did you mean "DOUBLE"?'),
     "type in a schema, nested": Mistake(ORDERS.replace("ARRAY<STRING>", "ARRAY<§>") + COPY, "STRNG", "STRING", '5:127: error: column "tags": Spark has no type "STRNG"; did you mean "STRING"?'),
     # -- Streams.
