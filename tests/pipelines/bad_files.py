@@ -68,7 +68,6 @@ CASES: dict[str, tuple[str, list[str]]] = {
         """),
         [
             '1:7: error: "a b" cannot be a name: letters, digits, ".", "_" and "-" only, as it is part of paths',
-            "3:3: error: a source needs one of the fields topic, topic_pattern, format",
             '3:9: error: unknown field "topik" of a source; did you mean "topic"?',
             '6:18: error: a whole number is needed here, not "many"',
             "7:10: error: a list is not one of string, bytes",
@@ -320,6 +319,6 @@ CASES: dict[str, tuple[str, list[str]]] = {
         "choose another",
         '13:55: error: "table" has no meaning for parquet',
         "13:75: error: files cannot be smaller than a byte",
-        '14:29: warning: "postgress" is left to Spark and its jars; did you mean "postgres"?',
+        '14:29: error: neither Penstock nor Spark has a format "postgress"; did you mean "postgres"?',
     ),
 }

@@ -20,6 +20,7 @@ from penstock.pipelines.engine.evolution import CheckpointNotes, Evolution
 from penstock.pipelines.sinks.delta import DeltaSink
 from penstock.pipelines.sinks.destination import Destination
 from penstock.pipelines.sinks.hadoop_files import Files
+from penstock.pipelines.spec.loading import bind, read
 from penstock.pipelines.spec.problems import PipelineFailed
 from penstock.spark import Pipeline
 
@@ -119,7 +120,7 @@ sinks:
 def test_what_spark_says(spark: SparkSession, tmp_path: Path) -> None:
     file = tmp_path / "wrong.yaml"
     file.write_text(WRONG)
-    loaded, _ = load_checked(str(file))
+    loaded = bind(read(str(file)), str(file))  # validate finds these, too
 
     found = analyze(loaded, spark)
 

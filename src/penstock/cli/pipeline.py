@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli import pipeline_operate, pipeline_replay
-from penstock.cli.output import Json, command_group, fail, note, parse_pairs, print_json, quiet_librdkafka
+from penstock.cli.output import Json, command_group, fail, note, parse_pairs, quiet_librdkafka
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.pipelines.spec.loading import Loaded
     from penstock.pipelines.spec.model import Pipeline
-    from penstock.pipelines.spec.problems import Problem
 
 app = command_group("Validate, test, run and operate data pipelines.")
 app.command("list")(pipeline_operate.list_pipelines)
@@ -42,7 +42,10 @@ _TEST_MASTER = "local[2]"
 
 @app.command()
 def validate(
-    file: File,
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE...", show_default=False, help="Pipeline files, or directories with such files."),
+    ],
     env: Environment = None,
     settings: Settings = None,
     json: Json = False,
@@ -54,37 +57,33 @@ def validate(
         typer.Option("--against-checkpoint", help="Show how edits since the last run affect the checkpoints."),
     ] = False,
 ) -> None:
-    """Report all errors in a pipeline file, without Spark, Java or brokers.
+    """Report all errors in pipeline files, without Spark, Java or brokers.
 
-    Every error comes with file, line and column. Without --env, checks the file and each of its environments.
+    Every error comes with file, line and column. Without --env, checks the file and each of its environments. Of a
+    directory, checks all pipelines in it and below. Exits with 1 if a pipeline has errors.
 
     Examples:
 
         penstock pipeline validate orders.yaml
         penstock pipeline validate orders.yaml --env prod --set minimum=10
+        penstock pipeline validate orders.yaml payments.yaml
+        penstock pipeline validate pipelines/
         penstock pipeline validate orders.yaml --analyze
         penstock pipeline validate orders.yaml --against-checkpoint
     """
-    from penstock.cli.pipeline_validate import analyzed, compared
-    from penstock.pipelines.check.validate import validate as problems_of
+    from penstock.cli.pipeline_validate import analyzed, compared, named_files, validated
 
-    if analyze or against_checkpoint:
+    found = named_files(files)
+    if not analyze and not against_checkpoint:
+        raise typer.Exit(0 if validated(found, env, parse_pairs("--set", settings or ()), json) else 1)
+    fine = True
+    for file in found.pipelines:
         loaded = checked(file, env, settings)
-        fine = compared(loaded, lambda: _session(loaded, None, quick=True), json) if against_checkpoint else True
+        if against_checkpoint:
+            fine = compared(loaded, partial(_session, loaded, None, quick=True), json) and fine
         if analyze:
             fine = analyzed(loaded, _session(loaded, _TEST_MASTER, quick=True), json) and fine
-        raise typer.Exit(0 if fine else 1)
-
-    problems = problems_of(file, env, parse_pairs("--set", settings or ()))
-    errors = sum(problem.severity == "error" for problem in problems)
-    if json:
-        print_json([_machine(problem) for problem in problems])
-    else:
-        for problem in problems:
-            note(str(problem))
-        print(f"{file}: {errors} error{'s' if errors != 1 else ''}" if errors else f"{file}: valid")
-    if errors:
-        raise typer.Exit(1)
+    raise typer.Exit(0 if fine else 1)
 
 
 @app.command()
@@ -298,15 +297,3 @@ def checked(file: str, env: str | None, settings: list[str] | None) -> Loaded:
     for problem in warnings:
         note(str(problem))
     return loaded
-
-
-def _machine(problem: Problem) -> dict[str, object]:
-    line, column = problem.location or (None, None)
-    return {
-        "file": problem.file,
-        "line": line,
-        "column": column,
-        "severity": problem.severity,
-        "path": list(problem.path),
-        "message": problem.message,
-    }

@@ -12,17 +12,27 @@ A table keeps the source row if each of its rows can name the record it comes fr
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
+from sqlglot import exp
+
+from penstock.pipelines.check import sql_checks
+from penstock.pipelines.check.column_types import Types, types_of_source, with_types
+from penstock.pipelines.check.sql_checks import Rules
 from penstock.pipelines.spec import schemas, sql
 from penstock.pipelines.spec.model import METADATA_COLUMNS, FormatSource, Pipeline, Source, Step, TopicSource
 from penstock.pipelines.spec.problems import Path, nearest
 from penstock.pipelines.spec.sql import Columns, SqlInvalid
 
 Drive = Literal["static", "stream", "snapshot", "incremental"]
+
+# Settings with which Spark knows other functions, or has other rules about types.
+_EXTENDING = ("spark.sql.extensions", "spark.sql.catalog", "spark.jars", "spark.plugins")
+_OTHER_TYPES = ("spark.sql.ansi", "spark.sql.legacy", "spark.sql.extensions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +43,10 @@ class Finding:
     path: Path
     index: int | None = None
     severity: Literal["error", "warning"] = "error"
+    cause: str = ""
+    """Findings with the same message and cause become one problem that names all places."""
+    at_key: bool = False
+    """It is about the field itself, not about its value."""
 
 
 @dataclass(slots=True)
@@ -50,6 +64,10 @@ class Table:
     """Why it does not keep the source row; empty if it does."""
     multiplies: bool = False
     columns: Columns = None
+    types: Types = field(default_factory=dict)
+    """Of those columns whose types are known."""
+    repeated: tuple[str, ...] = ()
+    """Names that several of its columns have."""
     parsed: sql.Query | None = None
     stream_input: str = ""
     """The input whose rows it keeps."""
@@ -80,6 +98,7 @@ def analyse(pipeline: Pipeline, directory: str = ".", broken: Iterable[str] = ()
     """`broken`: names of sources and steps that are in the file and could not be read; they get no findings."""
     analysis = Analysis()
     findings = analysis.findings
+    rules = session_rules(pipeline)
     for name, source in pipeline.sources.items():
         analysis.tables[name] = _source(name, source, directory)
     parsed: dict[str, sql.Query] = {}
@@ -99,8 +118,17 @@ def analyse(pipeline: Pipeline, directory: str = ".", broken: Iterable[str] = ()
         tables = {each: analysis.tables[each] for each in inputs[name] if each in analysis.tables}
         query = parsed.get(name)
         whole = len(tables) == len(inputs[name]) and not (query is not None and set(query.tables) & unseen)
-        analysis.tables[name] = _step(name, step, tables, query, whole, findings)
+        analysis.tables[name] = _step(name, step, tables, query, whole, rules, findings)
     return analysis
+
+
+def session_rules(pipeline: Pipeline) -> Rules:
+    """What the settings of the Spark session, and functions of Python, leave certain about SQL."""
+    registers = any(step.python for step in pipeline.steps.values())
+    extended = any(name.startswith(_EXTENDING) for name in pipeline.spark)
+    return Rules(
+        ansi=not any(name.startswith(_OTHER_TYPES) for name in pipeline.spark), more_functions=registers or extended
+    )
 
 
 def _source(name: str, source: Source, directory: str) -> Table:
@@ -114,7 +142,8 @@ def _source(name: str, source: Source, directory: str) -> Table:
         columns = tuple(each.lower() for each in columns)
         if isinstance(source, TopicSource):
             columns += METADATA_COLUMNS
-    table = Table(name, ("sources", name), (), drive, columns=columns, stream_input=name)
+    types = with_types(columns, types_of_source(source, directory)) if columns is not None else {}
+    table = Table(name, ("sources", name), (), drive, columns=columns, types=types, stream_input=name)
     if drive == "static":
         table.loses_row = "it is a lookup"
     else:
@@ -170,7 +199,13 @@ def _circle(waiting: dict[str, tuple[str, ...]]) -> list[str]:
 
 
 def _step(
-    name: str, step: Step, inputs: dict[str, Table], query: sql.Query | None, whole: bool, findings: list[Finding]
+    name: str,
+    step: Step,
+    inputs: dict[str, Table],
+    query: sql.Query | None,
+    whole: bool,
+    rules: Rules,
+    findings: list[Finding],
 ) -> Table:
     path: Path = ("steps", name)
     table = Table(name, path, tuple(inputs), "static", parsed=query)
@@ -196,14 +231,40 @@ def _step(
     table.loses_row = _loses_row(step, query, driving)
     table.multiplies = (query is None or query.multiplies) or any(each.multiplies for each in driving)
     table.stream_input = driving[0].name if len(driving) == 1 else ""
-    if query is not None and whole:
-        columns = {each.name.lower(): each.columns for each in inputs.values()}
-        findings += [
-            Finding(complaint.message, (*path, "sql"), complaint.index)
-            for complaint in sql.unknown_columns(query, columns)
-        ]
-        table.columns = sql.output_columns(query, columns)
+    if query is not None:
+        found = {each.name.lower(): each for each in inputs.values()} if whole else {}
+        _check_sql(table, query, found, rules, findings)
     return table
+
+
+def _check_sql(table: Table, query: sql.Query, inputs: dict[str, Table], rules: Rules, findings: list[Finding]) -> None:
+    """Also finds the columns of the step. Tables that are not among the inputs have columns that are not known."""
+    path: Path = (*table.path, "sql")
+    columns = {name: each.columns for name, each in inputs.items()}
+    missing = list(sql.unknown_columns(query, columns))
+    typed = {
+        name: with_types(each.columns, each.types) if each.columns is not None and not each.repeated else None
+        for name, each in inputs.items()
+    }
+    findings += [Finding(each.message, path, each.index, cause=f"column {each.name}") for each in missing]
+    findings += [Finding(each.message, path, each.index) for each in sql_checks.complaints(query, typed, rules)]
+    if missing and _selects(query, {each.name for each in missing}):
+        return  # its columns would be wrong, and so would what is said of those that use them
+    output = sql_checks.output_of(query, typed)
+    if output is None:
+        table.columns = sql.output_columns(query, columns)
+        return
+    table.columns, table.types = tuple(name for name, _ in output), dict(output)
+    table.repeated = tuple(name for name, count in Counter(table.columns).items() if count > 1)
+
+
+def _selects(query: sql.Query, names: set[str]) -> bool:
+    """Whether one of the results has such a name, without AS."""
+    return any(
+        isinstance(each, exp.Column) and each.name.lower() in names
+        for select in query.plain.find_all(exp.Select)
+        for each in select.expressions
+    )
 
 
 def _loses_row(step: Step, query: sql.Query | None, driving: list[Table]) -> str:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 
-from penstock.pipelines.check import codecs
-from penstock.pipelines.check.analysis import Analysis, Finding, Table, analyse
+from penstock.pipelines.check import codecs, given_rows, sql_checks, stream_checks
+from penstock.pipelines.check.analysis import Analysis, Finding, Table, analyse, session_rules
+from penstock.pipelines.check.column_types import with_types
 from penstock.pipelines.check.query_plan import has_dead_letters, plan
-from penstock.pipelines.spec import schemas, sql
+from penstock.pipelines.spec import options, schemas, spark_sql, sql
+from penstock.pipelines.spec.addresses import bootstrap_problem
 from penstock.pipelines.spec.model import (
     Decoding,
     Encoding,
@@ -29,6 +30,7 @@ from penstock.pipelines.spec.model import (
     TopicSource,
 )
 from penstock.pipelines.spec.problems import Path, nearest
+from penstock.pipelines.spec.secrets import Secret
 from penstock.pipelines.spec.sink_formats import GROUP, SINK_FORMATS, missing_package
 from penstock.pipelines.spec.sql import Columns, SqlInvalid
 
@@ -38,6 +40,20 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_READ_BY_JARS = ("delta",)
+_OF_JARS = (
+    "avro",
+    "iceberg",
+    "kafka",
+    "mongodb",
+    "bigquery",
+    "hudi",
+    "cosmos.oltp",
+    "deltasharing",
+    "redshift",
+    "neo4j",
+)
+"""Formats of well-known jars, which Spark may have in its own directory."""
 
 
 def check(pipeline: Pipeline, directory: str = ".", broken: Iterable[str] = ()) -> list[Finding]:
@@ -52,6 +68,8 @@ class _Check:
         self._analysis = analysis
         self._directory = directory
         self._broken = broken
+        self._rules = session_rules(pipeline)
+        self._has_jars = any(name.startswith("spark.jars") for name in pipeline.spark)
 
     def findings(self) -> Iterator[Finding]:
         pipeline = self._pipeline
@@ -66,7 +84,9 @@ class _Check:
             yield from self._sink(sink, ("sinks", name))
         yield from self._sharing()
         yield from self._queries()
-        yield from self._tests()
+        yield from _bootstrap(pipeline.bootstrap, ("bootstrap",))
+        yield from stream_checks.of_watermarks(pipeline, self._analysis)
+        yield from given_rows.findings(pipeline, self._analysis, self._directory, self._broken)
         yield from self._unused()
 
     # -- Names.
@@ -121,12 +141,22 @@ class _Check:
         if source.evolution != "ignore" and source.value.format != "json":
             yield Finding(f'"evolution" is for json, not {source.value.format}', (*path, "evolution"))
         yield from _offsets(source.starting_offsets, (*path, "starting_offsets"))
+        if source.bootstrap:
+            yield from _bootstrap(source.bootstrap, (*path, "bootstrap"))
+        yield from _options(source.options, options.TOPIC_SOURCE, "a topic source", path)
+        if source.value.format == "json":
+            declared = options.format_options("json", reads=True)
+            yield from _options(source.value.options, declared, "JSON", (*path, "value"))
         if source.max_records is not None and source.max_records < 1:
             yield Finding("at least one record is needed in a batch", (*path, "max_records"))
 
     def _format_source(self, source: FormatSource, path: Path) -> Iterator[Finding]:
         if source.format == "penstock":
             yield Finding('for topics write "topic: ..." instead of "format: penstock"', (*path, "format"))
+        else:
+            yield from self._format(source.format, _READ_BY_JARS, (*path, "format"))
+        declared = options.format_options(source.format, reads=True)
+        yield from _options(source.options, declared, source.format, path)
         if (source.mode == "incremental") != bool(source.cursor):
             where = "cursor" if source.cursor else "mode"
             yield Finding('"cursor" and "mode: incremental" need each other', (*path, where))
@@ -217,7 +247,11 @@ class _Check:
         except SqlInvalid as error:
             yield Finding(str(error), path, error.index)
             return
-        for complaint in sql.unknown_in_expression(expression, table.columns if table is not None else None):
+        columns = table.columns if table is not None else None
+        for complaint in sql.unknown_in_expression(expression, columns):
+            yield Finding(complaint.message, path, complaint.index, cause=f"column {complaint.name}")
+        typed = with_types(columns, table.types) if columns is not None and table is not None else None
+        for complaint in sql_checks.expression_complaints(text, expression, typed, self._rules):
             yield Finding(complaint.message, path, complaint.index)
 
     # -- Sinks.
@@ -254,18 +288,41 @@ class _Check:
             message = f'{sink.value.format} {"needs" if needs_column else "has no"} "column"; json takes all columns'
             yield Finding(message, (*path, "value"))
         yield from self._schema(sink.value, (*path, "value"))
+        yield from _options(sink.options, options.TOPIC_SINK, "a topic sink", path)
+        if table is not None:
+            yield from _repeated(table, (), (*path, "from"))
 
     def _format_sink(self, sink: FormatSink, table: Table | None, path: Path) -> Iterator[Finding]:
         if sink.format in ("penstock", "kafka"):
             yield Finding(f'for topics write "topic: ..." instead of "format: {sink.format}"', (*path, "format"))
+        else:
+            yield from self._format(sink.format, tuple(SINK_FORMATS), (*path, "format"))
         yield from _fields_of_kind(sink, path)
+        declared = options.SINK_OPTIONS.get(sink.format) or options.format_options(sink.format, reads=False)
+        if not entry_points(group=GROUP, name=sink.format):
+            yield from _options(sink.options, declared, sink.format, path)
         if table is not None:
             yield from _records_of_rows(sink, table, path)
+            yield from _repeated(table, sink.columns, (*path, "from"))
         known: Columns = table.columns if table is not None else None
         for field, names in (("partition_by", sink.partition_by), ("columns", sink.columns), ("key", sink.key)):
             for index, name in enumerate(names):
                 if known is not None and name.lower() not in known:
-                    yield Finding(f'no column "{name}"; {nearest(name, known)}', (*path, field, index))
+                    message = f'no column "{name}"; {nearest(name, known)}'
+                    yield Finding(message, (*path, field, index), cause=f"column {name.lower()}")
+
+    def _format(self, name: str, ours: tuple[str, ...], path: Path) -> Iterator[Finding]:
+        """A format that nothing here has. Formats of jars are known by their classes, or by the jars in `spark`."""
+        lowered = {each.lower() for each in (*ours, *spark_sql.formats(), *_OF_JARS)}
+        if name.lower() in lowered or "." in name or self._has_jars or entry_points(group=GROUP, name=name):
+            return
+        if name.isidentifier() and find_spec(f"pyspark_{name}") is not None:
+            return  # a format in Python, which Spark finds by this name
+        hint = nearest(name, [*ours, *spark_sql.formats()])
+        way_out = (
+            hint if hint.startswith("did you mean") else "if it is in a jar, name the jar in spark: {spark.jars: ...}"
+        )
+        yield Finding(f'neither Penstock nor Spark has a format "{name}"; {way_out}', path)
 
     def _sharing(self) -> Iterator[Finding]:
         paths: dict[str, str] = {}
@@ -282,6 +339,7 @@ class _Check:
         if self._broken or self._analysis.findings:
             return
         queries = plan(self._pipeline, self._analysis)
+        yield from stream_checks.of_queries(self._pipeline, self._analysis, queries)
         for name, settings in self._pipeline.queries.items():
             if name not in queries:
                 yield Finding(f'no query "{name}"; {nearest(name, queries)}', ("queries", name))
@@ -302,20 +360,6 @@ class _Check:
                 yield Finding(message, ("queries", query.name), severity="warning")
             done.append(query.name)
 
-    def _tests(self) -> Iterator[Finding]:
-        for index, test in enumerate(self._pipeline.tests):
-            path: Path = ("tests", index)
-            batches = test.given if isinstance(test.given, list) else [test.given]
-            for batch in batches:
-                for name in batch:
-                    if name not in self._pipeline.sources:
-                        message = f'no source "{name}"; {nearest(name, self._pipeline.sources)}'
-                        yield Finding(message, (*path, "given", name))
-            for name in test.expect:
-                if name not in self._pipeline.sinks:
-                    message = f'no sink "{name}"; {nearest(name, self._pipeline.sinks)}'
-                    yield Finding(message, (*path, "expect", name))
-
     def _unused(self) -> Iterator[Finding]:
         used: set[str] = set()
         for sink in self._pipeline.sinks.values():
@@ -332,10 +376,6 @@ def _fields_of_kind(sink: FormatSink, path: Path) -> Iterator[Finding]:
     """The fields that a known format requires and accepts; other formats are not checked."""
     kind = SINK_FORMATS.get(sink.format)
     if kind is None:
-        close = difflib.get_close_matches(sink.format, SINK_FORMATS, n=1, cutoff=0.8)
-        if close and not entry_points(group=GROUP, name=sink.format):
-            message = f'"{sink.format}" is left to Spark and its jars; did you mean "{close[0]}"?'
-            yield Finding(message, (*path, "format"), severity="warning")
         return
     for field in kind.needs:
         if not getattr(sink, field):
@@ -362,6 +402,37 @@ def _records_of_rows(sink: FormatSink, table: Table, path: Path) -> Iterator[Fin
         why = why or ("a record can make several" if table.multiplies else "")
         if why:
             yield Finding(f'rows of this table are not told apart by their records: {why}; say by "key" how', path)
+
+
+def _options(
+    given: Mapping[str, str | Secret], declared: options.Declared | None, what: str, path: Path
+) -> Iterator[Finding]:
+    if declared is None:
+        return
+    files = declared is not options.TOPIC_SOURCE and declared is not options.TOPIC_SINK
+    checked = {
+        name: value
+        for name, value in given.items()
+        if not name.lower().startswith(options.SECURITY_PREFIXES) and not (files and "." in name)
+    }
+    for name, message in declared.problems(checked, what):
+        unknown = message.startswith("no option")
+        yield Finding(message, (*path, "options", name) if name else path, at_key=unknown)
+    servers = given.get("kafka.bootstrap.servers")
+    if isinstance(servers, str) and not files:
+        yield from _bootstrap(servers, (*path, "options", "kafka.bootstrap.servers"))
+
+
+def _bootstrap(text: str, path: Path) -> Iterator[Finding]:
+    problem = bootstrap_problem(text)
+    if problem is not None:
+        yield Finding(problem[0], path, problem[1])
+
+
+def _repeated(table: Table, chosen: tuple[str, ...], path: Path) -> Iterator[Finding]:
+    for name in table.repeated:
+        if not chosen or name in map(str.lower, chosen):
+            yield Finding(f'"{table.name}" has several columns "{name}"; rename all but one with AS', path)
 
 
 def _topic(name: str, path: Path) -> Iterator[Finding]:

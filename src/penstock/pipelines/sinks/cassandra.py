@@ -21,13 +21,14 @@ from penstock.pipelines.sinks.destination import ORIGIN, Destination, Refused, S
 from penstock.pipelines.sinks.merging import quoted_path
 from penstock.pipelines.sinks.shaping import as_json, in_order_by
 from penstock.pipelines.sinks.tasks import Receipt, Task, run_tasks
+from penstock.pipelines.spec.options import SINK_OPTIONS
 from penstock.pipelines.spec.problems import PipelineFailed, nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-OPTIONS = ("hosts", "port", "username", "password", "consistency", "datacenter")
+OPTIONS = SINK_OPTIONS["cassandra"].names
 _TIMES = "yyyy-MM-dd HH:mm:ss.SSSXX"
 _CONCURRENCY = 100
 _CONNECT_S = 10.0

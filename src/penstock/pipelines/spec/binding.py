@@ -42,7 +42,23 @@ class Places:
             return self.keys[path]
         if node is not None:
             return node.location
-        return self.find(path[:-1]) if path else None
+        return self._inside(path) or (self.find(path[:-1]) if path else None)
+
+    def _inside(self, path: Path) -> Location | None:
+        """The key of a field of a value that has no class, such as a row of a test."""
+        depth = next((depth for depth in range(len(path) - 1, -1, -1) if path[:depth] in self.nodes), 0)
+        node: Node | None = self.nodes.get(path[:depth])
+        location: Location | None = None
+        for part in path[depth:]:
+            if isinstance(node, Mapping) and part in node.entries:
+                entry = node.entries[str(part)]
+                node, location = entry.value, entry.key
+            elif isinstance(node, Sequence) and isinstance(part, int) and part < len(node.items):
+                node = node.items[part]
+                location = node.location
+            else:
+                return None
+        return location
 
 
 class Binder:
@@ -104,8 +120,9 @@ class Binder:
             and declared.default_factory is dataclasses.MISSING
             and declared.name not in arguments
         ]
+        misspelt = _meant([name for name in node.entries if name not in fields], fields)
         for name in missing:
-            if name not in node.entries:
+            if name not in node.entries and name not in misspelt:
                 self._problem(f'{what} needs the field "{name}"', path, self._key(path, node))
         return _MISSING if missing else kind(**arguments)
 
@@ -140,9 +157,12 @@ class Binder:
                 return self._class(kind, node, path)
         signs = [sign for kind in classes for sign in kind.SIGNS]
         known = {name for kind in classes for name in fields_of(kind)}
-        for name, entry in node.entries.items():
-            if name not in known:
-                self._problem(f'unknown field "{name}" of a {family}; {nearest(name, known)}', path, entry.key)
+        unknown = [name for name in node.entries if name not in known]
+        for name in unknown:
+            entry = node.entries[name]
+            self._problem(f'unknown field "{name}" of a {family}; {nearest(name, known)}', path, entry.key)
+        if _meant(unknown, known) & set(signs):
+            return _MISSING
         self._problem(f"a {family} needs one of the fields {', '.join(signs)}", path, self._key(path, node))
         return _MISSING
 
@@ -221,6 +241,13 @@ def described(kind: Any) -> str:
     """With an article: "a topic source"."""
     words = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in kind.__name__).strip()
     return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
+
+
+def _meant(unknown: Iterable[str], known: Iterable[str]) -> set[str]:
+    """The fields that misspelt ones stand for: they are not missing, too."""
+    names = set(known)
+    hints = (nearest(each, names) for each in unknown)
+    return {name for hint in hints for name in names if hint == f'did you mean "{name}"?'}
 
 
 def _way_out(name: str, entry: Entry, fields: Iterable[str]) -> str:

@@ -16,13 +16,16 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Any, ClassVar
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ErrorLevel, ParseError, SqlglotError
 from sqlglot.optimizer.scope import Scope, traverse_scope
 from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]  # in a way of its own
 
+from penstock.pipelines.spec import spark_sql
 from penstock.pipelines.spec.problems import nearest
 
 Columns = tuple[str, ...] | None
@@ -43,6 +46,28 @@ _STATEFUL_FUNCTIONS = {_WINDOW_STANDS_AS, "session_window"}
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
 
+_SparkParser: Any = Spark.Parser
+
+
+class _Plain(Spark):
+    """Spark's dialect in which a call is a name and its arguments. sqlglot knows functions of many databases, and
+    renames and counts arguments by its own rules; here Spark's tables decide."""
+
+    class Parser(_SparkParser):  # type: ignore[misc]  # sqlglot sets it
+        FUNCTIONS: ClassVar[dict[str, Any]] = {}
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            name: parser
+            for name, parser in _SparkParser.FUNCTION_PARSERS.items()
+            if name in ("CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTR", "SUBSTRING", "POSITION", "OVERLAY")
+        }
+        NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            name: parser for name, parser in _SparkParser.NO_PAREN_FUNCTION_PARSERS.items() if name != "TRANSFORM"
+        }
+
+
+_PLAIN = _Plain()
+
+
 class SqlInvalid(ValueError):
     """Not SQL; `index` is the position in the text."""
 
@@ -55,12 +80,16 @@ class SqlInvalid(ValueError):
 class Complaint:
     message: str
     index: int
+    name: str = ""
+    """Of the column that does not exist, in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
     text: str
     tree: exp.Query
+    plain: exp.Query
+    """The same, with calls as they are written: a name and its arguments."""
     tables: dict[str, int]
     """The tables it reads, in lower case, without its own (WITH), and where each is first named."""
     stateful: bool
@@ -74,12 +103,15 @@ class Query:
 
 
 def parse_query(text: str) -> Query:
-    statements = _parse(text)
-    if len(statements) > 1:
+    plains = _parse(text)
+    if len(plains) > 1:
         raise SqlInvalid("one query is needed here, not several statements", text.find(";") + 1)
-    tree = statements[0]
-    if not isinstance(tree, exp.Query):
-        raise SqlInvalid(f"a query is needed here (SELECT ...), not {tree.key.upper()}", 0)
+    plain = plains[0]
+    if not isinstance(plain, exp.Query):
+        raise SqlInvalid(f"a query is needed here (SELECT ...), not {plain.key.upper()}", 0)
+    # What sqlglot has against the arguments of a function is not reported: Spark's table is checked instead.
+    tree = sqlglot.parse(_masked(text), dialect=DIALECT, error_level=ErrorLevel.IGNORE)[0]
+    assert isinstance(tree, exp.Query)
     tables: dict[str, int] = {}
     for scope in traverse_scope(tree):
         for source in scope.sources.values():
@@ -87,7 +119,7 @@ def parse_query(text: str) -> Query:
                 tables.setdefault(source.name.lower(), int(source.this.meta.get("start", 0)))
     stateful = _is_stateful(tree)
     multiplies = bool(tree.args.get("laterals")) or tree.find(exp.Join, exp.UDTF, exp.Explode) is not None
-    return Query(text, tree, tables, stateful, _loses_row(tree, stateful), _sees_batch(tree), multiplies)
+    return Query(text, tree, plain, tables, stateful, _loses_row(tree, stateful), _sees_batch(tree), multiplies)
 
 
 @cache
@@ -114,8 +146,20 @@ def column_types(text: str) -> dict[str, str]:
     return {each.name: each.kind.sql(DIALECT) for each in _column_definitions(text) if each.kind is not None}
 
 
+def parsed_types(text: str) -> dict[str, exp.DataType]:
+    """The same, parsed."""
+    return {each.name: each.kind for each in _column_definitions(text) if isinstance(each.kind, exp.DataType)}
+
+
+def unmasked(text: str) -> str:
+    return re.sub(_WINDOW_STANDS_AS, "window", text, flags=re.IGNORECASE)
+
+
 def _column_definitions(text: str) -> list[exp.ColumnDef]:
     prefix = "CREATE TABLE t ("
+    for name, word, index in _declared_types(text):
+        if spark_sql.kind_of_type(word) is None:
+            raise SqlInvalid(f'column "{name}": {type_problem(word)}', index)
     statements = _parse(f"{prefix}{text.rstrip().rstrip(',')})", shift=len(prefix))
     schema = statements[0].this if isinstance(statements[0], exp.Create) else None
     columns: dict[str, exp.ColumnDef] = {}
@@ -129,6 +173,22 @@ def _column_definitions(text: str) -> list[exp.ColumnDef]:
     if len(statements) > 1 or not columns:
         raise SqlInvalid("columns are needed here, such as: id BIGINT NOT NULL, at TIMESTAMP", 0)
     return list(columns.values())
+
+
+def _declared_types(text: str) -> Iterator[tuple[str, str, int]]:
+    """Column, name of its type or of a type inside, and position: what Spark would read as types."""
+    depth, name = 0, ""
+    tokens = sqlglot.tokenize(text, dialect=DIALECT)
+    for before, token in zip([None, *tokens], tokens, strict=False):
+        if before is None or (depth == 0 and before.token_type is TokenType.COMMA):
+            name = token.text
+            continue
+        inner = before.token_type in (TokenType.LT, TokenType.COLON) and depth > 0
+        is_field = token.end + 1 < len(text) and text[token.end + 1 :].lstrip().startswith(":")
+        if token.text.isidentifier() and not is_field and (inner or (depth == 0 and before.text == name)):
+            yield name, token.text, token.start
+        if token.token_type is not TokenType.STRING:
+            depth += sum(map(token.text.count, "<(")) - sum(map(token.text.count, ">)"))
 
 
 def carrying(query: Query, stream: str) -> str:
@@ -177,7 +237,8 @@ def unknown_in_expression(expression: exp.Expression, known: Columns) -> Iterato
         first = column.parts[0]
         if isinstance(first, exp.Identifier) and first.name.lower() not in known and not _in_lambda(column):
             index = int(first.meta.get("start", 0)) - len("SELECT ")
-            yield Complaint(f'no column "{first.name}"; {nearest(first.name, known)}', max(0, index))
+            message = f'no column "{first.name}"; {nearest(first.name, known)}'
+            yield Complaint(message, max(0, index), first.name.lower())
 
 
 # -- Inside.
@@ -185,13 +246,16 @@ def unknown_in_expression(expression: exp.Expression, known: Columns) -> Iterato
 
 def _parse(text: str, shift: int = 0) -> list[exp.Expr]:
     try:
-        statements = [each for each in sqlglot.parse(_masked(text), dialect=DIALECT) if each is not None]
+        statements = [each for each in sqlglot.parse(_masked(text), dialect=_PLAIN) if each is not None]
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
         context = f"{first.get('start_context', '')}"
         index = text.find(context) + len(context) if context and context in text else _index(text, first)
-        near = f' near "{first["highlight"]}"' if first.get("highlight") else ""
+        word = "window" if first.get("highlight") == _WINDOW_STANDS_AS else str(first.get("highlight") or "")
+        near = f' near "{word}"' if word else ""
         description = str(first.get("description", "it cannot be read"))
+        if description.lower().startswith("expected type"):
+            raise SqlInvalid(type_problem(word), max(0, index - shift)) from None
         if "<class" in description:
             description = "something is missing"
         description = description.rpartition(" / ")[2].lower()
@@ -201,6 +265,38 @@ def _parse(text: str, shift: int = 0) -> list[exp.Expr]:
     if not statements:
         raise SqlInvalid("there is no SQL here", 0)
     return statements
+
+
+_ELSEWHERE = {
+    "text": "STRING", "datetime": "TIMESTAMP", "timestamptz": "TIMESTAMP", "number": "DECIMAL", "bool": "BOOLEAN",
+    "int8": "BIGINT", "int64": "BIGINT", "int32": "INT", "float64": "DOUBLE", "bytes": "BINARY", "blob": "BINARY",
+    "json": "STRING", "uuid": "STRING",
+}  # fmt: skip
+"""Types of other databases, and what they are called in Spark."""
+
+
+def type_problem(word: str) -> str:
+    spark = _ELSEWHERE.get(word.lower())
+    hint = f'did you mean "{spark}"?' if spark else nearest(word, spark_sql.type_names())
+    return f'Spark has no type "{word}"; {hint}'
+
+
+def unknown_types(text: str) -> Iterator[Complaint]:
+    """Types in CAST and `::` that Spark does not have, though other databases do."""
+    depth, casts = 0, list[int]()
+    tokens = sqlglot.tokenize(_masked(text), dialect=DIALECT)
+    for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
+        depth += _nesting(token)
+        if token.token_type is TokenType.L_PAREN and before is not None and before.text.upper() in ("CAST", "TRY_CAST"):
+            casts.append(depth)
+        elif token.token_type is TokenType.R_PAREN and casts and casts[-1] > depth:
+            casts.pop()
+        named = casts and casts[-1] == depth and token.token_type is TokenType.ALIAS
+        written = text[token.start : token.start + 2] == "::"  # the tokenizer makes one of 1.0D, too
+        if after is None or not (named or (token.token_type is TokenType.DCOLON and written)):
+            continue
+        if after.text.isidentifier() and spark_sql.kind_of_type(after.text) is None:
+            yield Complaint(type_problem(after.text), after.start)
 
 
 def _index(text: str, error: Mapping[str, object]) -> int:
@@ -333,10 +429,11 @@ def _unknown_in(scope: Scope, tables: Mapping[str, Columns]) -> Iterator[Complai
             second = column.parts[1]
             if table is not None and second.name.lower() not in table and name not in known:
                 index = int(second.meta.get("start", index))
-                yield Complaint(f'"{first.name}" has no column "{second.name}"; {nearest(second.name, table)}', index)
+                message = f'"{first.name}" has no column "{second.name}"; {nearest(second.name, table)}'
+                yield Complaint(message, index, second.name.lower())
         elif certain and name not in known:
             candidates = {*known, *by_table} - _TIME_WINDOWS - {""}
-            yield Complaint(f'no column "{first.name}"; {nearest(first.name, candidates)}', index)
+            yield Complaint(f'no column "{first.name}"; {nearest(first.name, candidates)}', index, name)
 
 
 def _in_lambda(column: exp.Column) -> bool:

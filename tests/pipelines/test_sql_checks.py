@@ -1,0 +1,99 @@
+"""What Spark accepts, `validate` accepts; and its tables are of the Spark that is installed."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from pathlib import Path
+
+import pytest
+
+from penstock.pipelines.check import column_types, sql_checks
+from penstock.pipelines.check.sql_checks import Rules
+from penstock.pipelines.check.validate import validate
+from penstock.pipelines.spec import options, spark_sql, sql
+from pipelines.valid_sql import TABLES, VALID_SQL
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+YAML = re.compile(r"^```ya?ml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("text", VALID_SQL)
+def test_valid_sql_is_accepted(text: str) -> None:
+    typed = {name: column_types._ddl(schema) for name, schema in TABLES.items()}
+    query = sql.parse_query(text)
+
+    assert list(sql_checks.complaints(query, typed, Rules())) == []
+    assert list(sql.unknown_columns(query, {name: tuple(types) for name, types in typed.items()})) == []
+
+
+def test_all_columns_of_the_tables_have_types() -> None:
+    typed = {name: column_types._ddl(schema) for name, schema in TABLES.items()}
+
+    assert [name for types in typed.values() for name, kind in types.items() if kind is None] == []
+    assert str(typed["orders"]["level"]) == "INT"
+
+
+def test_types_follow_queries() -> None:
+    typed = {name: column_types._ddl(schema) for name, schema in TABLES.items()}
+    text = (
+        "SELECT id, amount * 2 AS a, count(*) AS n, max(struct(at, id)).at AS last, window "
+        "FROM orders GROUP BY 1, 2, window(at, '1 day')"
+    )
+
+    output = sql_checks.output_of(sql.parse_query(text), typed)
+
+    assert output is not None
+    assert [(name, str(kind)) for name, kind in output] == [
+        ("id", "BIGINT"),
+        ("a", "DOUBLE"),
+        ("n", "BIGINT"),
+        ("last", "TIMESTAMP"),
+        ("window", "STRUCT"),
+    ]
+
+
+def test_settings_that_leave_less_certain() -> None:
+    query = sql.parse_query("SELECT my_function(paid = 1) AS x FROM orders")
+    typed = {name: column_types._ddl(schema) for name, schema in TABLES.items()}
+
+    assert len(list(sql_checks.complaints(query, typed, Rules()))) == 2
+    assert list(sql_checks.complaints(query, typed, Rules(ansi=False, more_functions=True))) == []
+
+
+def test_tables_are_of_the_installed_spark() -> None:
+    assert spark_sql.version() == importlib.metadata.version("pyspark")
+
+
+@pytest.mark.parametrize(
+    "page", [str(page.relative_to(ROOT)) for page in PAGES if "sources:" in page.read_text(encoding="utf-8")]
+)
+def test_pipelines_in_pages(page: str, tmp_path: Path) -> None:
+    """Whole ones: other snippets show a part."""
+    for number, text in enumerate(YAML.findall((ROOT / page).read_text(encoding="utf-8"))):
+        if text.startswith("name:") and "sinks:" in text:
+            file = tmp_path / f"{number}.yaml"
+            file.write_text(text, encoding="utf-8")
+            assert [str(problem) for problem in validate(str(file))] == []
+
+
+def test_options_of_topics_are_those_of_the_source_and_the_sink() -> None:
+    from penstock.spark.sink import options as sink
+    from penstock.spark.source import kafka_settings
+    from penstock.spark.source import options as source
+
+    names = {name for name in options.TOPIC_SOURCE.names if not name.startswith("kafka.")}
+    assert names == set(source.OPTIONS)
+    consumer = kafka_settings._HEEDED | kafka_settings._NEEDLESS | set(kafka_settings._REFUSED)
+    assert set(options.CONSUMER_SETTINGS) == consumer
+    assert set(options.SINK_NAMES) == set(sink.OPTIONS)
+    producer = sink._HEEDED | sink._NEEDLESS | set(sink._REFUSED) | set(sink._LEVELS)
+    assert set(options.PRODUCER_SETTINGS) == producer
+
+
+def test_options_of_postgres_are_those_of_libpq() -> None:
+    pq = pytest.importorskip("psycopg.pq")
+    libpq = {each.keyword.decode() for each in pq.Conninfo.get_defaults()}
+
+    assert libpq <= set(options.SINK_OPTIONS["postgres"].names)
