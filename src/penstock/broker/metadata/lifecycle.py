@@ -320,7 +320,8 @@ class BrokerLifecycle:
         if not answer.is_fenced:
             settings = self._settings.now
             lease_ms = min(settings.broker_session_timeout_ms, settings.penstock_broker_refused_ms)
-            if self._beaten_at >= self._alive_until:
+            # A broker that has just started leads nothing by metadata that is older than its registration.
+            if 0.0 < self._alive_until <= self._beaten_at:
                 self._regained_at = self._loop.time()
             self._alive_until = self._beaten_at + lease_ms / 1000
         if self._wants_to_go and answer.should_shut_down:
