@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from narrowing import expect
 from penstock.coordinator.decision import Caller, Decision
 from penstock.model.ids import TopicPartition
 from penstock.protocol.codec import decode, encode
@@ -75,7 +76,7 @@ class Coordinator:
             key = encode(record.key, 0)
             value, value_format = None, 0
             if record.value is not None:
-                value_format = value_version(record.value)
+                value_format = value_version(expect(TransactionLogValue, record.value))
                 value = encode(record.value, value_format)
             self.log.records.append((key, value, value_format))
             self._replay(key, value, value_format)
@@ -92,9 +93,10 @@ class Coordinator:
     ) -> tuple[Decision, Message]:
         decision = self.run(handler(request, "token", Caller("client", "host", api_version), self.now), commit=commit)
         (reply,) = decision.replies
+        response = expect(Message, reply.response)
         assert reply.token == "token"
-        assert decode(type(reply.response), encode(reply.response, api_version), api_version)
-        return decision, reply.response
+        assert decode(type(response), encode(response, api_version), api_version) == response
+        return decision, response
 
     # -- requests
 

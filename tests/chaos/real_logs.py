@@ -86,7 +86,8 @@ def transactions_are_whole(by_partition: list[list[bytes]], producers: list[Tran
             {int(value.removeprefix(prefix)) for value in values if value.startswith(prefix)} for values in by_partition
         ]
         if any(each != found[0] for each in found):
-            raise Violation("AllOrNothing", f"{producer.name}: {sorted(set.union(*found) - set.intersection(*found))}")
+            somewhere, everywhere = found[0].union(*found), found[0].intersection(*found)
+            raise Violation("AllOrNothing", f"{producer.name}: {sorted(somewhere - everywhere)}")
         if found[0] & producer.aborted:
             raise Violation("NoAbortedRecord", f"{producer.name}: {sorted(found[0] & producer.aborted)}")
         if producer.committed - found[0]:

@@ -139,7 +139,7 @@ def test_a_cancelled_read_loses_nothing(bootstrap: str, new_topic: NewTopic, gro
             async with AsyncProducer(bootstrap) as producer:
                 for number in range(5):
                     await producer.send(topic, b"%d" % number)
-            values = []
+            values: list[bytes] = []
             while len(values) < 5:
                 try:
                     record = await asyncio.wait_for(consumer.poll(None), 0.05)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -58,7 +59,8 @@ def test_records_as_they_were_sent(bootstrap: str, new_topic: NewTopic) -> None:
     with Producer(bootstrap, key=String(), value=Json()) as producer:
         producer.send(topic, {"n": 1}, key="k", timestamp=7, headers={"a": b"1"})
         producer.send(topic, None)
-    with Consumer(bootstrap, topic, key=String(), value=Json()) as consumer:
+    nullable: Consumer[str | None, Any] = Consumer(bootstrap, topic, key=String(), value=Json())
+    with nullable as consumer:
         one, two = itertools.islice(consumer, 2)
         assert list(consumer.records(idle=0.1)) == []
     assert (one.topic, one.partition, one.offset, one.timestamp) == (topic, 0, 0, 7)

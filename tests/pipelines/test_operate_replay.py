@@ -33,12 +33,17 @@ class World:
                 told = {"reason": reason, "pipeline": pipeline, "partition": "1", "timestamp": str(1000 + number)}
                 if topic != "":
                     told["topic"] = topic or self.orders
-                headers = [("mine", b"x"), *((f"dead-letter.{name}", value) for name, value in told.items())]
+                headers: list[tuple[str, bytes | str | None]] = [
+                    ("mine", b"x"),
+                    *((f"dead-letter.{name}", value) for name, value in told.items()),
+                ]
                 producer.send(self.dead, b"%d" % number, key=b"k", headers=headers)
 
     def sent(self, topic: str | None = None) -> list[dict[str, Any]]:
         columns = ["key", "value", "partition", "timestamp", "headers"]
-        return read_table(self.bootstrap, topic or self.orders, value="string", columns=columns).to_pylist()
+        table = read_table(self.bootstrap, topic or self.orders, value="string", columns=columns)
+        rows: list[dict[str, Any]] = table.to_pylist()
+        return rows
 
     def numbers(self, topic: str | None = None) -> list[int]:
         return sorted(int(row["value"]) for row in self.sent(topic))

@@ -73,7 +73,7 @@ def test_files_and_names(log: Log, disk: SimulatedDisk) -> None:
 def test_index_entries_are_those_of_kafka(disk: SimulatedDisk) -> None:
     """One entry each time more than the interval has accumulated: last offset of the batch, position of the batch."""
     log = open_log(disk, topic(segment_bytes=10_000, index_interval_bytes=200))
-    sizes = []
+    sizes: list[int] = []
     for number in range(6):
         append(log, 2, timestamp=NOW + 10 * (3 - abs(3 - number)))  # rises, then falls
         sizes.append(log.size - sum(sizes))

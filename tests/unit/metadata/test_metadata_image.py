@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from penstock.metadata.delta import MetadataDelta, ReplayFailed
@@ -35,17 +37,17 @@ def replayed(image: MetadataImage, *records: Message) -> MetadataImage:
     return delta.apply(image.offset + len(records), 1, 5)
 
 
-def partition(topic_id: bytes, index: int, **fields: object) -> PartitionRecord:
-    values: dict[str, object] = {
-        "replicas": [1, 2],
-        "isr": [1, 2],
-        "leader": 1,
-        "leader_epoch": 0,
-        "partition_epoch": 0,
-        "directories": [HOME, HOME],
-        **fields,
-    }
-    return PartitionRecord(topic_id=topic_id, partition_id=index, **values)
+def partition(topic_id: bytes, index: int, directories: Sequence[bytes] = (HOME, HOME)) -> PartitionRecord:
+    return PartitionRecord(
+        topic_id=topic_id,
+        partition_id=index,
+        replicas=[1, 2],
+        isr=[1, 2],
+        leader=1,
+        leader_epoch=0,
+        partition_epoch=0,
+        directories=list(directories),
+    )
 
 
 @pytest.fixture
