@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from narrowing import present
 from waiting import wait_until
@@ -107,10 +107,10 @@ class Writer:
         producer.flush(self.flush_seconds)
         producer.purge()
 
-    def _report(self, number: int) -> Callable[[object, object], None]:
-        def report(error: object, message: object) -> None:
+    def _report(self, number: int) -> Callable[[KafkaError | None, Message], None]:
+        def report(error: KafkaError | None, message: Message) -> None:
             if error is None:
-                self.acknowledged[number] = (message.partition(), message.offset())  # type: ignore[attr-defined]
+                self.acknowledged[number] = (present(message.partition()), message.offset())
             else:
                 self.failures.append(str(error))
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from client_world import NewTopic
+from narrowing import present
 from penstock import Consumer, Json, Producer, Record, String, TopicPartition
 from penstock.client.errors import (
     BadSetting,
@@ -271,7 +272,7 @@ def test_by_pattern(bootstrap: str, new_topic: NewTopic, group: str) -> None:
     fill(bootstrap, topic, 3)
     fill(bootstrap, other, 3)
     with Consumer(bootstrap, pattern=f"{topic[:-1]}[{topic[-1]}]", group=group) as consumer:
-        assert [record.topic for record in (consumer.poll(60), consumer.poll(60), consumer.poll(60))] == [topic] * 3  # type: ignore[union-attr]
+        assert [present(consumer.poll(60)).topic for _ in range(3)] == [topic] * 3
         assert consumer.assignment() == [TopicPartition(topic, 0)]
     with pytest.raises(ClientError, match="needs a group"):
         Consumer(bootstrap, pattern="orders-.*")

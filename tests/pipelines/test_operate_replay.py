@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from narrowing import expect
 from penstock import Producer
 from penstock.arrow import read_table
 from penstock.client.errors import Fenced
@@ -63,7 +64,7 @@ def test_each_letter_is_sent_once_however_often_it_is_called(world: World, cli: 
     def call(*options: str) -> dict[str, Any]:
         status, out, err = cli("pipeline", "replay-dead-letters", world.dead, "-b", world.bootstrap, "--json", *options)
         assert status == 0, err
-        return json.loads(out)  # type: ignore[no-any-return]
+        return expect(dict, json.loads(out))
 
     planned = call("--dry-run")
     assert (planned["letters"], planned["without_topic"], planned["executed"]) == (5, 1, False)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 
 import pytest
 
@@ -26,9 +27,9 @@ def log(disk: SimulatedDisk) -> Log:
     return open_log(disk)
 
 
-def refusal(code: ErrorCode, call: object, *arguments: object, **options: object) -> KafkaError:
+def refusal(code: ErrorCode, call: Callable[..., object], *arguments: object, **options: object) -> KafkaError:
     with pytest.raises(KafkaError) as caught:
-        call(*arguments, **options)  # type: ignore[operator]
+        call(*arguments, **options)
     assert caught.value.code == code
     return caught.value
 
