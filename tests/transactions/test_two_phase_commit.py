@@ -54,6 +54,7 @@ class Process:
     def _ask_any(self, ask: Callable[[Wire], Any]) -> Any:
         """Of the brokers that run the one that can answer, once there is one."""
         deadline = time.monotonic() + PATIENCE_S
+        answer: Any = "no broker runs"
         while True:
             for broker in self._brokers:
                 try:
