@@ -31,7 +31,7 @@ def main() -> None:
     )
     write_table(BOOTSTRAP, TOPIC, measured, key="sensor", value="celsius")
     readings = read_table(BOOTSTRAP, TOPIC, key="string", value="float64", columns=["key", "value", "partition"])
-    print(polars.from_arrow(readings).group_by("key").agg(polars.col("value").max()).sort("key"))
+    print(polars.DataFrame(readings).group_by("key").agg(polars.col("value").max()).sort("key"))
     print(
         duckdb.sql(
             "SELECT key, count(*) AS n, count(DISTINCT partition) AS partitions FROM readings GROUP BY 1 ORDER BY 1"

@@ -21,7 +21,7 @@ FIRST = {
     "fields": [{"name": "item", "type": "string"}, {"name": "cents", "type": "long"}],
 }
 # A field more, with a default: readers of the new schema understand records of the old one.
-SECOND = FIRST | {"fields": [*FIRST["fields"], {"name": "currency", "type": "string", "default": "EUR"}]}  # type: ignore[misc]
+SECOND = FIRST | {"fields": [*FIRST["fields"], {"name": "currency", "type": "string", "default": "EUR"}]}
 
 
 @dataclass

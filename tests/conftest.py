@@ -6,7 +6,7 @@ import io
 import itertools
 import logging
 import os
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -41,7 +41,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """As `--dist loadgroup`, whose groups pytest 9.2 does not let it name."""
     from xdist.scheduler import LoadScopeScheduling
 
-    class Together(LoadScopeScheduling):
+    class Together(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
         def _split_scope(self, nodeid: str) -> str:
             return next((folder for folder in TOGETHER if nodeid.startswith(folder)), nodeid)
 
@@ -52,7 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="scenarios in text files: accept what happens now")
 
 
-_SECONDS_BY_FOLDER: Counter[str] = Counter()
+_SECONDS_BY_FOLDER: defaultdict[str, float] = defaultdict(float)
 FEW_S = 30
 
 
@@ -65,7 +65,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if sum(_SECONDS_BY_FOLDER.values()) < FEW_S:
         return
     terminalreporter.section("seconds by folder")
-    for folder, seconds in _SECONDS_BY_FOLDER.most_common():
+    for folder, seconds in sorted(_SECONDS_BY_FOLDER.items(), key=lambda row: row[1], reverse=True):
         terminalreporter.write_line(f"{seconds:8.1f}  {folder}")
 
 

@@ -16,7 +16,9 @@ from penstock.broker.partitions.replica import Replica, ReplicaContext, Wakeups
 from penstock.coordinator.decision import CoordinatorRecord, Decision, Reply
 from penstock.metadata.image import EMPTY_IMAGE
 from penstock.metadata.partition import Partition
+from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
+from penstock.protocol.declaration import Message
 from penstock.protocol.messages.group_records import OffsetCommitKey, OffsetCommitValue
 from penstock.records.batch import read_header
 from penstock.records.builder import build_batch
@@ -25,6 +27,16 @@ from penstock.simulator.twins.disk import SimulatedDisk
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
 
 COMMIT_TIMEOUT_MS = 5000
+
+
+class Said(Message):
+    """A response that is easy to look at."""
+
+    __slots__ = ("what",)
+    what: object
+
+    def __init__(self, what: object) -> None:
+        self.what = what
 
 
 class Ledger:
@@ -62,7 +74,7 @@ class Ledger:
 
     def resigned(self) -> list[Reply]:
         parked, self.parked = self.parked, []
-        return [Reply(token, "parked until resigned") for token in parked]
+        return [Reply(token, Said("parked until resigned")) for token in parked]
 
 
 def record(name: str, number: int, padding: int = 0) -> CoordinatorRecord:
@@ -151,12 +163,15 @@ class World:
         self.replica.fetched_by(2, end, 0, 2)
 
     def waiting(self, who: str) -> Waiting:
-        return Waiting(lambda answer: self.answers.append((who, answer)), lambda code: code)
+        def answer(response: Said | ErrorCode) -> None:
+            self.answers.append((who, response.what if isinstance(response, Said) else response))
+
+        return Waiting(answer, lambda code: code)
 
     def put(self, who: str, name: str, number: int, *, padding: int = 0, **how: Any) -> None:
         self.coordinator.submit(
             name,
-            lambda shard, token, now_ms: Decision([record(name, number, padding)], [Reply(token, "done")]),
+            lambda shard, token, now_ms: Decision([record(name, number, padding)], [Reply(token, Said("done"))]),
             self.waiting(who),
             **how,
         )
@@ -170,7 +185,7 @@ class World:
     def look(self, who: str, name: str) -> None:
         self.coordinator.submit(
             name,
-            lambda shard, token, now_ms: Decision([], [Reply(token, shard.numbers.get(name))]),
+            lambda shard, token, now_ms: Decision([], [Reply(token, Said(shard.numbers.get(name)))]),
             self.waiting(who),
         )
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from group_world import World, assignment, subscription
+from narrowing import expect
 from penstock.coordinator.decision import Reply
 from penstock.groups.classic_group import ClassicState
 from penstock.groups.consumer_group import ConsumerGroup, ConsumerState
@@ -100,7 +101,7 @@ class ClassicAgent(Agent):
                 owned.setdefault(topic, []).append(partition)
             # As librdkafka: only who keeps something over a rebalance tells of which generation that is.
             metadata = subscription(self.topics, owned, 3, self.generation if self.cooperative else -1)
-            request = JoinGroupRequest(
+            join = JoinGroupRequest(
                 group_id=self.group,
                 member_id=self.member_id,
                 group_instance_id=self.instance,
@@ -112,15 +113,15 @@ class ClassicAgent(Agent):
                     for name in sorted(("cooperative-sticky", "range"), reverse=not self.cooperative)
                 ],
             )
-            self.ask("join_group", request, 9)
+            self.ask("join_group", join, 9)
         else:
-            request = HeartbeatRequest(
+            heartbeat = HeartbeatRequest(
                 group_id=self.group,
                 member_id=self.member_id,
                 generation_id=self.generation,
                 group_instance_id=self.instance,
             )
-            self.ask("heartbeat", request, 4)
+            self.ask("heartbeat", heartbeat, 4)
 
     def hear(self, response: Message) -> None:
         if isinstance(response, JoinGroupResponse):
@@ -300,7 +301,7 @@ class Story(World):
         if not agent.is_alive or self.random.random() < self.loss:
             return
         agent.waits = False
-        agent.hear(reply.response)
+        agent.hear(expect(Message, reply.response))
 
     def _note(self, agent: Agent, response: SyncGroupResponse) -> None:
         if isinstance(self.shard.state.group(agent.group), ConsumerGroup):

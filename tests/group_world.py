@@ -15,9 +15,10 @@ import itertools
 import re
 import shlex
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from narrowing import expect
 from penstock.coordinator.decision import Caller, Decision, Reply
 from penstock.groups.embedded import read_assignment, read_subscription
 from penstock.groups.records import value_version
@@ -147,8 +148,8 @@ class World:
     topics: Topics = field(default_factory=Topics)
     clients: dict[str, Client] = field(default_factory=dict)
     log: list[Logged] = field(default_factory=list)
-    # What groups have of their own.
-    group_settings: dict[str, dict[str, int]] = field(default_factory=dict)
+    # What groups have of their own: settings by the names that a scenario gives.
+    group_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._ids = itertools.count(1)
@@ -195,12 +196,13 @@ class World:
         assert isinstance(reply.token, int)
         client = self.clients[self.waiting.pop(reply.token)]
         client.waits -= 1
-        response = reply.response
+        response = expect(Message, reply.response)
         version = self._versions.pop(reply.token)
         assert type(decode(type(response), encode(response, version), version)) is type(response)
         error = getattr(response, "error_code", 0)
-        if error in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED) and getattr(response, "member_id", ""):
-            client.member_id = response.member_id
+        member_id = getattr(response, "member_id", None)
+        if error in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED) and member_id:
+            client.member_id = member_id
         if error == ErrorCode.NONE and hasattr(response, "generation_id"):
             client.generation = response.generation_id
         if error == ErrorCode.NONE and hasattr(response, "member_epoch"):
@@ -272,7 +274,7 @@ class World:
             what = " ".join(str(getattr(key, part)) for part in key.__schema__.names)
             yield f"+ {name} {what} " + ("deleted" if value is None else show(value))
         for reply in decision.replies:
-            yield f"> {self._names[reply.token]} {show(reply.response)}".rstrip()
+            yield f"> {self._names[expect(int, reply.token)]} {show(reply.response)}".rstrip()
 
     def _readable(self, text: str) -> str:
         text = re.sub(r"00000000-0000-0000-0000-([0-9a-f]{12})", lambda match: f"#{int(match[1], 16)}", text)
@@ -284,10 +286,10 @@ class World:
 
     def do_settings(self, **settings: str) -> None:
         """Others than Kafka's; another coordinator takes over."""
-        known = {field_.name: field_ for field_ in fields(GroupCoordinatorSettings)}
+
         values: dict[str, Any] = {}
         for name, text in settings.items():
-            default = known[name].default
+            default = getattr(GroupCoordinatorSettings(), name)
             values[name] = tuple(text.split(",")) if isinstance(default, tuple) else type(default)(text)
         self.settings = replace(self.settings, **values)
         self.shard = self.replayed()
@@ -584,7 +586,7 @@ def _offset(text: str) -> tuple[str, int, int]:
 def show(value: Any, name: str = "") -> str:
     """A message without what is at its default; errors by name; bytes as what they say."""
     if isinstance(value, Message):
-        shown = []
+        shown: list[str] = []
         for field_ in value.__schema__.fields:
             content = getattr(value, field_.name)
             if field_.name == "error_code":

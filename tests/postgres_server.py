@@ -55,9 +55,9 @@ class PostgresServer:
         )
 
     def query(self, text: str) -> list[tuple[Any, ...]]:
-        import psycopg
+        import psycopg.conninfo
 
-        with psycopg.connect(**self.options, autocommit=True) as server:
+        with psycopg.connect(psycopg.conninfo.make_conninfo(**self.options), autocommit=True) as server:
             found = server.execute(text)
             return found.fetchall() if found.description else []
 

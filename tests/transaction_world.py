@@ -9,14 +9,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
+from narrowing import expect
 from penstock.coordinator.decision import Caller, Decision
 from penstock.model.ids import TopicPartition
 from penstock.protocol.codec import decode, encode
 from penstock.protocol.declaration import Message
-from penstock.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from penstock.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from penstock.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
@@ -28,6 +31,8 @@ from penstock.transactions.records import by_topic, value_version
 from penstock.transactions.shard import MarkersDue, TransactionShard
 from penstock.transactions.state import NOBODY, Identity, Transaction
 
+Request = TypeVar("Request", bound=Message)
+Response = TypeVar("Response", bound=Message)
 Logged = tuple[bytes, bytes | None, int]
 
 
@@ -75,7 +80,7 @@ class Coordinator:
             key = encode(record.key, 0)
             value, value_format = None, 0
             if record.value is not None:
-                value_format = value_version(record.value)
+                value_format = value_version(expect(TransactionLogValue, record.value))
                 value = encode(record.value, value_format)
             self.log.records.append((key, value, value_format))
             self._replay(key, value, value_format)
@@ -88,13 +93,19 @@ class Coordinator:
         self.shard.replay(decode(TransactionLogKey, key, 0), decoded)
 
     def _ask(
-        self, handler: Callable[..., Decision], request: Message, api_version: int, commit: bool
-    ) -> tuple[Decision, Message]:
+        self,
+        handler: Callable[[Request, str, Caller, int], Decision],
+        request: Request,
+        response_type: type[Response],
+        api_version: int,
+        commit: bool,
+    ) -> tuple[Decision, Response]:
         decision = self.run(handler(request, "token", Caller("client", "host", api_version), self.now), commit=commit)
         (reply,) = decision.replies
+        response = expect(response_type, reply.response)
         assert reply.token == "token"
-        assert decode(type(reply.response), encode(reply.response, api_version), api_version)
-        return decision, reply.response
+        assert decode(type(response), encode(response, api_version), api_version) == response
+        return decision, response
 
     # -- requests
 
@@ -117,7 +128,7 @@ class Coordinator:
             enable2_pc=two_phase,
             keep_prepared_txn=keep,
         )
-        return self._ask(self.shard.init_producer_id, request, v, commit)  # type: ignore[return-value]
+        return self._ask(self.shard.init_producer_id, request, InitProducerIdResponse, v, commit)
 
     def add(
         self,
@@ -148,10 +159,8 @@ class Coordinator:
                 topics=topics,
             )
             request = AddPartitionsToTxnRequest(transactions=[transaction])
-        decision, response = self._ask(self.shard.add_partitions_to_txn, request, v, commit)
-        results = (
-            response.results_by_topic_v3_and_below if v < 4 else response.results_by_transaction[0].topic_results  # type: ignore[attr-defined]
-        )
+        decision, response = self._ask(self.shard.add_partitions_to_txn, request, AddPartitionsToTxnResponse, v, commit)
+        results = response.results_by_topic_v3_and_below if v < 4 else response.results_by_transaction[0].topic_results
         return decision, {
             TopicPartition(topic.name, result.partition_index): result.partition_error_code
             for topic in results
@@ -167,8 +176,8 @@ class Coordinator:
             producer_epoch=shown.epoch,
             group_id=group,
         )
-        decision, response = self._ask(self.shard.add_offsets_to_txn, request, v, commit)
-        return decision, response.error_code  # type: ignore[attr-defined]
+        decision, response = self._ask(self.shard.add_offsets_to_txn, request, AddOffsetsToTxnResponse, v, commit)
+        return decision, response.error_code
 
     def end(
         self, transactional_id: str, shown: Identity, committed: bool, *, v: int = 5, commit: bool = True
@@ -179,7 +188,7 @@ class Coordinator:
             producer_epoch=shown.epoch,
             committed=committed,
         )
-        return self._ask(self.shard.end_txn, request, v, commit)  # type: ignore[return-value]
+        return self._ask(self.shard.end_txn, request, EndTxnResponse, v, commit)
 
     # -- markers and time
 

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TypeVar, overload
 
 PATIENCE_S = 60.0
 _INTERVAL_S = 0.02
@@ -32,8 +32,16 @@ def wait_until(
     return found
 
 
+@overload
 async def wait_until_async(
-    condition: Callable[[], Found | Awaitable[Found]], what: What = "", seconds: float = PATIENCE_S
+    condition: Callable[[], Awaitable[Found | None]], what: What = "", seconds: float = PATIENCE_S
+) -> Found: ...
+@overload
+async def wait_until_async(
+    condition: Callable[[], Found | None], what: What = "", seconds: float = PATIENCE_S
+) -> Found: ...
+async def wait_until_async(
+    condition: Callable[[], Found | Awaitable[Found | None] | None], what: What = "", seconds: float = PATIENCE_S
 ) -> Found:
     """The first true value of the condition, or of what it awaits; by the event loop's time, real or virtual."""
     now = asyncio.get_running_loop().time

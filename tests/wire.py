@@ -14,7 +14,7 @@ import itertools
 import socket
 import struct
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from penstock.model.errors import ErrorCode
@@ -38,14 +38,12 @@ from penstock.protocol.messages.produce import (
 )
 from penstock.records.batch import BatchHeader, iterate_headers, pack_header_into, read_header, seal
 from penstock.records.record import Record
-from penstock.testing.requests import (  # noqa: F401 - tests take all of them from here
-    batch,
-    fetch_request,
-    now_ms,
-    only_partition,
-    produce_request,
-    records,
-)
+from penstock.testing.requests import batch as batch  # tests take all of them from here
+from penstock.testing.requests import fetch_request as fetch_request
+from penstock.testing.requests import now_ms as now_ms
+from penstock.testing.requests import only_partition as only_partition
+from penstock.testing.requests import produce_request as produce_request
+from penstock.testing.requests import records as records
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
@@ -194,7 +192,7 @@ def alter_configs(
     wire: Wire,
     kind: int,
     name: str,
-    changes: dict[str, str | None],
+    changes: Mapping[str, str | None],
     *,
     operation: int | None = None,
     validate_only: bool = False,

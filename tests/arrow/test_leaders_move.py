@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypedDict
 
 import pyarrow as pa
 import pytest
@@ -12,8 +12,14 @@ import pytest
 from penstock.arrow import Transaction, Writer, read_table, scan
 from penstock.testing.clusters import RunningCluster, start_cluster
 
+
+class Patience(TypedDict):
+    request_timeout: float
+    timeout: float
+
+
 PARTITIONS = 3
-PATIENCE = {"request_timeout": 5.0, "timeout": 60.0}
+PATIENCE: Patience = {"request_timeout": 5.0, "timeout": 60.0}
 PROPERTIES = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
 
 

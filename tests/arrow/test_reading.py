@@ -35,7 +35,7 @@ def values(table: Any, column: str = "value") -> list[Any]:
 
 def test_every_column(bootstrap: str, new_topic: Any) -> None:
     topic = new_topic(2)
-    records = [
+    records: list[dict[str, Any]] = [
         {"key": b"a", "value": b"1", "partition": 0, "timestamp": 1_000},
         {"key": None, "value": None, "partition": 0, "timestamp": 2_500, "headers": [("h", b"x"), ("h", None)]},
         {"key": b"", "value": b"", "partition": 1, "timestamp": 3_000},
@@ -169,10 +169,14 @@ def test_a_deserializers_type_is_settled_by_its_first_value(bootstrap: str, new_
     topic = new_topic()
     for value in [None, b"1", b"x"]:
         produce(bootstrap, topic, [{"value": value}])
-    reading = {"value": lambda data: int(data) if data.isdigit() else data.decode(), "batch_bytes": 1}
-    assert read_table(bootstrap, topic, end=2, columns=["value"], **reading).schema.types == [pa.int64()]
+
+    def read(data: bytes) -> int | str:
+        return int(data) if data.isdigit() else data.decode()
+
+    first = read_table(bootstrap, topic, end=2, columns=["value"], value=read, batch_bytes=1)
+    assert first.schema.types == [pa.int64()]
     with pytest.raises(ValueError, match=rf"value of {topic}-0 at offset 2: the deserializer gives string"):
-        read_table(bootstrap, topic, **reading)
+        read_table(bootstrap, topic, value=read, batch_bytes=1)
 
 
 @pytest.mark.parametrize(

@@ -9,16 +9,18 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from chaos.programs import Event, Program
+from narrowing import expect, present
 from penstock.broker.coordinators.hashing import partition_for
 from penstock.broker.coordinators.serde import GROUP_RECORDS
 from penstock.model.topics import CONSUMER_OFFSETS
-from penstock.protocol.messages.group_records import OffsetCommitKey
+from penstock.protocol.messages.group_records import OffsetCommitKey, OffsetCommitValue
 
 
 class Ledger:
@@ -88,16 +90,21 @@ def commits_in_log(bootstrap: str, group: str, internal_partitions: int, timeout
     """Every offset that was ever committed, by partition of the one topic the group reads, in the log's order."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "auditor", "enable.partition.eof": True})
     found: dict[int, list[int]] = {}
+    deadline = time.monotonic() + timeout
     try:
         consumer.assign([TopicPartition(CONSUMER_OFFSETS, partition_for(group, internal_partitions), 0)])
         while True:
             message = consumer.poll(timeout)
             assert message is not None, "the log of commits cannot be read"
-            if message.error() is not None:
-                return found
-            record = GROUP_RECORDS.decode(message.key(), message.value())
+            error = message.error()
+            if error is not None:
+                if error.code() == KafkaError._PARTITION_EOF:
+                    return found
+                assert time.monotonic() < deadline, f"the log of commits cannot be read: {error}"
+                continue
+            record = GROUP_RECORDS.decode(present(message.key()), message.value())
             if record is not None and isinstance(record.key, OffsetCommitKey) and record.key.group == group:
                 assert record.value is not None, "a commit was deleted"
-                found.setdefault(record.key.partition, []).append(record.value.offset)
+                found.setdefault(record.key.partition, []).append(expect(OffsetCommitValue, record.value).offset)
     finally:
         consumer.close()

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from chaos.storm_work import Transacting
-from penstock.records.batch import check_crc, iterate_headers
+from penstock.records.batch import BatchHeader, check_crc, iterate_headers
 from penstock.records.control import read_transaction_marker
 from penstock.records.record import iterate_records
 from penstock.simulator.stories.cluster_checkers import Promises
@@ -70,8 +70,8 @@ def committed_values(data: bytes, what: str) -> list[bytes]:
     return [value for _, values in ended for value in values]
 
 
-def _values(data: bytes, position: int, header: object) -> Iterator[bytes]:
-    for record in iterate_records(data, position, header, max_size=MAX_RECORDS_SIZE):  # type: ignore[arg-type]
+def _values(data: bytes, position: int, header: BatchHeader) -> Iterator[bytes]:
+    for record in iterate_records(data, position, header, max_size=MAX_RECORDS_SIZE):
         yield record.value or b""
 
 
@@ -86,7 +86,8 @@ def transactions_are_whole(by_partition: list[list[bytes]], producers: list[Tran
             {int(value.removeprefix(prefix)) for value in values if value.startswith(prefix)} for values in by_partition
         ]
         if any(each != found[0] for each in found):
-            raise Violation("AllOrNothing", f"{producer.name}: {sorted(set.union(*found) - set.intersection(*found))}")
+            somewhere, everywhere = found[0].union(*found), found[0].intersection(*found)
+            raise Violation("AllOrNothing", f"{producer.name}: {sorted(somewhere - everywhere)}")
         if found[0] & producer.aborted:
             raise Violation("NoAbortedRecord", f"{producer.name}: {sorted(found[0] & producer.aborted)}")
         if producer.committed - found[0]:

@@ -54,7 +54,7 @@ class Scene:
     def __init__(self, spark: StandaloneCluster, kafka: Cluster, directory: Path) -> None:
         self.spark, self.kafka, self.directory = spark, kafka, directory
         self.fed = 0
-        self.drivers: list[subprocess.Popen[str]] = []
+        self.drivers: list[subprocess.Popen[bytes]] = []
         self.said = 0
         kafka.create_topic(SOURCE, spark_sink_query.PARTITIONS, configs={"retention.ms": "-1"})
         kafka.create_topic(TARGET, 3, configs={"retention.ms": "-1"})
@@ -72,7 +72,7 @@ class Scene:
     def go(self) -> None:
         (self.directory / "go").touch()
 
-    def start(self, **settings: str) -> subprocess.Popen[str]:
+    def start(self, **settings: str) -> subprocess.Popen[bytes]:
         self.said += 1
         given = [f"{name}={value}" for name, value in settings.items()]
         with open(self.directory / f"driver-{self.said}.log", "w") as log:
@@ -96,7 +96,7 @@ class Scene:
         self.drivers.append(driver)
         return driver
 
-    def complete(self, driver: subprocess.Popen[str] | None = None, **settings: str) -> None:
+    def complete(self, driver: subprocess.Popen[bytes] | None = None, /, **settings: str) -> None:
         """Until a driver came to its end; one that was killed has a successor."""
         deadline = time.monotonic() + PATIENCE_S
         driver = driver or self.start(**settings)

@@ -16,6 +16,7 @@ from chaos.group_faults import ASKING, INTERNAL_PARTITIONS, PROGRESS_S, SESSION_
 from chaos.outages import killed, paused, stopped
 from chaos.programs import KILLED, Event, Program
 from chaos.workload import Writer
+from narrowing import present
 from penstock.broker.coordinators.hashing import partition_for
 from penstock.model.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from penstock.testing.clusters import RunningCluster
@@ -175,18 +176,19 @@ class Output:
             while not is_enough(at_end):
                 assert time.monotonic() < deadline, what()
                 for message in consumer.consume(1000, 0.1):
-                    if message.error() is None:
+                    error = message.error()
+                    if error is None:
                         self._see(message)
-                    elif message.error().code() == KafkaError._PARTITION_EOF:
-                        at_end.add(message.partition())
+                    elif error.code() == KafkaError._PARTITION_EOF:
+                        at_end.add(present(message.partition()))
         finally:
             consumer.close()
 
     def _see(self, message: Message) -> None:
-        number = int(message.value().split(b":", 1)[0])
+        number = int(present(message.value()).split(b":", 1)[0])
         assert number not in self.found, f"{number} was written more than once"
         self.found.add(number)
-        self._positions[message.partition()] = message.offset() + 1
+        self._positions[present(message.partition())] = present(message.offset()) + 1
 
 
 def is_all_decided(bootstrap: str, topics: dict[str, int]) -> bool:

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 
 from chaos.programs import Reports, settings
 from clients.group_members import generation_of
+from narrowing import present
 
 TIMEOUT_S = 60.0
 TRANSACTION_RECORDS = 50
@@ -61,15 +62,15 @@ class Worker:
         self._reports.tell(event="began")
         try:
             for message in messages:
-                self._producer.produce(self._target, message.value(), partition=message.partition())
+                self._producer.produce(self._target, message.value(), partition=present(message.partition()))
             # Somebody outside of the group, as librdkafka is once it was told to go, may commit what it likes.
             membership = self._consumer.consumer_group_metadata()
             if generation_of(membership) < 0:
                 self._start_over()
                 return
-            ends = {each.partition(): each.offset() + 1 for each in messages}
+            ends = {present(each.partition()): present(each.offset()) + 1 for each in messages}
             self._producer.send_offsets_to_transaction(
-                [TopicPartition(messages[0].topic(), partition, offset) for partition, offset in ends.items()],
+                [TopicPartition(present(messages[0].topic()), *end) for end in ends.items()],
                 membership,
                 TIMEOUT_S,
             )

@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
+from narrowing import present
 from waiting import wait_until
 
 # Where a consumer stands there must be something, whoever leads.
@@ -106,10 +107,10 @@ class Writer:
         producer.flush(self.flush_seconds)
         producer.purge()
 
-    def _report(self, number: int) -> Callable[[object, object], None]:
-        def report(error: object, message: object) -> None:
+    def _report(self, number: int) -> Callable[[KafkaError | None, Message], None]:
+        def report(error: KafkaError | None, message: Message) -> None:
             if error is None:
-                self.acknowledged[number] = (message.partition(), message.offset())  # type: ignore[attr-defined]
+                self.acknowledged[number] = (present(message.partition()), message.offset())
             else:
                 self.failures.append(str(error))
 
@@ -174,8 +175,8 @@ class Reader:
                 for message in consumer.consume(1000, timeout=0.2):
                     error = message.error()
                     if error is None:
-                        number = int(message.value().split(b":", 1)[0])
-                        self.seen[message.partition(), message.offset()] = number
+                        number = int(present(message.value()).split(b":", 1)[0])
+                        self.seen[present(message.partition()), present(message.offset())] = number
                     elif error.code() in LOST_POSITION:
                         self.failures.append(str(error))
         finally:
@@ -209,9 +210,10 @@ def read_all(bootstrap: str, topic: str, partitions: int, timeout: float = 60) -
             assert time.monotonic() < deadline, f"read up to {positions} of {ends}"
             for message in consumer.consume(5000, timeout=0.5):
                 assert message.error() is None, message.error()
-                number = int(message.value().split(b":", 1)[0])
-                found[message.partition()].append((message.offset(), number))
-                positions[message.partition()] = message.offset() + 1
+                number = int(present(message.value()).split(b":", 1)[0])
+                partition, offset = present(message.partition()), present(message.offset())
+                found[partition].append((offset, number))
+                positions[partition] = offset + 1
         return found
     finally:
         consumer.close()
@@ -219,7 +221,9 @@ def read_all(bootstrap: str, topic: str, partitions: int, timeout: float = 60) -
 
 def check(writer: Writer, found: dict[int, list[tuple[int, int]]], *, exactly_once: bool) -> None:
     """Nothing acknowledged is missing or elsewhere; with idempotence nothing is there twice or out of order."""
-    at = {(partition, offset): number for partition, records in found.items() for offset, number in records}
+    at: dict[tuple[int, int | None], int] = {
+        (partition, offset): number for partition, records in found.items() for offset, number in records
+    }
     somewhere = {(partition, number) for (partition, _), number in at.items()}
     missing = {
         number: place

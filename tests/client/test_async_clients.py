@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from client_world import NewTopic
+from narrowing import present
 from penstock import AsyncConsumer, AsyncProducer, Consumer, DeadLetter, Json, Producer, Sent, String, TopicPartition
 from penstock.client.errors import (
     ClientError,
@@ -139,7 +140,7 @@ def test_a_cancelled_read_loses_nothing(bootstrap: str, new_topic: NewTopic, gro
             async with AsyncProducer(bootstrap) as producer:
                 for number in range(5):
                     await producer.send(topic, b"%d" % number)
-            values = []
+            values: list[bytes] = []
             while len(values) < 5:
                 try:
                     record = await asyncio.wait_for(consumer.poll(None), 0.05)
@@ -173,7 +174,7 @@ def test_hooks_may_use_the_consumer(bootstrap: str, new_topic: NewTopic, group: 
             bootstrap, topic, group=group, auto_commit=False, on_assigned=begin_late, on_revoked=commit
         )
         async with consumer:
-            assert [(await consumer.poll(60)).value for _ in range(3)] == [b"6", b"7", b"8"]  # type: ignore[union-attr]
+            assert [present(await consumer.poll(60)).value for _ in range(3)] == [b"6", b"7", b"8"]
 
     asyncio.run(main())
     assert told == ["assigned", "revoked"]

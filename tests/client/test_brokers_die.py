@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -44,9 +44,9 @@ class Traffic:
         for thread in self._threads:
             thread.start()
 
-    def _guarded(self, work: object) -> None:
+    def _guarded(self, work: Callable[[], None]) -> None:
         try:
-            work()  # type: ignore[operator]
+            work()
         except BaseException as error:  # noqa: BLE001  # the test raises it
             self.problems.append(error)
             self.written.set()

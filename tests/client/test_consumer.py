@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from client_world import NewTopic
+from narrowing import present
 from penstock import Consumer, Json, Producer, Record, String, TopicPartition
 from penstock.client.errors import (
     BadSetting,
@@ -58,7 +60,8 @@ def test_records_as_they_were_sent(bootstrap: str, new_topic: NewTopic) -> None:
     with Producer(bootstrap, key=String(), value=Json()) as producer:
         producer.send(topic, {"n": 1}, key="k", timestamp=7, headers={"a": b"1"})
         producer.send(topic, None)
-    with Consumer(bootstrap, topic, key=String(), value=Json()) as consumer:
+    nullable: Consumer[str | None, Any] = Consumer(bootstrap, topic, key=String(), value=Json())
+    with nullable as consumer:
         one, two = itertools.islice(consumer, 2)
         assert list(consumer.records(idle=0.1)) == []
     assert (one.topic, one.partition, one.offset, one.timestamp) == (topic, 0, 0, 7)
@@ -269,7 +272,7 @@ def test_by_pattern(bootstrap: str, new_topic: NewTopic, group: str) -> None:
     fill(bootstrap, topic, 3)
     fill(bootstrap, other, 3)
     with Consumer(bootstrap, pattern=f"{topic[:-1]}[{topic[-1]}]", group=group) as consumer:
-        assert [record.topic for record in (consumer.poll(60), consumer.poll(60), consumer.poll(60))] == [topic] * 3  # type: ignore[union-attr]
+        assert [present(consumer.poll(60)).topic for _ in range(3)] == [topic] * 3
         assert consumer.assignment() == [TopicPartition(topic, 0)]
     with pytest.raises(ClientError, match="needs a group"):
         Consumer(bootstrap, pattern="orders-.*")

@@ -15,7 +15,8 @@ import pytest
 from confluent_kafka import serialization
 
 from client_world import NewTopic
-from penstock import Avro, Consumer, Float32, Float64, Int32, Int64, Json, Producer, String, Uuid
+from narrowing import present
+from penstock import Avro, Consumer, Float32, Float64, Int32, Int64, Json, Producer, Record, String, Uuid
 from penstock.client.librdkafka.partitioners import partition_of
 
 with warnings.catch_warnings():
@@ -35,11 +36,11 @@ def avro(value: dict[str, Any]) -> bytes:
 
 # Ours, a value, and the bytes of it as the other side makes them with its own means.
 CASES: dict[str, tuple[Any, Any, Callable[[Any], bytes]]] = {
-    "string": (String(), "déjà", lambda value: serialization.StringSerializer("utf_8")(value)),
-    "int32": (Int32(), -77, lambda value: serialization.IntegerSerializer()(value)),
+    "string": (String(), "déjà", lambda value: present(serialization.StringSerializer("utf_8")(value))),
+    "int32": (Int32(), -77, lambda value: present(serialization.IntegerSerializer()(value))),
     "int64": (Int64(), 2**40, lambda value: value.to_bytes(8, "big", signed=True)),
     "float32": (Float32(), 0.25, lambda value: struct.pack("!f", value)),
-    "float64": (Float64(), 0.1, lambda value: serialization.DoubleSerializer()(value)),
+    "float64": (Float64(), 0.1, lambda value: present(serialization.DoubleSerializer()(value))),
     "uuid": (Uuid(), uuid.UUID(int=7), lambda value: str(value).encode()),
     "json": (Json(), {"a": [1, "é"]}, lambda value: json.dumps(value).encode()),
     "avro": (Avro(SCHEMA), {"name": "T1"}, avro),
@@ -66,7 +67,7 @@ def test_confluent_kafka_reads_ours_and_we_read_its(case: str, bootstrap: str, n
     if case != "json":  # of which there are many spellings
         assert first.value() == theirs(value)
     else:
-        assert json.loads(first.value()) == value
+        assert json.loads(present(first.value())) == value
     with Consumer(bootstrap, topic, key=serde, value=serde) as consumer:
         for _ in range(2):
             record = consumer.poll(60)
@@ -93,7 +94,7 @@ def test_kafka_python_reads_ours_and_we_read_its(bootstrap: str, new_topic: NewT
             break
     reader.close()
     with Consumer(bootstrap, topic, key=String()) as consumer:
-        records = []
+        records: list[Record[str, bytes]] = []
         while len(records) < 2 * len(CASES):
             records += consumer.batch(10, 60)
     for name, (serde, value, _) in CASES.items():

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from client_world import NewTopic
+from narrowing import present
 from penstock.client.librdkafka.partitioners import murmur2, partition_of
 
 # Kafka's own, as signed 32 bits.
@@ -40,7 +41,7 @@ def test_librdkafka_agrees(bootstrap: str, new_topic: NewTopic) -> None:
 
     def on_delivery(error: object, message: confluent_kafka.Message) -> None:
         assert error is None
-        placed[message.key()] = message.partition()
+        placed[present(message.key())] = present(message.partition())
 
     keys = [b"x" * size + bytes([number]) for size in range(9) for number in (0, 1, 127, 128, 255)]
     for key in keys:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from client_world import NewTopic
-from penstock import Bytes, Consumer, Json, Producer, Sent, String
+from penstock import Bytes, Consumer, Json, Producer, Record, Sent, String
 from penstock.client.errors import (
     BadSetting,
     ClientError,
@@ -34,9 +34,10 @@ from penstock.testing.nodes import start_node
 NOWHERE = "127.0.0.1:1"
 
 
-def read_all(bootstrap: str, topic: str, count: int) -> list:
-    records = []
-    with Consumer(bootstrap, topic) as consumer:
+def read_all(bootstrap: str, topic: str, count: int) -> list[Record[bytes | None, bytes | None]]:
+    records: list[Record[bytes | None, bytes | None]] = []
+    nullable: Consumer[bytes | None, bytes | None] = Consumer(bootstrap, topic)
+    with nullable as consumer:
         while len(records) < count:
             batch = consumer.batch(500, 30)
             assert batch, f"{len(records)} of {count}"

@@ -22,6 +22,7 @@ import kafka
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
 from clients.drivers import DEADLINE_S
+from narrowing import present
 
 T = TypeVar("T")
 
@@ -51,7 +52,8 @@ class Given(NamedTuple):
 
 
 class Member(Protocol):
-    given: list[Given]
+    @property
+    def given(self) -> list[Given]: ...
 
     def poll(self) -> list[Read]:
         """What has come within a moment."""
@@ -101,7 +103,11 @@ class Confluent:
 
     def poll(self) -> list[Read]:
         messages = self._consumer.consume(100, 0.05)
-        return [Read(each.partition(), each.offset(), each.value()) for each in messages if each.error() is None]
+        return [
+            Read(present(each.partition()), present(each.offset()), present(each.value()))
+            for each in messages
+            if each.error() is None
+        ]
 
     def commit(self) -> dict[int, int]:
         try:
@@ -136,7 +142,7 @@ class ConfluentCooperative(Confluent):
     strategy = "cooperative-sticky"
 
 
-class KafkaPython(kafka.ConsumerRebalanceListener):
+class KafkaPython(kafka.ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python has no types
     """On a thread of its own: it gives up joining when a poll ends, and begins again, so polls have to be long."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, timing: Timing = TIMING) -> None:
@@ -220,7 +226,7 @@ class KafkaPython(kafka.ConsumerRebalanceListener):
             gc.collect()
 
 
-class AioKafka(aiokafka.ConsumerRebalanceListener):
+class AioKafka(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
     """On an event loop of its own, in a thread: heartbeats go on while the test looks elsewhere.
 
     With one assignor: it sends a JoinGroup for each, and with two of them every round of joining begins the next one,
@@ -259,10 +265,11 @@ class AioKafka(aiokafka.ConsumerRebalanceListener):
         """It gives up at once if there is no broker just now."""
         for _ in range(int(DEADLINE_S / 0.2)):
             try:
-                return await consumer.start()
+                await consumer.start()
+                return
             except aiokafka.errors.KafkaConnectionError:
                 await asyncio.sleep(0.2)
-        return await consumer.start()
+        await consumer.start()
 
     def on_partitions_revoked(self, revoked: Any) -> None:
         self._read_up_to.clear()

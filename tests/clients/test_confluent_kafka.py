@@ -11,6 +11,7 @@ from clients import contract
 from clients.cases import BASE_TIMESTAMP_MS, CODECS, as_read, numbered_records
 from clients.drivers import DEADLINE_S, Position, Record, Refused
 from clients.drivers.confluent import ConfluentKafka, answer
+from narrowing import present
 from waiting import wait_until
 
 INVALID_TIMESTAMP = 32
@@ -78,8 +79,8 @@ class TestConsumerOffsets:
         with client.consumer(auto_offset_reset="error") as consumer:
             consumer.assign([TopicPartition(topic, 0, 55)])
             message = consumer.poll(DEADLINE_S)
-        assert message is not None
-        assert message.error().code() == confluent_kafka.KafkaError._AUTO_OFFSET_RESET
+        error = present(present(message).error())
+        assert error.code() == confluent_kafka.KafkaError._AUTO_OFFSET_RESET
 
 
 class TestUnknownTopics:

@@ -8,11 +8,12 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from clients.drivers import DEADLINE_S
 from clients.group_members import KINDS
 from clients.live_group import PROPERTIES, Group
+from narrowing import present
 from penstock.broker.coordinators.hashing import partition_for
 from penstock.testing.clusters import RunningCluster, start_cluster
 from penstock.testing.nodes import RunningNode
@@ -156,11 +157,14 @@ def read_committed(cluster: RunningCluster, topic: str, count: int) -> list[byte
         for _ in itertools.takewhile(lambda _: len(found) < count or len(at_end) < 3, itertools.count()):
             assert time.monotonic() < deadline, f"{len(found)} of {count}"
             message = consumer.poll(0.1)
-            if message is not None and message.error() is None:
-                found.append(message.value())
-                at_end.discard(message.partition())
-            elif message is not None:
-                at_end.add(message.partition())
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                found.append(present(message.value()))
+                at_end.discard(present(message.partition()))
+            elif error.code() == KafkaError._PARTITION_EOF:  # others are of brokers that have died
+                at_end.add(present(message.partition()))
     finally:
         consumer.close()
     return found

@@ -16,6 +16,7 @@ from clients.drivers.process import ProcessMember
 from clients.group_members import Member
 from clients.live_group import PARTITIONS, PROPERTIES, Group, unique
 from clients.process_transactions import process, read_committed, send
+from narrowing import expect
 from penstock.broker.coordinators.hashing import partition_for
 from penstock.testing.clusters import start_cluster
 from penstock.testing.nodes import RunningNode, start_node
@@ -101,7 +102,7 @@ def test_a_static_member_keeps_its_place(node: RunningNode, client: JavaClient, 
     assert len(group.members[0].given) == rebalances  # and nobody else has noticed
     described = client.call("describe_group", group=group.name)
     assert sorted(each["instance"] for each in described["members"]) == ["", "static"]
-    group.members[1].call("vanish")
+    expect(ProcessMember, group.members[1]).call("vanish")
     client.call("remove_members", group=group.name, instances=["static"])
     del group.members[1]
     group.settle()
@@ -112,7 +113,7 @@ def test_one_that_is_killed_is_replaced(node: RunningNode, client: JavaClient) -
     group = new_group(client, node.bootstrap, "classic range", session_timeout_ms="2000")
     group.join(2)
     group.settle()
-    group.members.pop().call("vanish")
+    expect(ProcessMember, group.members.pop()).call("vanish")
     group.settle()
     group.send(30)
     group.read_all()

@@ -169,7 +169,12 @@ def test_reads_in_a_group(quick: RunningNode) -> None:
         return {int(member.stdout.readline().split()[1]) for _ in range(count)}
 
     members = [subprocess.Popen(read, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    watchdog = threading.Timer(2 * DEADLINE_S, lambda: [member.kill() for member in members])
+
+    def kill_all() -> None:
+        for member in members:
+            member.kill()
+
+    watchdog = threading.Timer(2 * DEADLINE_S, kill_all)
     watchdog.start()
     try:
         wait_until(lambda: assigned(quick, group) == [1, 1])

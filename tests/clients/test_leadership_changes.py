@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from narrowing import present
 from penstock.testing.clusters import RunningCluster, start_cluster
 from waiting import wait_until
 
@@ -52,7 +53,7 @@ def confluent(bootstrap: str, topic: str, traffic: Traffic) -> None:
             traffic.written.append(traffic.next_value())
             message = consumer.poll(0.05)
             if message is not None and message.error() is None:
-                traffic.read.append(message.value())
+                traffic.read.append(present(message.value()))
     finally:
         consumer.close()
 

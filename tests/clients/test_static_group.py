@@ -73,7 +73,7 @@ class Confluent:
         self._consumer.close()
 
 
-class KafkaPython(kafka.ConsumerRebalanceListener):
+class KafkaPython(kafka.ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python has no types
     def __init__(self, bootstrap: str, topic: str, name: str) -> None:
         self.events: list[str] = []
         self._consumer = kafka.KafkaConsumer(

@@ -11,10 +11,11 @@ from typing import Any
 import aiokafka
 import kafka
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from clients.drivers import DEADLINE_S
 from clients.live_group import unique
+from narrowing import present
 from penstock.client.wire.admin import Admin
 from penstock.testing.nodes import RunningNode, start_node
 from waiting import wait_until
@@ -58,10 +59,12 @@ def read(bootstrap: str, topic: str, *, committed: bool) -> list[str]:
             message = consumer.poll(0.1)
             if message is None:
                 continue
-            if message.error() is None:
-                found.append(message.value().decode())
+            error = message.error()
+            if error is None:
+                found.append(present(message.value()).decode())
             else:
-                at_end.add(message.partition())
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                at_end.add(present(message.partition()))
         return sorted(found)
     finally:
         consumer.close()
@@ -149,7 +152,7 @@ def test_offsets_move_with_the_transaction_or_not_at_all(node: RunningNode) -> N
             continue
         attempt += 1
         writer.begin_transaction()
-        send(writer, target, *(each.value().decode() for each in messages))
+        send(writer, target, *(present(each.value()).decode() for each in messages))
         positions = consumer.position(consumer.assignment())
         writer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), DEADLINE_S)
         if attempt % 2:

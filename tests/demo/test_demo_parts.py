@@ -149,9 +149,10 @@ def demo() -> Iterator[Demo]:
 
 
 def drawn(display: Display, width: int, height: int) -> str:
-    console = Console(width=width, height=height, file=StringIO())
+    screen = StringIO()
+    console = Console(width=width, height=height, file=screen)
     console.print(display.page(console), height=height)
-    return console.file.getvalue()
+    return screen.getvalue()
 
 
 def test_a_page_fits_before_there_is_anything_on_it(demo: Demo) -> None:

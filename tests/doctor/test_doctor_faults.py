@@ -167,7 +167,12 @@ def test_clock_disk_transaction_and_lag(doctor: Doctor, node: RunningNode, cli: 
         admin.groups.alter_offsets("billing", {TopicPartition("orders", 0): 7})
     with Connection(node.host, node.port) as connection:
         an_hour_ago = now_ms() - HOUR_MS
-        producer_state = {"producer_id": 77_777, "producer_epoch": 3, "base_sequence": 0, "transactional": True}
+        producer_state: dict[str, Any] = {
+            "producer_id": 77_777,
+            "producer_epoch": 3,
+            "base_sequence": 0,
+            "transactional": True,
+        }
         request = produce_request("orders", batch("a", timestamp=an_hour_ago, **producer_state))
         request.transactional_id = "forgotten"
         answer = connection.request(request, ProduceResponse, newest=BEFORE_VERSION_2)

@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from penstock.client.wire.admin import Admin
+from penstock.client.wire.admin.topics import PartitionDescription
 from penstock.doctor.metrics_pages import Page, read_page
 from penstock.protocol.messages.list_transactions import ListTransactionsRequest
 from penstock.testing.clusters import RunningCluster, start_cluster
@@ -38,7 +39,8 @@ PROPERTIES = {
 
 def url_of(node: RunningNode) -> str:
     """Port 0 is any that is free; the log says which it became, each time anew."""
-    return re.findall(r"metrics at (http://\S+)", node.log_text())[-1]
+    urls: list[str] = re.findall(r"metrics at (http://\S+)", node.log_text())
+    return urls[-1]
 
 
 def page_of(node: RunningNode) -> Page:
@@ -151,7 +153,7 @@ def test_requests_are_counted_once_whatever_way_they_take(cluster: RunningCluste
         )
 
 
-def admin_topics(cluster: RunningCluster) -> list[list[object]]:
+def admin_topics(cluster: RunningCluster) -> list[list[PartitionDescription]]:
     with Admin(cluster.bootstrap) as admin:
         return [list(topic.partitions) for topic in admin.topics.list(internal=True)]
 

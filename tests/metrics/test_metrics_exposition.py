@@ -25,15 +25,15 @@ def test_every_family_is_understood(family: Family) -> None:
     labels = tuple(f"{name} of it" for name in family.labels)
     latency = Latency("one")
     latency.add(1_000_000)
-    value = latency if family.kind == "histogram" else 7
-    (parsed,) = text_string_to_metric_families(text_of(family, [(labels, value)]))
+    sample: Sample = (labels, latency) if family.kind == "histogram" else (labels, 7)
+    (parsed,) = text_string_to_metric_families(text_of(family, [sample]))
     assert parsed.type == family.kind
     assert parsed.documentation == family.help
     assert parsed.name == family.name.removesuffix("_total")
     assert len(family.help) < 300
     assert family.help.endswith(".")
-    for sample in parsed.samples:
-        assert {name: sample.labels[name] for name in family.labels} == dict(zip(family.labels, labels, strict=True))
+    for each in parsed.samples:
+        assert {name: each.labels[name] for name in family.labels} == dict(zip(family.labels, labels, strict=True))
 
 
 @given(st.text())

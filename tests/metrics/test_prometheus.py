@@ -13,6 +13,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,8 @@ class Prometheus:
 
 
 def address_of(node: RunningNode) -> str:
-    return re.findall(r"metrics at http://(\S+)/metrics", node.log_text())[-1]
+    addresses: list[str] = re.findall(r"metrics at http://(\S+)/metrics", node.log_text())
+    return addresses[-1]
 
 
 @pytest.fixture(scope="module")
@@ -241,7 +243,7 @@ def test_alerts_can_be_read(cluster: RunningCluster, prometheus: Prometheus) -> 
     assert len(alerts) > 5
     for alert in alerts:
         measured = re.split(r" (?:<|>|!=) ", alert)[0].replace("5m", "15s").replace("10m", "30s")
-        wait_until(lambda measured=measured: prometheus.values(measured), lambda alert=alert: alert, WAIT_S)
+        wait_until(partial(prometheus.values, measured), alert, WAIT_S)
         prometheus.values(alert)
 
 

@@ -39,8 +39,8 @@ class BulkServer:
         name = action["index"]["_id"]
         if self.busy[name] > 0:
             self.busy[name] -= 1
-            error = {"type": "es_rejected_execution_exception", "reason": "rejected execution: the queue is full"}
-            return {"index": {"_id": name, "status": 429, "error": error}}
+            full = {"type": "es_rejected_execution_exception", "reason": "rejected execution: the queue is full"}
+            return {"index": {"_id": name, "status": 429, "error": full}}
         if isinstance(document.get("number"), str):
             cause = {"type": "number_format_exception", "reason": f'For input string: "{document["number"]}"'}
             error = {

@@ -4,7 +4,7 @@ work is with a server, so that it can be tested without Spark. Values are text a
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ _attempts = itertools.count(100)
 
 class InlineFrame:
     def __init__(
-        self, schema: dict[str, DataType], *partitions: list[tuple[Any, ...]], names: list[str] | None = None
+        self, schema: Mapping[str, DataType], *partitions: list[tuple[Any, ...]], names: list[str] | None = None
     ) -> None:
         self.schema = StructType([StructField(name, kind) for name, kind in schema.items()])
         self.columns: list[str] = names or self.schema.names

@@ -81,7 +81,7 @@ def descriptors() -> bytes:
     file.message_type.add(name="Line").field.add(name="count", number=1, type=field.TYPE_INT32, label=one)
     tree = file.message_type.add(name="Tree")
     tree.field.add(name="below", number=1, type=field.TYPE_MESSAGE, label=many, type_name=".shop.Tree")
-    return descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    return bytes(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString())
 
 
 def test_protobuf(tmp_path: Path) -> None:

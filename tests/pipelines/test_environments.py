@@ -9,10 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from narrowing import expect
 from penstock.pipelines.spec import documents
 from penstock.pipelines.spec.documents import Mapping
 from penstock.pipelines.spec.environments import overlay
 from penstock.pipelines.spec.loading import bind, load
+from penstock.pipelines.spec.model import TopicSource
 from penstock.pipelines.spec.problems import PipelineInvalid
 
 FILE = """\
@@ -82,15 +84,16 @@ def test_parameters_overlays_and_settings(tmp_path: Path) -> None:
     plain = load(str(file), given={"brokers": "local:1", "minimum": "3"}).pipeline
     prod = load(str(file), "prod").pipeline
     changed = load(str(file), "prod", {"region": "asia"}).pipeline
+    of_plain, of_prod, of_changed = (expect(TopicSource, each.sources["orders"]) for each in (plain, prod, changed))
 
     assert (plain.name, plain.bootstrap) == ("orders-eu", "local:1")
-    assert plain.sources["orders"].max_records == 3
-    assert plain.sources["orders"].options == {"note": "${region} costs $5"}
+    assert of_plain.max_records == 3
+    assert of_plain.options == {"note": "${region} costs $5"}
     assert list(plain.sinks) == ["copy"]
     assert (prod.name, prod.bootstrap, list(prod.sinks)) == ("orders-us", "k:9092", ["other"])
-    assert prod.sources["orders"].starting_offsets == "latest"
-    assert prod.sources["orders"].topic == ("orders.us",)
-    assert changed.sources["orders"].topic == ("orders.asia",)
+    assert of_prod.starting_offsets == "latest"
+    assert of_prod.topic == ("orders.us",)
+    assert of_changed.topic == ("orders.asia",)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,10 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from rich.console import Console
 
+from narrowing import expect
 from penstock.cli.main import run
 from penstock.cli.pipeline_display import line_of, picture
 from penstock.client.errors import ClientError
@@ -49,7 +52,7 @@ from penstock.pipelines.operate.reports import (
     is_due,
     state_of,
 )
-from penstock.pipelines.spec.model import Pipeline, TopicSink
+from penstock.pipelines.spec.model import FormatSink, Pipeline, TopicSink, TopicSource
 from penstock.spark.progress.query_progress import QueryProgress, SourceIdentity
 
 PAGE = Path(__file__).parents[2] / "docs" / "pipelines-operating.md"
@@ -178,9 +181,9 @@ def test_how_it_looks() -> None:
         name="q", state="backing off", failures=3, restarts=3, error="[x] down", error_ms=1000, retry_ms=9000
     )
     ran = dataclasses.replace(query_status().report(), name="p", dead_letters=41)
-    console = Console(file=io.StringIO(), width=140)
-    console.print(picture(report(heartbeat_ms=6000, queries=(down, ran))))
-    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    screen = io.StringIO()
+    Console(file=screen, width=140).print(picture(report(heartbeat_ms=6000, queries=(down, ran))))
+    shown = screen.getvalue()
 
     head, columns, first, second, *errors = [line.split() for line in shown.splitlines()]
     assert head == ["orders", "running", "6s"]
@@ -198,7 +201,7 @@ class Told(Collector):
     def __init__(self, status: QueryStatus) -> None:
         self._status = status
 
-    def collect(self):  # type: ignore[no-untyped-def]
+    def collect(self) -> Iterable[Metric]:
         return families_of(report(queries=(self._status.report(),)), {"q": self._status})
 
 
@@ -276,11 +279,11 @@ def test_a_backfill_has_a_name_and_outputs_of_its_own(chain: tuple[Pipeline, dic
     assert isinstance(routed, TopicSink)
     assert large.topic == "large.v2"
     assert routed.topic_expression == "concat(CAST(('to-' || _key) AS STRING), '.v2')"
-    assert shadow.sinks["lake"].path == "lake.v2"  # type: ignore[union-attr]
+    assert expect(FormatSink, shadow.sinks["lake"]).path == "lake.v2"
     assert shadow.sinks["table"].options["dbtable"] == "public.large.v2"
     assert shadow.sinks["seen"] == pipeline.sinks["seen"]
     assert shadow.sinks["copies"] == pipeline.sinks["copies"]
-    assert shadow.sources["large"].topic == ("large.v2",)  # type: ignore[union-attr]
+    assert expect(TopicSource, shadow.sources["large"]).topic == ("large.v2",)
     assert shadow.sources["orders"] == pipeline.sources["orders"]
     assert read_whole(pipeline, found) == {"large"}
     same = shadowed(pipeline, found[:1], Backfill(name="again", begin="earliest"))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from narrowing import expect
 from penstock import Producer
 from penstock.arrow import read_table
 from penstock.client.errors import Fenced
@@ -33,12 +34,17 @@ class World:
                 told = {"reason": reason, "pipeline": pipeline, "partition": "1", "timestamp": str(1000 + number)}
                 if topic != "":
                     told["topic"] = topic or self.orders
-                headers = [("mine", b"x"), *((f"dead-letter.{name}", value) for name, value in told.items())]
+                headers: list[tuple[str, bytes | str | None]] = [
+                    ("mine", b"x"),
+                    *((f"dead-letter.{name}", value) for name, value in told.items()),
+                ]
                 producer.send(self.dead, b"%d" % number, key=b"k", headers=headers)
 
     def sent(self, topic: str | None = None) -> list[dict[str, Any]]:
         columns = ["key", "value", "partition", "timestamp", "headers"]
-        return read_table(self.bootstrap, topic or self.orders, value="string", columns=columns).to_pylist()
+        table = read_table(self.bootstrap, topic or self.orders, value="string", columns=columns)
+        rows: list[dict[str, Any]] = table.to_pylist()
+        return rows
 
     def numbers(self, topic: str | None = None) -> list[int]:
         return sorted(int(row["value"]) for row in self.sent(topic))
@@ -58,7 +64,7 @@ def test_each_letter_is_sent_once_however_often_it_is_called(world: World, cli: 
     def call(*options: str) -> dict[str, Any]:
         status, out, err = cli("pipeline", "replay-dead-letters", world.dead, "-b", world.bootstrap, "--json", *options)
         assert status == 0, err
-        return json.loads(out)  # type: ignore[no-any-return]
+        return expect(dict, json.loads(out))
 
     planned = call("--dry-run")
     assert (planned["letters"], planned["without_topic"], planned["executed"]) == (5, 1, False)

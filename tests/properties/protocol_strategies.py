@@ -106,11 +106,12 @@ def _value(field: TypedField, version: int, flexible: bool, for_kio: bool) -> st
     if field.is_array:
         strategy = st.lists(strategy, max_size=2)
         if isinstance(field.type, Scalar):
-            strategy = strategy | st.sampled_from((16, 17, 130)).map(lambda length: [field.type.default] * length)
+            default = field.type.default
+            strategy = strategy | st.sampled_from((16, 17, 130)).map(lambda length: [default] * length)
     elif isinstance(field.type, type) and field.tag is not None and not field.nullable.is_some:
         # A tagged struct full of defaults is not sent, and comes back as None.
-        default = field.type()
-        strategy = st.none() | strategy.map(lambda struct: None if struct == default else struct)
+        empty = field.type()
+        strategy = st.none() | strategy.map(lambda struct: None if struct == empty else struct)
     if version in field.nullable:
         strategy = st.none() | strategy
     return strategy

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,7 @@ from penstock.spark.sink.two_phase import (
     NotCarriedOut,
     NotDecided,
     Prepare,
+    SinkError,
     Slots,
     Step,
     Steps,
@@ -383,7 +384,7 @@ class Story:
 
     def attempt(
         self, run: str, batch: int, rows: list[Row], workers: list[Worker], told: Callable[[TaskTransaction], None]
-    ) -> Iterator[None]:
+    ) -> Actor:
         world = self.world
         while True:
             free = [worker for worker in workers if not worker.busy]
@@ -418,7 +419,7 @@ def play(seed: int, *, two_phase: bool, sabotage: frozenset[str] = frozenset(), 
     try:
         if world.alarm is None:
             story.finish()
-    except two_phase.SinkError as error:
+    except SinkError as error:
         problems.append(f"an undisturbed driver fails: {error!r}")
     if world.alarm is not None:
         problems.append(world.alarm)

@@ -15,11 +15,12 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from narrowing import present
 from penstock.log import index
 from penstock.log.log import Log
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
-from penstock.records.batch import iterate_headers, read_header
+from penstock.records.batch import BatchHeader, iterate_headers, read_header
 from penstock.records.builder import build_batch
 from penstock.records.record import iterate_records
 from penstock.settings.topic import TopicSettings
@@ -39,7 +40,7 @@ def small_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 class Batch(NamedTuple):
     base_offset: int
-    count: int
+    size: int  # of records
     value: bytes
     timestamp: int
     producer_id: int
@@ -47,7 +48,7 @@ class Batch(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        return self.base_offset + self.count
+        return self.base_offset + self.size
 
 
 class LogAgainstList(RuleBasedStateMachine):
@@ -89,12 +90,13 @@ class LogAgainstList(RuleBasedStateMachine):
         self.serial += 1
         value = self.serial.to_bytes(4, "big") * (1 + size // 4)
         records = [(self.now_ms, b"k", value, ())] * count
-        identity = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence}
-        return build_batch(records, **(identity if producer_id >= 0 else {})), value
+        if producer_id < 0:
+            return build_batch(records), value
+        return build_batch(records, producer_id=producer_id, producer_epoch=0, base_sequence=sequence), value
 
     def next_sequence(self, producer_id: int) -> int:
         last = self.last_of(producer_id)
-        return 0 if last is None else last.base_sequence + last.count
+        return 0 if last is None else last.base_sequence + last.size
 
     def last_of(self, producer_id: int) -> Batch | None:
         return next((batch for batch in reversed(self.batches) if batch.producer_id == producer_id), None)
@@ -117,7 +119,7 @@ class LogAgainstList(RuleBasedStateMachine):
         if last is None:
             return
         data = build_batch(
-            [(last.timestamp, b"k", last.value, ())] * last.count,
+            [(last.timestamp, b"k", last.value, ())] * last.size,
             producer_id=producer,
             producer_epoch=0,
             base_sequence=last.base_sequence,
@@ -240,7 +242,7 @@ class LogAgainstList(RuleBasedStateMachine):
 
     # -- reading
 
-    def headers(self, offset: int) -> Iterator[object]:
+    def headers(self, offset: int) -> Iterator[BatchHeader]:
         while offset < self.log.log_end_offset:
             data = self.log.read(offset, 300, self.log.log_end_offset).data
             if not data:
@@ -263,7 +265,7 @@ class LogAgainstList(RuleBasedStateMachine):
         found = []
         offset = self.start
         while offset < self.end:
-            piece = self.log.read(offset, 400, self.end, cached_only=True)
+            piece = present(self.log.read(offset, 400, self.end, cached_only=True))
             if not piece.data:
                 break
             for position, header in iterate_headers(piece.data):
@@ -272,7 +274,7 @@ class LogAgainstList(RuleBasedStateMachine):
                 found.append((header.base_offset, header.count, records[0].value, records[0].timestamp))
                 offset = header.next_offset
         expected = [
-            (batch.base_offset, batch.count, batch.value, batch.timestamp)
+            (batch.base_offset, batch.size, batch.value, batch.timestamp)
             for batch in self.batches
             if batch.next_offset > self.start
         ]
@@ -284,7 +286,7 @@ class LogAgainstList(RuleBasedStateMachine):
         offset = self.start + int((self.end - self.start) * share)
         boundaries = [batch.base_offset for batch in self.batches if batch.base_offset >= offset] + [self.end]
         max_offset = boundaries[int((len(boundaries) - 1) * limit)]
-        piece = self.log.read(offset, max_bytes, max_offset, cached_only=not waiting)
+        piece = present(self.log.read(offset, max_bytes, max_offset, cached_only=not waiting))
         wanted = [batch for batch in self.batches if batch.next_offset > offset and batch.next_offset <= max_offset]
         got = [header.base_offset for _, header in iterate_headers(piece.data)]
         assert got == [batch.base_offset for batch in wanted[: len(got)]]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kio.index import UnknownEntity, load_entity_schema
-from kio.schema.index import api_key_map
+from kio.schema.index import LoadableEntityType, api_key_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
@@ -48,7 +48,8 @@ OTHER_NAMES = {
 
 def kio_class(cls: type[Message], version: int) -> Any:
     """Kio's class for one version of a message of ours, or None where it has none."""
-    name, kind = OTHER_NAMES.get(cls.__name__), EntityType.data
+    name = OTHER_NAMES.get(cls.__name__)
+    kind: LoadableEntityType = EntityType.data
     if name is not None:
         kind = EntityType.header if name.endswith("header") else EntityType.data
     elif cls.__schema__.key in API and cls.__name__.endswith(("Request", "Response")):

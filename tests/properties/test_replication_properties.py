@@ -131,7 +131,7 @@ def test_the_high_watermark_is_monotonic_and_within_the_maximal_isr(
                 leader.update(
                     partition_epoch=leader.partition_epoch + 1,
                     replicas=(1, 2, 3, 4),
-                    isr=(1, *sorted(others)),  # type: ignore[type-var]
+                    isr=(1, *sorted(others)),
                     now_ms=now_ms,
                 )
             case ("later", int(ms)):

@@ -334,8 +334,8 @@ class World:
         self.prepared: set[str] = set()
         self.identities: dict[str, set[Identity]] = {}
         self.producers: list[Producer] = []
-        self.network: list[Callable[[], None]] = []
-        self.late: list[Callable[[], None]] = []
+        self.network: list[Callable[[], object]] = []
+        self.late: list[Callable[[], object]] = []
         # (records that must be committed, what to do then, what to do if they are lost)
         self.replies: list[tuple[int, Callable[[], None], Callable[[], None]]] = []
         self.coordinators: list[Coordinator] = []
@@ -418,7 +418,7 @@ class World:
 
     # -- the storm, and the calm after it
 
-    def send(self, message: Callable[[], None], late: bool = False) -> None:
+    def send(self, message: Callable[[], object], late: bool = False) -> None:
         (self.late if late else self.network).append(message)
 
     def produce(self) -> None:

@@ -17,7 +17,12 @@ from penstock.protocol.apis import ApiKey
 from penstock.protocol.codec import decode
 from penstock.protocol.frames import encode_request
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from penstock.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from penstock.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from penstock.protocol.messages.produce import (
     PartitionProduceData,
@@ -93,9 +98,7 @@ def create(node: RunningNode, name: str, **configs: str) -> None:
     assert response.topics[0].error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS), response
 
 
-def _configs(configs: dict[str, str]) -> list[object]:
-    from penstock.protocol.messages.create_topics import CreatableTopicConfig
-
+def _configs(configs: dict[str, str]) -> list[CreatableTopicConfig]:
     return [CreatableTopicConfig(name=name.replace("_", "."), value=value) for name, value in configs.items()]
 
 

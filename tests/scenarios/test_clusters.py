@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
+from narrowing import present
 from penstock.client.wire.admin import Admin
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
@@ -73,7 +74,7 @@ def read(bootstrap: str, topic: str, count: int) -> list[str]:
             assert time.monotonic() < deadline, f"{len(found)} of {count}"
             for message in consumer.consume(count - len(found), timeout=1):
                 assert message.error() is None, message.error()
-                found.append(message.value().decode())
+                found.append(present(message.value()).decode())
         return found
     finally:
         consumer.close()
@@ -271,8 +272,8 @@ def test_a_batch_that_rots_on_one_disk_is_repaired(cluster: RunningCluster, uniq
 
         cluster.wait_until(is_read, "all is read from it")
     assert found == [value.encode() for value in values]
-    with open(path, "rb") as file:
-        assert file.read() == whole
+    with open(path, "rb") as repaired:
+        assert repaired.read() == whole
 
 
 def test_a_restarted_cluster_is_the_same(cluster: RunningCluster, unique_topic: Callable[[str], str]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from narrowing import present
 from penstock.testing.nodes import RunningNode, start_node
 from waiting import wait_until
 
@@ -40,14 +41,15 @@ def everything_in(node: RunningNode) -> list[tuple[int, bytes, bytes | None]]:
     )
     try:
         consumer.assign([TopicPartition(TOPIC, 0, 0)])
-        found = []
+        found: list[tuple[int, bytes, bytes | None]] = []
         while True:
             message = consumer.poll(30)
             assert message is not None, "no end of the partition within 30 s"
-            if message.error() is not None:
-                assert message.error().code() == KafkaError._PARTITION_EOF
+            error = message.error()
+            if error is not None:
+                assert error.code() == KafkaError._PARTITION_EOF
                 return found
-            found.append((message.offset(), message.key(), message.value()))
+            found.append((present(message.offset()), present(message.key()), message.value()))
     finally:
         consumer.close()
 

@@ -45,7 +45,14 @@ def topic(wire: Wire, unique_topic: Names) -> str:
     return name
 
 
-def of_partitions(topic: str, *offsets: int, size: int = 1 << 20, **options: int) -> FetchRequest:
+def of_partitions(
+    topic: str,
+    *offsets: int,
+    size: int = 1 << 20,
+    max_bytes: int = 2**31 - 1,
+    max_wait_ms: int = 0,
+    min_bytes: int = 0,
+) -> FetchRequest:
     """One request for partitions 0, 1, ... from these offsets."""
     return FetchRequest(
         topics=[
@@ -57,7 +64,9 @@ def of_partitions(topic: str, *offsets: int, size: int = 1 << 20, **options: int
                 ],
             )
         ],
-        **options,
+        max_bytes=max_bytes,
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
     )
 
 

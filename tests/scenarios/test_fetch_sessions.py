@@ -28,7 +28,9 @@ class Session:
         self.id = 0
         self.epoch = 0
 
-    def request(self, *partitions: tuple[Any, int, int], forget: Any = (), **options: int) -> FetchRequest:
+    def request(
+        self, *partitions: tuple[Any, int, int], forget: Any = (), max_wait_ms: int = 0, min_bytes: int = 0
+    ) -> FetchRequest:
         """`partitions`: topic (name or id), index, offset. `forget`: topic, index."""
         key = "topic_id" if self.version >= 13 else "topic"
         return FetchRequest(
@@ -45,7 +47,8 @@ class Session:
                 for topic, index, offset in partitions
             ],
             forgotten_topics_data=[ForgottenTopic(partitions=[index], **{key: topic}) for topic, index in forget],
-            **options,
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
         )
 
     def fetch(self, *partitions: tuple[Any, int, int], **options: Any) -> dict[tuple[Any, int], Any]:

@@ -286,8 +286,8 @@ class TestCommits:
         member_id, generation = member.member_id, member.generation_id
 
         def outcome(member_id: str, generation: int, instance: str | None = None) -> ErrorCode:
-            asked = {"member_id": member_id, "generation": generation, "instance": instance}
-            return commit(wire, group, (topic, 0, 1), **asked)[topic, 0]
+            answer = commit(wire, group, (topic, 0, 1), member_id=member_id, generation=generation, instance=instance)
+            return answer[topic, 0]
 
         assert outcome("", -1) == UNKNOWN_MEMBER_ID
         assert outcome("stranger", generation) == UNKNOWN_MEMBER_ID

@@ -48,8 +48,11 @@ def test_ids_are_given_once(broker: RunningNode) -> None:
 
 
 def test_a_producer_may_ask_for_a_new_epoch_only_with_both_halves(wire: Wire) -> None:
-    for given in ({"producer_id": 5}, {"producer_epoch": 5}):
-        answer = wire.ask(InitProducerIdRequest(transactional_id=None, **given))
+    for half in (
+        InitProducerIdRequest(transactional_id=None, producer_id=5),
+        InitProducerIdRequest(transactional_id=None, producer_epoch=5),
+    ):
+        answer = wire.ask(half)
         assert answer.error_code == ErrorCode.INVALID_REQUEST
     again = wire.ask(InitProducerIdRequest(transactional_id=None, producer_id=5, producer_epoch=5))
     assert again.error_code == ErrorCode.NONE

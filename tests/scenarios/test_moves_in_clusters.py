@@ -78,10 +78,10 @@ def test_all_replicas_move_and_their_leader_dies(cluster: RunningCluster) -> Non
             admin.configs.alter(ResourceType.BROKER, str(broker_id), {THROTTLE: "100000"})
             admin.log_dirs.move(broker_id, {partition: target})
         assert {move.broker_id for move in admin.log_dirs.moves()} == {1, 2, 3}
-    leader = cluster.describe("orders").partitions[0].leader
-    cluster.broker(leader).kill()
+    leader = cluster.leader_of("orders", 0)
+    leader.kill()
     write(cluster, "orders", 500, 200)
-    cluster.broker(leader).start()
+    leader.start()
     with cluster.admin() as admin:
         for broker_id in targets:
             admin.configs.alter(ResourceType.BROKER, str(broker_id), delete=[THROTTLE])

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from narrowing import present
 from penstock.model.errors import ErrorCode
 from penstock.testing.nodes import RunningNode, start_node
 from waiting import wait_until
@@ -177,9 +178,9 @@ def test_an_fdatasync_precedes_the_answer(tmp_path: Path) -> None:
              "-o", str(trace), "-p", str(node.pid)],
             stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
+        complaints = present(strace.stderr)
         try:
-            assert strace.stderr is not None
-            first = strace.stderr.readline()
+            first = complaints.readline()
             if "attached" not in first:
                 pytest.skip(f"strace cannot attach: {first.strip()}")
             assert produce(wire, "flushed", batch("watched"), acks=1).base_offset == 1
@@ -189,7 +190,7 @@ def test_an_fdatasync_precedes_the_answer(tmp_path: Path) -> None:
         finally:
             strace.terminate()
             strace.wait(10)
-            strace.stderr.close()
+            complaints.close()
     log = rf"{re.escape(node.partition_directory('flushed'))}/\d+\.log"
     calls = "\n".join(after_flushed)
     assert re.search(rf"pwrite.*{log}.*\n(?s:.*)fdatasync.*{log}(?s:.*)(write|send).*(TCP|socket)", calls), calls

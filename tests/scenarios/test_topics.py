@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -99,9 +99,20 @@ def test_what_is_refused(wire: Wire, unique_topic: Names) -> None:
     name = unique_topic("refused")
     create_topic(wire, name)
 
-    def topic(**fields: object) -> CreatableTopic:
-        given = {"name": unique_topic("never"), "num_partitions": 1, "replication_factor": 1, **fields}
-        return CreatableTopic(**given)
+    def topic(
+        name: str | None = None,
+        num_partitions: int = 1,
+        replication_factor: int = 1,
+        assignments: Sequence[CreatableReplicaAssignment] = (),
+        configs: Sequence[CreatableTopicConfig] = (),
+    ) -> CreatableTopic:
+        return CreatableTopic(
+            name=unique_topic("never") if name is None else name,
+            num_partitions=num_partitions,
+            replication_factor=replication_factor,
+            assignments=list(assignments),
+            configs=list(configs),
+        )
 
     def config(key: str, value: str | None) -> list[CreatableTopicConfig]:
         return [CreatableTopicConfig(name=key, value=value)]

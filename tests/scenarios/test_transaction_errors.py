@@ -102,10 +102,15 @@ class TestBeginning:
             error(wire, InitProducerIdRequest(transactional_id="", transaction_timeout_ms=1000), 5) == INVALID_REQUEST
         )
 
-    @pytest.mark.parametrize("identity", [{"producer_id": 5}, {"producer_epoch": 5}], ids=str)
-    def test_half_an_identity(self, wire: Wire, unique_topic: Name, identity: dict[str, int]) -> None:
+    @pytest.mark.parametrize(("producer_id", "epoch"), [(5, -1), (-1, 5)])
+    def test_half_an_identity(self, wire: Wire, unique_topic: Name, producer_id: int, epoch: int) -> None:
         for transactional_id in (None, unique_topic("id")):
-            request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=1000, **identity)
+            request = InitProducerIdRequest(
+                transactional_id=transactional_id,
+                transaction_timeout_ms=1000,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+            )
             assert error(wire, request, 5) == INVALID_REQUEST
 
     def test_somebody_elses_identity(self, wire: Wire, producer: Producer) -> None:

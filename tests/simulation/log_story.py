@@ -350,10 +350,11 @@ class Story:
         returned = offset = self.log.flush()
         self.disk.before_sync = None
         self._detail(f"{offset}")
-        if self.truncated_during_flush is not None:
-            offset = min(offset, self.truncated_during_flush)
+        cut = self._cut_during_flush()
+        if cut is not None:
+            offset = min(offset, cut)
         self.flushed = max(self.flushed, min(offset, self._end(self.batches)))
-        if self.truncated_during_flush is None:
+        if cut is None:
             self._refused.clear()
         if self.chance.random() < 0.2:
             self.append()
@@ -406,6 +407,9 @@ class Story:
         self.truncate_and_append()
         if cut is not None and self.truncated_during_flush is not None:
             self.truncated_during_flush = min(cut, self.truncated_during_flush)
+
+    def _cut_during_flush(self) -> int | None:
+        return self.truncated_during_flush
 
     def truncate_fully(self) -> None:
         if self.chance.random() < 0.8:

@@ -289,7 +289,7 @@ class LateProposal(ClusterStory):
         leader, follower = self.leader_and_follower()
         network, controllers = self.world.loop.network, [each.name for each in self.world.controllers]
         self.faults.crash(follower)
-        await self.world.until(lambda: len(self.partition.isr) < REPLICAS, "the follower is out of sync")
+        await self.world.until(lambda: len(self.first_partition.isr) < REPLICAS, "the follower is out of sync")
         self.faults.separate(leader, follower)
         follower.start()
         await self.world.until(lambda: self.is_active(follower, leader.image), "the leader knows that it is back")
@@ -313,14 +313,14 @@ class LateProposal(ClusterStory):
         return max((each.image for each in self.world.controllers), key=lambda image: image.offset)
 
     @property
-    def partition(self) -> Partition:
+    def first_partition(self) -> Partition:
         partition = self.image.topics.partition(TOPIC, 0)
         assert partition is not None
         return partition
 
     def leader_and_follower(self) -> tuple[Machine, Machine]:
-        leader = self.partition.leader
-        follower = self.chance.choice([each for each in self.partition.replicas if each != leader])
+        leader = self.first_partition.leader
+        follower = self.chance.choice([each for each in self.first_partition.replicas if each != leader])
         return self.world.machines[f"broker-{leader}"], self.world.machines[f"broker-{follower}"]
 
     def is_active(self, machine: Machine, image: MetadataImage) -> bool:

@@ -114,7 +114,8 @@ def skip_a_batch(patch: Patch) -> None:
     def found(self: Fetch, replica: Replica, offset: int, data: PartitionData, *arguments: Any) -> None:
         original(self, replica, offset, data, *arguments)
         if data.records and replica.leader is None:
-            records = bytes(memoryview(data.records))  # type: ignore[arg-type]
+            assert isinstance(data.records, bytes | bytearray | memoryview)
+            records = bytes(data.records)
             begins = [position for position, _ in iterate_headers(records)]
             if len(begins) > 1:
                 data.records = records[begins[1] :]

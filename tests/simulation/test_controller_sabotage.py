@@ -16,7 +16,8 @@ from penstock.controller import alter_partition, brokers, configs, directories, 
 from penstock.controller.elections import RECOVERED, Completed, Election, Replicas, Rules, Usable, Wanted
 from penstock.controller.view import MIN_INSYNC_REPLICAS, ClusterView
 from penstock.metadata.index import PartitionIndex, PartitionKey
-from penstock.metadata.partition import Partition
+from penstock.metadata.partition import NO_LEADER, Partition
+from penstock.metadata.serde import encode_record
 from penstock.metadata.topics import Topic
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.metadata_records import ClearElrRecord, ConfigRecord, PartitionChangeRecord
@@ -94,7 +95,7 @@ def remember_the_last_leader_too_long(patch: Patch) -> None:
     original = elections._last_known
 
     def last_known(partition: Partition, leader: int, *others: Any) -> Replicas:
-        return original(partition, elections.NO_LEADER if leader >= 0 else leader, *others)
+        return original(partition, NO_LEADER if leader >= 0 else leader, *others)
 
     patch.setattr(elections, "_last_known", last_known)
 
@@ -232,12 +233,11 @@ def forget_who_is_eligible(patch: Patch) -> None:
 
 def lose_a_field(patch: Patch) -> None:
     """The log does not hold what the controller has decided."""
-    original = controller_story.encode_record
 
     def encode(record: Message, version: int) -> bytes:
         if isinstance(record, PartitionChangeRecord):
             record.last_known_elr = None
-        return original(record, version)
+        return encode_record(record, version)
 
     patch.setattr(controller_story, "encode_record", encode)
 

@@ -63,10 +63,12 @@ async def alter(client: Client, kind: ResourceType, name: str, **values: str | N
 
 
 def beat(group: str, member_id: str, epoch: int) -> ConsumerGroupHeartbeatRequest:
-    joining = {"rebalance_timeout_ms": 1000, "subscribed_topic_names": ["t"], "topic_partitions": []}
-    return ConsumerGroupHeartbeatRequest(
-        group_id=group, member_id=member_id, member_epoch=epoch, **({} if epoch else joining)
-    )
+    request = ConsumerGroupHeartbeatRequest(group_id=group, member_id=member_id, member_epoch=epoch)
+    if not epoch:  # it joins
+        request.rebalance_timeout_ms = 1000
+        request.subscribed_topic_names = ["t"]
+        request.topic_partitions = []
+    return request
 
 
 async def joined(client: Client, group: str) -> Callable[[], Coroutine[Any, Any, Any]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from narrowing import present
 from penstock.broker.metadata.raft_driver import RaftDriver
 from penstock.broker.partitions.follower_fetch import FollowerFetch
 from penstock.model.errors import ErrorCode
@@ -75,7 +76,7 @@ def test_a_follower_catches_up(cut_by_leaders: Cuts) -> None:
         await topic.reassign(1, 2, 3)
         await topic.in_sync(1, 2, 3, patience_s=20)
         assert topic.replica(topic.machine(3)).log.log_end_offset == 20
-        assert topic.machine(3).broker.replication.fetchers.damaged_answers == 0
+        assert present(topic.machine(3).broker).replication.fetchers.damaged_answers == 0
 
     simulate(story)
     assert cut_by_leaders.count > 0

@@ -20,11 +20,12 @@ from penstock.io.files import File
 from penstock.log import loading, log, recovery, stored
 from penstock.log.log import Log
 from penstock.log.log_files import LogFiles
+from penstock.log.producer_snapshot import ProducerSnapshots
 from penstock.log.segment import Segment
 from penstock.log.unsynced import Unsynced
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.records.batch import BatchHeader
-from penstock.simulator.twins.disk import SimulatedDisk
+from penstock.simulator.twins.disk import Event, SimulatedDisk
 from simulation.log_story import ACTIONS, DIRECTORY, Story
 
 SEEDS = range(int(os.environ.get("SEEDS", "40")))
@@ -125,7 +126,7 @@ def _torn_writes_stay(patch: pytest.MonkeyPatch) -> None:
     def append(self: Segment, data: bytes, size: int, last_offset: int, max_timestamp: int) -> None:
         before = self.size
         try:
-            original(self, data, size, last_offset, max_timestamp)  # type: ignore[arg-type]
+            original(self, data, size, last_offset, max_timestamp)
         except OSError:
             self.size = before + 10
             raise
@@ -135,7 +136,7 @@ def _torn_writes_stay(patch: pytest.MonkeyPatch) -> None:
 
 
 def _old_snapshots_are_believed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(loading.ProducerSnapshots, "remove_above", _nothing)
+    patch.setattr(ProducerSnapshots, "remove_above", _nothing)
 
 
 def _deletion_in_any_order(patch: pytest.MonkeyPatch) -> None:
@@ -217,7 +218,8 @@ def test_mistakes_are_caught(
 def test_a_flush_is_over_only_when_everything_is_synced() -> None:
     """At the seam: the batch is written and synced before the result is there that an acknowledgement waits for."""
     story = Story(1, faults=False)
-    story.disk.trace = trace = []
+    trace: list[Event] = []
+    story.disk.trace = trace
     story.append()
     assert story.log.flush() == story.log.log_end_offset
     path = f"{DIRECTORY}/00000000000000000000.log"

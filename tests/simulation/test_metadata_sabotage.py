@@ -13,7 +13,11 @@ import pytest
 from penstock.broker.metadata import quorum
 from penstock.broker.metadata.store import MetadataStore
 from penstock.controller import controller
+from penstock.controller.brokers import BrokerHandlers
+from penstock.controller.producer_ids import allocate_producer_ids
 from penstock.controller.result import Result
+from penstock.metadata.image import MetadataImage
+from penstock.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from penstock.raft.ballot import Ballot
 from penstock.simulator.program import play_on_loop
 from penstock.simulator.stories.metadata_story import MetadataStory
@@ -48,8 +52,13 @@ def lead_without_majority(patch: Patch) -> None:
 
 def give_producer_ids_twice(patch: Patch) -> None:
     """Nobody writes down which were given."""
-    original = controller.allocate_producer_ids
-    patch.setattr(controller, "allocate_producer_ids", lambda *arguments: Result([], original(*arguments).response))
+
+    def allocate(
+        image: MetadataImage, brokers: BrokerHandlers, request: AllocateProducerIdsRequest
+    ) -> Result[AllocateProducerIdsResponse]:
+        return Result([], allocate_producer_ids(image, brokers, request).response)
+
+    patch.setattr(controller, "allocate_producer_ids", allocate)
 
 
 class CutOffController(MetadataStory):

@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 import pytest
 
+from narrowing import expect
 from penstock.model.errors import ErrorCode
 from penstock.raft import changes, following, leading
 from penstock.raft.changes import Changes
 from penstock.raft.following import Following
 from penstock.raft.leading import Leading
-from penstock.raft.log_view import LogView, OffsetAndEpoch, Valid
+from penstock.raft.log_view import LogView, OffsetAndEpoch, Valid, compare_fetch
 from penstock.raft.messages import FetchAnswer, Vote
 from penstock.raft.progress import Progress, ReplicaProgress
 from penstock.raft.quorum import Quorum
@@ -65,10 +66,10 @@ def lead_on_after_restart(patch: Patch) -> None:
         if election is not None and isinstance(self.role, Resigned) and self.is_voter:
             self.become_unattached(election.epoch + 1)
             self.become_prospective()
-            assert isinstance(self.role, Prospective)
+            role = expect(Prospective, self.role)
             for node_id in self.history.voters.node_ids:
-                self.role.ballot.record(node_id, True)
-            self.role = Candidate(election.epoch, self.role.ballot, self.role.election_deadline)
+                role.ballot.record(node_id, True)
+            self.role = Candidate(election.epoch, role.ballot, role.election_deadline)
 
     patch.setattr(Quorum, "restore", restore)
 
@@ -138,10 +139,9 @@ def truncate_to_high_watermark(patch: Patch) -> None:
 
 def any_offset_is_good(patch: Patch) -> None:
     """A fetch from an offset the log has is answered, whoever wrote what is before it."""
-    original = leading.compare_fetch
 
     def compare(log: LogView, offset: int, epoch: int) -> object:
-        return Valid() if max(1, log.start_offset) <= offset <= log.end_offset else original(log, offset, epoch)
+        return Valid() if max(1, log.start_offset) <= offset <= log.end_offset else compare_fetch(log, offset, epoch)
 
     patch.setattr(leading, "compare_fetch", compare)
 

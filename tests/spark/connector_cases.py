@@ -153,8 +153,10 @@ def batch_bounds(world: World) -> None:
         endingOffsetsByTimestamp=json.dumps({topic: dict.fromkeys(times, BASE_MS + 11_000)}),
     ).collect()
     assert places(rows) == between({0: 0, 1: 2, 2: 10}, {0: 11, 1: 11, 2: 11})
-    late = {"startingTimestamp": LAST_MS + 1, "startingOffsetsByTimestampStrategy": "latest"}
-    assert world.batch(subscribe=topic, **late).count() == 0
+    late = world.batch(
+        subscribe=topic, startingTimestamp=LAST_MS + 1, startingOffsetsByTimestampStrategy="latest"
+    ).collect()
+    assert late == []
 
 
 def batch_splits(world: World) -> None:
@@ -261,10 +263,10 @@ def same_rows(world: World) -> None:
         assert theirs.schema.simpleString() == ours.schema.simpleString(), (options, theirs.schema, ours.schema)
         assert _sorted(theirs.collect()) == _sorted(ours.collect()), options
     streamed = {"subscribe": topic, "startingOffsets": "earliest", "includeHeaders": "true"}
-    theirs, ours = (
+    spark_rows, our_rows = (
         _sorted([row for _, rows in world.stream(name, **streamed) for row in rows]) for name in ("kafka", "penstock")
     )
-    assert theirs == ours
+    assert spark_rows == our_rows
 
 
 def _same_questions(topic: str) -> Iterator[dict[str, Any]]:

@@ -48,9 +48,9 @@ def _jars(profile: str, choices: Sequence[Sequence[str]]) -> list[str]:
 def _resolve(profile: str, choices: Sequence[Sequence[str]]) -> list[str] | str:
     """The paths of the jars, or the reason why they cannot be had. Asked for once a machine, and once a run if that
     failed."""
-    for command in ("java", "mvn"):
-        if not shutil.which(command):
-            return f"the jars of the {profile} need {command}"
+    for program in ("java", "mvn"):
+        if not shutil.which(program):
+            return f"the jars of the {profile} need {program}"
     os.makedirs(TARGET, exist_ok=True)
     class_path = os.path.join(TARGET, f"{profile}.classpath")
     with open(os.path.join(TARGET, "lock"), "w") as lock:

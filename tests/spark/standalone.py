@@ -89,7 +89,7 @@ class StandaloneCluster:
 
     def wait_for_workers(self, count: int) -> None:
         def registered() -> bool:
-            return sum(worker["state"] == "ALIVE" for worker in self.state()["workers"]) == count
+            return [worker["state"] for worker in self.state()["workers"]].count("ALIVE") == count
 
         self.wait_until(registered, f"{count} workers")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
@@ -42,7 +42,7 @@ def test_columns_are_added_in_the_batch_they_appear_in(penstock_pipeline: Callab
         steps={"all": Step(sql="SELECT *, _offset AS at FROM orders WHERE id > 0")},
         sinks={"all": TopicSink(source="all", topic="all")},
     )
-    batches = [
+    batches: list[dict[str, list[Any]]] = [
         {"orders": [{"value": {"id": 1}}, {"value": {"id": 2, "name": "ann", "Id": 5}}, {"value": "{'"}]},
         {"orders": [{"value": {"id": 3, "paid": 1.5, "lines": [{"n": 1}]}}, {"value": {"id": 4, "paid": "much"}}]},
         {"orders": [{"value": {"id": 5, "name": 7, "paid": 2}}, {"value": {"id": 6, "paid": "much"}}]},

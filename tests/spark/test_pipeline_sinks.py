@@ -223,7 +223,8 @@ def test_a_pipeline_to_everywhere(
     Runner(loaded, spark).run_once()
 
     def values(topic: str) -> list[Any]:
-        return read_table(cluster.bootstrap, topics[topic], columns=["value", "headers"]).to_pylist()
+        rows: list[Any] = read_table(cluster.bootstrap, topics[topic], columns=["value", "headers"]).to_pylist()
+        return rows
 
     assert sorted(coding.decode(row["value"])[0]["name"] for row in values("copies")) == ["ann", "beatrice", "carl"]
     assert (tmp_path / "listed").read_text() == "0 1 ann\n0 2 beatrice\n0 3 carl\n"
@@ -255,7 +256,7 @@ def _descriptors() -> bytes:
     field = descriptor_pb2.FieldDescriptorProto
     order.field.add(name="id", number=1, type=field.TYPE_INT64, label=field.LABEL_OPTIONAL)
     order.field.add(name="name", number=2, type=field.TYPE_STRING, label=field.LABEL_OPTIONAL)
-    return descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    return bytes(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString())
 
 
 def _package(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

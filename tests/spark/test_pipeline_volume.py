@@ -60,8 +60,9 @@ def test_an_example_at_volume(name: str, spark: SparkSession, cluster: Cluster, 
 @pytest.mark.timeout(1200)
 def test_sessions_with_late_rows(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     """A quick look: four hours of page views, of which the last have late rows."""
-    late = {"late": 0.05, "late_ms_min": 5 * HOUR_MS // 2, "late_ms_max": 3 * HOUR_MS}
-    stream = Stream(step_ms=4 * HOUR_MS / 3000, keys=100, **late)
+    stream = Stream(
+        step_ms=4 * HOUR_MS / 3000, keys=100, late=0.05, late_ms_min=5 * HOUR_MS // 2, late_ms_max=3 * HOUR_MS
+    )
 
     _check("activity", stream, 3000, spark, cluster, tmp_path, only="sessions")
 

@@ -101,7 +101,8 @@ def test_a_pipeline_from_end_to_end(
 
     def written(name: str) -> list[Any]:
         columns = ["key", "value", "headers"]
-        return read_table(cluster.bootstrap, topics[name], value="string", columns=columns).to_pylist()
+        rows: list[Any] = read_table(cluster.bootstrap, topics[name], value="string", columns=columns).to_pylist()
+        return rows
 
     def produce(*values: str) -> None:
         write_table(cluster.bootstrap, topics["orders"], pa.table({"value": values}))

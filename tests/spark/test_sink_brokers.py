@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.arrow import read_table
+from penstock.spark.sink import two_phase
 from penstock.spark.sink.brokers import SinkBrokers
 from penstock.spark.sink.decisions import NAMELESS
 from penstock.spark.sink.options import sink_options
@@ -31,7 +32,7 @@ from penstock.spark.sink.two_phase import (
     TaskTransaction,
 )
 from penstock.spark.sink.worker_connections import WorkerConnections
-from penstock.spark.sink.writer import _told_of, two_phase
+from penstock.spark.sink.writer import _told_of
 from penstock.spark.source.errors import BadOption
 from penstock.testing import Cluster
 

@@ -17,7 +17,7 @@ from penstock.testing import Cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 NewTopic = Callable[..., str]
 HOUR = 3_600_000

@@ -290,7 +290,8 @@ def test_leaders_die_while_a_stream_is_planned_and_read(three_brokers: Cluster, 
     topic = new_topic(partitions=3)
     rows = 0
     with planner(three_brokers.bootstrap, topic, maxOffsetsPerTrigger="70") as planning:
-        start, delivered = planning.initial(), []
+        start = planning.initial()
+        delivered: list[int] = []
         for round_of in range(2):
             for index in range(3):
                 write(three_brokers.bootstrap, topic, 50, partition=index)

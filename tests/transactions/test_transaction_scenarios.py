@@ -19,18 +19,20 @@ describe t, list [state=..] [id=..] [longer=..] [like=..]
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from narrowing import expect
 from penstock.coordinator.decision import Caller, Decision
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.protocol.codec import decode
-from penstock.protocol.messages.describe_transactions import DescribeTransactionsRequest
-from penstock.protocol.messages.list_transactions import ListTransactionsRequest
-from penstock.protocol.messages.transaction_records import TransactionLogKey
+from penstock.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from penstock.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from penstock.protocol.messages.transaction_records import TransactionLogKey, TransactionLogValue
 from penstock.settings.transactions import TransactionSettings
 from penstock.transactions.markers import NO_LEADER, Markers
 from penstock.transactions.records import record_of, transaction_of
@@ -83,21 +85,23 @@ class Table:
         if not self.commit:
             name, *words = words
         flags = dict(word.split("=", 1) for word in words if "=" in word)
-        return getattr(self, f"do_{name}")([word for word in words if "=" not in word], flags)
+        do: Callable[[list[str], dict[str, str]], Iterator[str]] = getattr(self, f"do_{name}")
+        return do([word for word in words if "=" not in word], flags)
 
     def happened(self, decision: Decision) -> Iterator[str]:
         for record in decision.records:
+            key = expect(TransactionLogKey, record.key)
             if record.value is None:
-                yield f"record {record.key.transactional_id} forgotten"
+                yield f"record {key.transactional_id} forgotten"
             else:
-                yield f"record {told(transaction_of(record.key, record.value))}"
+                yield f"record {told(transaction_of(key, expect(TransactionLogValue, record.value)))}"
 
     # -- requests
 
     def do_set(self, _words: list[str], flags: dict[str, str]) -> Iterator[str]:
         version = int(flags.pop("version", "2"))
         next_id = int(flags.pop("next_id", "1000"))
-        settings = {
+        settings: dict[str, Any] = {
             name: value == "true" if value in ("true", "false") else int(value) for name, value in flags.items()
         }
         ids = iter(range(next_id, next_id + 1000))
@@ -219,11 +223,8 @@ class Table:
     def do_describe(self, words: list[str], _flags: dict[str, str]) -> Iterator[str]:
         request = DescribeTransactionsRequest(transactional_ids=words)
         shard = self.coordinator.shard
-        for state in (
-            shard.describe_transactions(request, 0, Caller(), self.coordinator.now)
-            .replies[0]
-            .response.transaction_states
-        ):
+        (reply,) = shard.describe_transactions(request, 0, Caller(), self.coordinator.now).replies
+        for state in expect(DescribeTransactionsResponse, reply.response).transaction_states:
             topics = " ".join(f"{topic.topic}{topic.partitions}" for topic in state.topics)
             yield (
                 f"{state.transactional_id}: {ErrorCode(state.error_code).name} {state.transaction_state} "
@@ -238,9 +239,8 @@ class Table:
             duration_filter=int(flags.get("longer", "-1")),
             transactional_id_pattern=flags.get("like"),
         )
-        response = (
-            self.coordinator.shard.list_transactions(request, 0, Caller(), self.coordinator.now).replies[0].response
-        )
+        (reply,) = self.coordinator.shard.list_transactions(request, 0, Caller(), self.coordinator.now).replies
+        response = expect(ListTransactionsResponse, reply.response)
         if response.error_code:
             yield ErrorCode(response.error_code).name
         for name in response.unknown_state_filters:

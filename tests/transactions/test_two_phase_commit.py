@@ -13,7 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import ApiKey
-from penstock.protocol.messages.api_versions import ApiVersionsRequest
+from penstock.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest
 from penstock.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from penstock.protocol.messages.end_txn import EndTxnRequest
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -54,6 +54,7 @@ class Process:
     def _ask_any(self, ask: Callable[[Wire], Any]) -> Any:
         """Of the brokers that run the one that can answer, once there is one."""
         deadline = time.monotonic() + PATIENCE_S
+        answer: Any = "no broker runs"
         while True:
             for broker in self._brokers:
                 try:
@@ -130,16 +131,17 @@ class Process:
             }
         )
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
-        found = []
+        found: list[str] = []
         deadline = time.monotonic() + PATIENCE_S
         try:
             while True:
                 message = consumer.poll(0.1)
-                if message is not None and message.error() is None:
-                    found.append((message.value() or b"").decode())
-                elif message is not None and message.error().code() == KafkaError._PARTITION_EOF:
+                error = None if message is None else message.error()
+                if error is not None and error.code() == KafkaError._PARTITION_EOF:
                     return found
-                assert time.monotonic() < deadline, message and message.error()
+                if message is not None and error is None:
+                    found.append((message.value() or b"").decode())
+                assert time.monotonic() < deadline, error
         finally:
             consumer.close()
 
@@ -161,7 +163,7 @@ def topic(node: RunningNode, unique_topic: Callable[[str], str]) -> str:
 def served(node: RunningNode) -> int:
     with Wire(node) as wire:
         request = ApiVersionsRequest(client_software_name="wire", client_software_version="1")
-        versions = wire.ask(request).api_keys
+        versions: list[ApiVersion] = wire.ask(request).api_keys
     return next(each.max_version for each in versions if each.api_key == ApiKey.INIT_PRODUCER_ID)
 
 

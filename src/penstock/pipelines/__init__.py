@@ -6,7 +6,8 @@
 
 `spec` reads a file: `documents` (YAML with positions), `environments` (overlays and parameters), `binding` (to the
 classes of `model`). `check` finds errors in it and plans its queries. Neither imports Spark. `engine` runs it on Spark,
-`sinks` writes its tables, `operate` observes and controls it from outside. Names are imported when they are used.
+`sinks` writes its tables, `operate` observes and controls it from outside. Names are imported when they are used; type
+checkers read them in `__init__.pyi`.
 """
 
 from __future__ import annotations

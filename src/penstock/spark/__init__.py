@@ -5,21 +5,13 @@
     spark = session("orders")
     spark.readStream.format("penstock").option("subscribe", "orders").load()
 
-Heavy modules are imported when they are used, because executors import this package, too.
+Heavy modules are imported when they are used, because executors import this package, too; type checkers read their
+names in `__init__.pyi`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from penstock.spark.runtime.session import session
-
-if TYPE_CHECKING:
-    from penstock.spark.progress.listener import watch
-    from penstock.spark.progress.query_progress import QueryProgress
-    from penstock.spark.progress.topic import queries
-
-__all__ = ["QueryProgress", "queries", "session", "watch"]
 
 _HOMES = {
     "Pipeline": "penstock.pipelines",  # it depends on this package; users get pipelines in Python from here
@@ -27,6 +19,8 @@ _HOMES = {
     "queries": "penstock.spark.progress.topic",
     "watch": "penstock.spark.progress.listener",
 }
+
+__all__ = [*_HOMES, "session"]
 
 
 def __getattr__(name: str) -> object:

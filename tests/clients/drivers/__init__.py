@@ -48,7 +48,8 @@ class Position(NamedTuple):
     """Where a produced record went, by the answer to the producer."""
 
     partition: int
-    offset: int
+    offset: int | None
+    """None if no answer was asked for (acks=0)."""
 
 
 class Refused(Exception):

@@ -31,6 +31,7 @@ from clients.drivers import (
     Record,
     Refused,
 )
+from narrowing import expect, present
 
 
 def answer(future: Future[Any]) -> Any:
@@ -40,9 +41,12 @@ def answer(future: Future[Any]) -> Any:
         raise Refused(error.args[0].code(), error) from error
 
 
+ANY_PARTITION = -1  # chosen by the partitioner
+
+
 def as_record(message: confluent_kafka.Message) -> Record:
     kind, timestamp = message.timestamp()
-    headers = tuple(Header(name, value) for name, value in message.headers() or ())
+    headers = tuple(Header(name, value) for name, value in expect(list, message.headers() or []))
     return Record(
         message.key(),
         message.value(),
@@ -73,7 +77,11 @@ class ConfluentKafka:
     sends_null_headers = True
 
     def __init__(self, bootstrap: str) -> None:
-        self.common = {"bootstrap.servers": bootstrap, "topic.metadata.refresh.fast.interval.ms": 50, "log_level": 2}
+        self.common: dict[str, str | int | float | bool] = {
+            "bootstrap.servers": bootstrap,
+            "topic.metadata.refresh.fast.interval.ms": 50,
+            "log_level": 2,
+        }
         self.admin = AdminClient(self.common)
 
     def close(self) -> None:
@@ -103,13 +111,19 @@ class ConfluentKafka:
             }
             | ({"batch.size": batch_bytes} if batch_bytes else {})
         )
-        answers: dict[int, confluent_kafka.Message | confluent_kafka.KafkaError] = {}
+        positions: dict[int, Position] = {}
+        errors: list[confluent_kafka.KafkaError] = []
 
-        def delivered(index: int) -> Callable[[Any, Any], None]:
-            return lambda error, message: answers.update({index: error or message})
+        def delivered(index: int) -> Callable[[confluent_kafka.KafkaError | None, confluent_kafka.Message], None]:
+            def note(error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:
+                if error is None:
+                    positions[index] = Position(present(message.partition()), message.offset())
+                else:
+                    errors.append(error)
+
+            return note
 
         for index, record in enumerate(records):
-            extra = {} if record.partition is None else {"partition": record.partition}
             producer.produce(
                 topic,
                 record.value,
@@ -117,13 +131,12 @@ class ConfluentKafka:
                 headers=list(record.headers) or None,
                 timestamp=record.timestamp or 0,
                 on_delivery=delivered(index),
-                **extra,
+                partition=ANY_PARTITION if record.partition is None else record.partition,
             )
         producer.flush(DEADLINE_S)
-        for outcome in answers.values():
-            if isinstance(outcome, confluent_kafka.KafkaError):
-                raise Refused(outcome.code(), outcome)
-        return [Position(answers[n].partition(), answers[n].offset()) for n in range(len(records))]
+        for error in errors:
+            raise Refused(error.code(), error)
+        return [positions[index] for index in range(len(records))]
 
     @contextmanager
     def reader(

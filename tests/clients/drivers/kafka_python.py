@@ -21,8 +21,11 @@ from clients.drivers import (
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it loads its message schemas in a way Python has deprecated
-    from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-    from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
+    from kafka import KafkaConsumer, KafkaProducer
+    from kafka import TopicPartition as TopicPartition
+    from kafka.admin import ConfigResource as ConfigResource
+    from kafka.admin import ConfigResourceType as ConfigResourceType
+    from kafka.admin import KafkaAdminClient
     from kafka.errors import KafkaError
 
 

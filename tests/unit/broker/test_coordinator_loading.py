@@ -21,7 +21,7 @@ from penstock.groups.records import offset_record, offset_tombstone
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import ZERO_UUID
 from penstock.protocol.codec import MalformedMessage
-from penstock.protocol.messages.group_records import OffsetCommitKey
+from penstock.protocol.messages.group_records import OffsetCommitKey, OffsetCommitValue
 from penstock.records.batch import read_header
 from penstock.records.builder import build_batch
 from penstock.records.compression import Codec
@@ -223,8 +223,9 @@ def test_the_short_cut_comes_to_the_same(records: list[CoordinatorRecord]) -> No
         key, value = GROUP_RECORDS.encode(record)
         known = GROUP_RECORDS.decode(key, value)
         assert known is not None and isinstance(known.key, OffsetCommitKey)
+        assert known.value is None or isinstance(known.value, OffsetCommitValue)
         for store in stores if not short(key, value) else stores[:1]:
-            store.replay(known.key.group, known.key.topic, known.key.partition, known.value, -1)  # type: ignore[arg-type]
+            store.replay(known.key.group, known.key.topic, known.key.partition, known.value, -1)
     assert stores[0].durable() == stores[1].durable()
     assert {type(entry) for entry in _entries(stores[1])} == {type(entry) for entry in _entries(stores[0])}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
 import logging
 from collections.abc import Generator
@@ -108,7 +109,7 @@ def test_a_client_that_has_gone_is_not_worked_for() -> None:
         done = len(seen)
         for _ in range(STEPS):
             await asyncio.sleep(0)
-        assert work.gi_frame is None  # closed
+        assert inspect.getgeneratorstate(work) == inspect.GEN_CLOSED
         assert (len(seen), wire.completed) == (done, [])
 
     asyncio.run(play())

@@ -145,8 +145,8 @@ def test_records_arrive_whole_however_large() -> None:
         def done(answer: FetchResponse | PeerFailed) -> None:
             assert isinstance(answer, FetchResponse)
             records = answer.responses[0].partitions[0].records
-            assert records is not None
-            seen.append(bytes(records))  # type: ignore[arg-type]
+            assert isinstance(records, bytes | bytearray | memoryview)
+            seen.append(bytes(records))
             if len(seen) == 4:
                 finished.set_result(None)
 

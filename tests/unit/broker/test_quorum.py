@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from narrowing import expect
 from penstock.broker.metadata.recovery import MetadataLost
 from penstock.io.files import read_file
 from penstock.log.meta_properties import read_meta_properties
@@ -15,6 +16,7 @@ from penstock.metadata.image import MetadataImage
 from penstock.metadata.snapshot import BOOTSTRAP_SNAPSHOT, decode_snapshot, snapshot_id
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.control_records import KRaftVersionRecord, LeaderChangeMessage, VotersRecord
+from penstock.protocol.messages.metadata_records import FeatureLevelRecord
 from penstock.raft.quorum_state import decode_quorum_state
 from penstock.records.batch import iterate_headers
 from penstock.records.control import parse_quorum_record
@@ -53,7 +55,8 @@ def test_a_new_node_formats_itself_as_kafka_would() -> None:
         assert (meta.cluster_id, meta.node_id) == (machine.identity.cluster_id, 1)
         assert machine.identity.directories == {HOME: meta.directory_id}
         checkpoint = decode_snapshot(read_file(machine.disk, f"{LOG}/{BOOTSTRAP_SNAPSHOT.file_name}"))
-        levels = {record.name: record.feature_level for record in checkpoint.records}  # type: ignore[attr-defined]
+        features = [expect(FeatureLevelRecord, record) for record in checkpoint.records]
+        levels = {feature.name: feature.feature_level for feature in features}
         assert levels == {"metadata.version": 30, **LEVELS}
         assert checkpoint.quorum.voters is not None and checkpoint.quorum.voters.node_ids == (1,)
         state = decode_quorum_state(read_file(machine.disk, f"{LOG}/quorum-state"))

@@ -59,7 +59,7 @@ def test_what_cannot_be_created_is_refused_with_a_reason(admin: Admin, unique_to
         ({"name": "new", "configs": {"retention.ms": "soon"}}, ErrorCode.INVALID_CONFIG),
     ):
         with pytest.raises(KafkaError) as caught:
-            admin.topics.create(**arguments)  # type: ignore[arg-type]
+            admin.topics.create(**arguments)
         assert caught.value.code is code
         assert str(arguments["name"]) in str(caught.value)
 

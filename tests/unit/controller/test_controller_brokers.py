@@ -132,6 +132,10 @@ def test_a_replication_factor_of_one_survives_a_kill() -> None:
             assert (partition.leader, partition.isr, partition.leader_epoch) == (1, (1,), 2)
 
 
+def fenced(world: World, broker_id: int) -> bool:
+    return world.image.brokers[broker_id].fenced
+
+
 def test_a_broker_with_many_partitions_goes_and_comes_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is done to it in between, it ends as if it had been done at once."""
     monkeypatch.setattr("penstock.controller.leaders.MAX_CHANGES_PER_BATCH", 3)
@@ -141,12 +145,12 @@ def test_a_broker_with_many_partitions_goes_and_comes_in_batches(monkeypatch: py
     first = world.controller.fence_broker(1, epoch)
     assert isinstance(first, Unfinished) and len(first.records) == 3
     world.commit(first.records)
-    assert not world.image.brokers[1].fenced
+    assert not fenced(world, 1)
     # A leader that does not know yet takes it in again.
     index = next(i for i in range(10) if 1 not in world.partition("orders", i).isr)
     assert world.alter("orders", (*world.partition("orders", index).isr, 1), index).error_code == ErrorCode.NONE
     world.fence(1)
-    assert world.image.brokers[1].fenced
+    assert fenced(world, 1)
     assert all(1 not in world.partition("orders", index).isr for index in range(10))
     for broker_id in (2, 3):
         world.fence(broker_id)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from narrowing import present
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import ZERO_UUID
 from penstock.protocol.messages.create_partitions import (
@@ -235,7 +236,7 @@ def test_partitions_are_added_behind_those_that_exist() -> None:
     assert sorted(topic.partitions) == [0, 1, 2, 3]
     assert topic.partitions[3].replicas == (2, 1)
     assert add_partitions(world, "orders", 9, validate_only=True) == 0
-    assert len(world.image.topics.by_name("orders").partitions) == 4  # type: ignore[union-attr]
+    assert len(present(world.image.topics.by_name("orders")).partitions) == 4
 
 
 def test_partitions_that_are_not_added() -> None:

@@ -39,12 +39,17 @@ class InThisProcess:
         return compaction.main(RealFileSystem(), list(arguments))
 
 
-def open_log(tmp_path: Path, **settings: int) -> Log:
+def open_log(tmp_path: Path, segment_bytes: int, index_interval_bytes: int = 4096) -> Log:
     return Log.open(
         RealFileSystem(),
         str(tmp_path / "topic-0"),
         TopicPartition("topic", 0),
-        TopicSettings(cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.0, **settings),
+        TopicSettings(
+            cleanup_policy=frozenset({"compact"}),
+            min_cleanable_dirty_ratio=0.0,
+            segment_bytes=segment_bytes,
+            index_interval_bytes=index_interval_bytes,
+        ),
         clean_shutdown=False,
         recovery_point=0,
         log_start_offset=0,

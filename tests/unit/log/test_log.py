@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 
 import pytest
 
@@ -26,9 +27,9 @@ def log(disk: SimulatedDisk) -> Log:
     return open_log(disk)
 
 
-def refusal(code: ErrorCode, call: object, *arguments: object, **options: object) -> KafkaError:
+def refusal(code: ErrorCode, call: Callable[..., object], *arguments: object, **options: object) -> KafkaError:
     with pytest.raises(KafkaError) as caught:
-        call(*arguments, **options)  # type: ignore[operator]
+        call(*arguments, **options)
     assert caught.value.code == code
     return caught.value
 
@@ -73,7 +74,7 @@ def test_files_and_names(log: Log, disk: SimulatedDisk) -> None:
 def test_index_entries_are_those_of_kafka(disk: SimulatedDisk) -> None:
     """One entry each time more than the interval has accumulated: last offset of the batch, position of the batch."""
     log = open_log(disk, topic(segment_bytes=10_000, index_interval_bytes=200))
-    sizes = []
+    sizes: list[int] = []
     for number in range(6):
         append(log, 2, timestamp=NOW + 10 * (3 - abs(3 - number)))  # rises, then falls
         sizes.append(log.size - sum(sizes))

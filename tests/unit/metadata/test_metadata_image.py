@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
+from narrowing import present
 from penstock.metadata.delta import MetadataDelta, ReplayFailed
 from penstock.metadata.image import EMPTY_IMAGE, ConfigResource, MetadataImage, ResourceType
 from penstock.metadata.partition import MIGRATING_DIRECTORY, Partition
@@ -35,17 +38,17 @@ def replayed(image: MetadataImage, *records: Message) -> MetadataImage:
     return delta.apply(image.offset + len(records), 1, 5)
 
 
-def partition(topic_id: bytes, index: int, **fields: object) -> PartitionRecord:
-    values: dict[str, object] = {
-        "replicas": [1, 2],
-        "isr": [1, 2],
-        "leader": 1,
-        "leader_epoch": 0,
-        "partition_epoch": 0,
-        "directories": [HOME, HOME],
-        **fields,
-    }
-    return PartitionRecord(topic_id=topic_id, partition_id=index, **values)
+def partition(topic_id: bytes, index: int, directories: Sequence[bytes] = (HOME, HOME)) -> PartitionRecord:
+    return PartitionRecord(
+        topic_id=topic_id,
+        partition_id=index,
+        replicas=[1, 2],
+        isr=[1, 2],
+        leader=1,
+        leader_epoch=0,
+        partition_epoch=0,
+        directories=list(directories),
+    )
 
 
 @pytest.fixture
@@ -154,15 +157,15 @@ def test_clearing_eligible_leader_replicas(image: MetadataImage) -> None:
         PartitionChangeRecord(topic_id=TWO, partition_id=0, last_known_elr=[2]),
     )
     one = replayed(with_elr, ClearElrRecord(topic_name="a.b"))
-    assert one.topics.partition("a.b", 0).elr == ()  # type: ignore[union-attr]
-    assert one.topics.partition("c", 0).last_known_elr == (2,)  # type: ignore[union-attr]
+    assert present(one.topics.partition("a.b", 0)).elr == ()
+    assert present(one.topics.partition("c", 0)).last_known_elr == (2,)
     everything = replayed(with_elr, ClearElrRecord())
-    assert everything.topics.partition("c", 0).last_known_elr == ()  # type: ignore[union-attr]
+    assert present(everything.topics.partition("c", 0)).last_known_elr == ()
 
 
 def test_partitions_from_before_directories(image: MetadataImage) -> None:
     changed = replayed(image, partition(TWO, 1, directories=[]))
-    assert changed.topics.partition("c", 1).directories == (MIGRATING_DIRECTORY,) * 2  # type: ignore[union-attr]
+    assert present(changed.topics.partition("c", 1)).directories == (MIGRATING_DIRECTORY,) * 2
 
 
 @pytest.mark.parametrize(

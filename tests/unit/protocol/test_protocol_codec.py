@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from penstock.model.errors import ErrorCode, KafkaError
@@ -28,9 +30,10 @@ from penstock.protocol.messages.heartbeat import HeartbeatRequest
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from penstock.protocol.messages.metadata_records import RECORD_TYPES, PartitionChangeRecord, TopicRecord
 from penstock.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from penstock.protocol.primitives import Buffer
 
 
-def fetch_response(records: object) -> FetchResponse:
+def fetch_response(records: Buffer | Sequence[Buffer] | None) -> FetchResponse:
     partition = PartitionData(records=records, aborted_transactions=None)
     return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[partition])])
 
@@ -202,7 +205,7 @@ class TestRecords:
         encoded = bytearray(encode(ProduceRequest(acks=-1, topic_data=[data]), 9))
         records = decode(ProduceRequest, encoded, 9).topic_data[0].partition_data[0].records
         assert isinstance(records, memoryview)
-        assert records == batch
+        assert bytes(records) == batch
         encoded[encoded.index(batch)] = 77
         assert records[0] == 77
 
@@ -214,7 +217,7 @@ class TestRecords:
         assert b"".join(parts) == encode(fetch_response(bytes(5000)), 12)
 
     def test_several_buffers_in_a_row(self) -> None:
-        pieces = [b"a" * 3000, memoryview(b"b" * 4), bytearray(b"c" * 2000)]
+        pieces: list[Buffer] = [b"a" * 3000, memoryview(b"b" * 4), bytearray(b"c" * 2000)]
         whole = b"".join(pieces)
         for version in (4, 12):
             assert encode(fetch_response(pieces), version) == encode(fetch_response(whole), version)

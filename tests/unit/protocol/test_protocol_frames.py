@@ -11,6 +11,7 @@ from kio.serial import entity_writer
 
 from penstock.protocol.apis import API, ApiKey
 from penstock.protocol.codec import MalformedMessage, decode
+from penstock.protocol.declaration import Message
 from penstock.protocol.frames import (
     RequestHeader,
     encode_request,
@@ -24,9 +25,9 @@ from penstock.protocol.messages.fetch import FetchableTopicResponse, FetchRespon
 from penstock.protocol.messages.metadata import MetadataRequest
 
 
-def response_frame(api_key: int, version: int, response: object) -> bytes:
+def response_frame(api_key: int, version: int, response: Message) -> bytes:
     parts: list[bytes | bytearray | memoryview] = []
-    response_parts(api_key, version, 77, response, parts)  # type: ignore[arg-type]
+    response_parts(api_key, version, 77, response, parts)
     return b"".join(parts)
 
 

@@ -84,7 +84,7 @@ def test_a_voter_is_added_when_it_has_told_its_versions() -> None:
     table = leader(1, 2, 3)
     assert table.ask(add(7)) is None
     send, _ = table.take_one(KRaftVersions)
-    assert send.to.host == "node-7" and table.raft.voters.node_ids == (1, 2, 3)
+    assert send.to.host == "node-7" and table.raft.voters == voter_set(1, 2, 3)
     table.answer(send, SUPPORTED)
     # Effective at once: three of four have to have it.
     assert last_voters(table).node_ids == table.raft.voters.node_ids == (1, 2, 3, 7)
@@ -260,7 +260,7 @@ def test_voters_that_are_truncated_no_longer_count() -> None:
     fetch = table.follow(2, epoch=1)
     added = Batch(0, 1, (voter_set(1, 2, 3, 4).to_record(),), b"added...")
     table.answer(fetch, FetchAnswer(leader=led_by(2, 1), high_watermark=0, records=(added,)))
-    assert table.raft.voters.node_ids == (1, 2, 3, 4) and table.raft.kraft_version == 1
+    assert table.raft.voters == voter_set(1, 2, 3, 4) and table.raft.kraft_version == 1
     fetch = table.follow(3, epoch=2)
     table.answer(fetch, FetchAnswer(leader=led_by(3, 2), diverging=OffsetAndEpoch(0, 0)))
     assert table.raft.voters.node_ids == (1, 2, 3)

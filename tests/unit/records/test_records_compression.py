@@ -8,6 +8,7 @@ import random
 import struct
 import tracemalloc
 import zlib
+from collections.abc import Callable
 
 import cramjam
 import pytest
@@ -146,7 +147,8 @@ def test_every_level_a_topic_may_ask_for(codec: Codec, levels: list[int]) -> Non
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
 def test_unknown_codecs(codec: int) -> None:
-    for call in (lambda: compress(codec, b"x"), lambda: decompress(codec, b"x", 10)):
+    calls: list[Callable[[], object]] = [lambda: compress(codec, b"x"), lambda: decompress(codec, b"x", 10)]
+    for call in calls:
         with pytest.raises(KafkaError) as refused:
             call()
         assert refused.value.code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE

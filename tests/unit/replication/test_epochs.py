@@ -6,7 +6,7 @@ from penstock.replication.epochs import LeaderEpochs
 
 
 def entries(epochs: LeaderEpochs) -> list[tuple[int, int]]:
-    return [tuple(entry) for entry in epochs.entries]
+    return [(entry.epoch, entry.start_offset) for entry in epochs.entries]
 
 
 def test_the_epoch_being_written_keeps_its_start() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -350,7 +351,7 @@ def test_chosen_operations_fail_on_chosen_paths() -> None:
     disk.make_directories("d")
     file = written(disk, "d/a.log", b"x")
     other = written(disk, "d/a.index", b"x")
-    for operation, call in [
+    operations: list[tuple[str, Callable[[], object]]] = [
         ("read", lambda: file.pread(1, 0)),
         ("read", lambda: file.pread_cached(1, 0)),
         ("write", lambda: file.pwrite(b"y", 0)),
@@ -359,7 +360,8 @@ def test_chosen_operations_fail_on_chosen_paths() -> None:
         ("open", lambda: disk.open("d/a.log")),
         ("rename", lambda: disk.rename("d/a.log", "d/b")),
         ("remove", lambda: disk.remove("d/a.log")),
-    ]:
+    ]
+    for operation, call in operations:
         disk.fail(operation, "d/*.log", error=errno.EIO)
         with pytest.raises(OSError) as error:
             call()

@@ -33,8 +33,12 @@ def test_timers_fire_in_order_and_at_their_time() -> None:
     async def program(loop: SimulatedLoop) -> list[tuple[float, str]]:
         fired: list[tuple[float, str]] = []
         begin = loop.time()
+
+        def fire(name: str) -> None:
+            fired.append((round(loop.time() - begin, 9), name))
+
         for delay in (0.3, 0.1, 0.2):
-            loop.call_later(delay, lambda delay=delay: fired.append((round(loop.time() - begin, 9), f"{delay}")))
+            loop.call_later(delay, fire, f"{delay}")
         cancelled = loop.call_later(0.15, lambda: fired.append((0, "cancelled")))
         loop.call_soon(cancelled.cancel)
         await asyncio.sleep(1)

@@ -76,7 +76,7 @@ def test_what_a_batch_tells() -> None:
     operators = [
         {"operatorName": "stateStoreSave", "numRowsTotal": 4, "memoryUsedBytes": 9, "numRowsDroppedByWatermark": 2}
     ]
-    more = {"stateOperators": operators, "eventTime": {"watermark": "2026-01-02T03:04:05.678Z"}}
+    more: dict[str, Any] = {"stateOperators": operators, "eventTime": {"watermark": "2026-01-02T03:04:05.678Z"}}
     schedule.progressed(batch(0, **more))
     schedule.progressed(batch(1, **more))
     (update,) = publish(schedule, 2000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from narrowing import expect, present
 from penstock.coordinator.decision import Caller
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -70,11 +71,16 @@ def open_transactions(coordinator: Coordinator, count: int, timeout: int = 100) 
     return identities
 
 
+def stored(transaction: Transaction, transaction_version: int) -> tuple[TransactionLogKey, TransactionLogValue]:
+    key, value = record_of(transaction, transaction_version)
+    return expect(TransactionLogKey, key), expect(TransactionLogValue, value)
+
+
 def test_records_of_every_field_come_back() -> None:
     transaction = Transaction(
         "t", 5, 6, NO_TIMEOUT_MS, Status.PREPARE_ABORT, frozenset((A0, A1, B0)), 10, 20, 5, 7, 8, 2
     )
-    key, value = record_of(transaction, 2)
+    key, value = stored(transaction, 2)
     assert value_version(value) == 1
     assert transaction_of(key, decode(TransactionLogValue, encode(value, 1), 1)) == transaction
     assert transaction_of(key, value) == transaction
@@ -82,7 +88,7 @@ def test_records_of_every_field_come_back() -> None:
 
 def test_records_at_level_0_are_of_the_first_format() -> None:
     transaction = Transaction("t", 5, 6, 100, Status.ONGOING, frozenset((A0,)), 10, 20, 5)
-    key, value = record_of(transaction, 0)
+    key, value = stored(transaction, 0)
     assert value_version(value) == 0
     assert transaction_of(key, decode(TransactionLogValue, encode(value, 0), 0)) == transaction._replace(
         previous_producer_id=-1
@@ -102,7 +108,7 @@ def test_one_request_of_a_broker_has_many_transactions() -> None:
     transactions[0].verify_only = True
     request = AddPartitionsToTxnRequest(transactions=transactions)
     decision = coordinator.run(coordinator.shard.add_partitions_to_txn(request, "k", Caller(api_version=5), 1000))
-    assert results_of(decision.replies[0].response) == [
+    assert results_of(expect(AddPartitionsToTxnResponse, decision.replies[0].response)) == [
         ("t", "a", 0, ErrorCode.TRANSACTION_ABORTABLE),
         ("u", "a", 0, ErrorCode.NONE),
         ("u", "b", 0, ErrorCode.NONE),
@@ -142,7 +148,7 @@ def test_an_overdue_transaction_that_needs_a_producer_id_waits_for_one() -> None
     coordinator.ids = lambda: 77
     assert coordinator.tick(9999).records == []
     (record,) = coordinator.tick(1).records
-    assert record.value.next_producer_id == 77
+    assert expect(TransactionLogValue, record.value).next_producer_id == 77
 
 
 def test_overdue_transactions_are_aborted_some_at_a_time() -> None:
@@ -174,7 +180,7 @@ def test_unused_ids_are_forgotten_some_at_a_time() -> None:
     for number in range(MAX_EXPIRED_PER_TICK + 1):
         coordinator.shard.replay(*record_of(Transaction(f"t{number}", number, 0, 100, updated_ms=1000), 2))
     assert len(coordinator.tick(3_600_000).records) == MAX_EXPIRED_PER_TICK
-    assert coordinator.shard.deadline <= coordinator.now
+    assert present(coordinator.shard.deadline) <= coordinator.now
     assert len(coordinator.tick().records) == 1
     assert len(coordinator.shard) == 0
     assert coordinator.shard.deadline is None
@@ -295,11 +301,12 @@ def test_lists_are_joined_unless_one_is_missing() -> None:
     coordinator.init("t")
     request = ListTransactionsRequest(state_filters=["Empty", "What"])
     (reply,) = coordinator.shard.list_transactions(request, "k", Caller(), 1000).replies
-    merged = routing.merge_list([reply.response, reply.response])
+    response = expect(ListTransactionsResponse, reply.response)
+    merged = routing.merge_list([response, response])
     assert [state.transactional_id for state in merged.transaction_states] == ["t", "t"]
     assert merged.unknown_state_filters == ["What"]
     loading = ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    merged = routing.merge_list([reply.response, loading])
+    merged = routing.merge_list([response, loading])
     assert (merged.error_code, merged.transaction_states) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [])
 
 
@@ -323,7 +330,7 @@ def test_questions_to_one_broker_share_a_request() -> None:
     coordinator.shard.replay(*record_of(Transaction("t", 1, 0, 100), 2))
     coordinator.shard.replay(*record_of(Transaction("u", 2, 0, 100), 2))
     decision = coordinator.shard.add_partitions_to_txn(asked.request, "k", Caller(api_version=5), 1000)
-    assert asked.answers(decision.replies[0].response) == [
+    assert asked.answers(expect(AddPartitionsToTxnResponse, decision.replies[0].response)) == [
         ("one", {A0: ErrorCode.NONE}),
         ("two", {A1: ErrorCode.NONE, A0: ErrorCode.NONE}),
         ("four", {B0: ErrorCode.TRANSACTION_ABORTABLE}),
