@@ -17,10 +17,10 @@ from penstock.protocol.messages.describe_quorum import (
     DescribeQuorumResponse,
     DescribeQuorumResponsePartitionData,
     DescribeQuorumResponseTopicData,
-    Listener,
     ReplicaState,
 )
 from penstock.protocol.messages.describe_quorum import Node as QuorumNode
+from penstock.protocol.messages.quorum_structs import Listener
 from penstock.security.authorizer import CLUSTER, Operation
 
 API_KEY = ApiKey.DESCRIBE_QUORUM

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable
 
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages import add_raft_voter
+from penstock.protocol.messages.quorum_structs import Listener
 from penstock.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from penstock.simulator.client import Client, Lost
 from penstock.simulator.moments import Moments
@@ -273,7 +274,7 @@ class MetadataStory:
             await self.remove_voter(self.chance.choice(inside))
 
     async def add_voter(self, machine: Machine) -> None:
-        endpoint = add_raft_voter.Listener(name="CONTROLLER", host=machine.name, port=CONTROLLER_PORT)
+        endpoint = Listener(name="CONTROLLER", host=machine.name, port=CONTROLLER_PORT)
         request = add_raft_voter.AddRaftVoterRequest(
             cluster_id=CLUSTER_ID,
             timeout_ms=3000,
