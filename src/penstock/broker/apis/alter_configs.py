@@ -8,10 +8,8 @@ from penstock.broker.net.request import Request
 from penstock.controller.controller import Controller
 from penstock.controller.result import Result
 from penstock.model.errors import KafkaError
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
-API_KEY = ApiKey.ALTER_CONFIGS
 VERSIONS = (0, 2)
 
 

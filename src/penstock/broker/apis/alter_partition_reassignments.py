@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
 )
 from penstock.security.authorizer import Operation
 
-API_KEY = ApiKey.ALTER_PARTITION_REASSIGNMENTS
 VERSIONS = (0, 1)
 
 

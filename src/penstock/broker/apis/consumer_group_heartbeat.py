@@ -10,14 +10,12 @@ from penstock.broker.apis.services import GroupServices
 from penstock.broker.coordinators.questions import ask_group
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
 from penstock.security.authorizer import Operation, group_resource, topic_resource
 
-API_KEY = ApiKey.CONSUMER_GROUP_HEARTBEAT
 VERSIONS = (0, 1)
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from penstock.security.authorizer import Operation
 
-API_KEY = ApiKey.ELECT_LEADERS
 VERSIONS = (0, 2)
 
 

@@ -14,7 +14,6 @@ from penstock.controller.controller import Controller
 from penstock.controller.result import Result
 from penstock.metadata.image import ResourceType
 from penstock.model.errors import KafkaError
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.alter_configs import AlterConfigsResourceResponse
 from penstock.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
@@ -23,7 +22,6 @@ from penstock.protocol.messages.incremental_alter_configs import (
 )
 from penstock.security.authorizer import Operation
 
-API_KEY = ApiKey.INCREMENTAL_ALTER_CONFIGS
 VERSIONS = (0, 1)
 
 

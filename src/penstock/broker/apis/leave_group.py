@@ -9,10 +9,8 @@ from penstock.broker.apis.services import GroupServices
 from penstock.broker.coordinators.questions import ask_group
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
-API_KEY = ApiKey.LEAVE_GROUP
 VERSIONS = (0, 5)
 
 

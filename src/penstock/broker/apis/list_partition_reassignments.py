@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
 from penstock.security.authorizer import Operation
 
-API_KEY = ApiKey.LIST_PARTITION_REASSIGNMENTS
 VERSIONS = (0, 0)
 
 

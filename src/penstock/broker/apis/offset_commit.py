@@ -11,7 +11,6 @@ from penstock.broker.coordinators.questions import caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -21,7 +20,6 @@ from penstock.protocol.messages.offset_commit import (
 )
 from penstock.security.authorizer import Operation, group_resource, topic_resource
 
-API_KEY = ApiKey.OFFSET_COMMIT
 VERSIONS = (2, 10)
 
 TOPIC_IDS_SINCE = 10

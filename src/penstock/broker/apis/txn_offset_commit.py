@@ -16,7 +16,6 @@ from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
 from penstock.model.topics import CONSUMER_OFFSETS
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestTopic,
@@ -30,7 +29,6 @@ from penstock.replication.verification import Verification
 from penstock.security.authorizer import Operation, group_resource, topic_resource, transactional_id_resource
 from penstock.transactions.partition_verification import txn_offset_commit_error, txn_offset_commit_support
 
-API_KEY = ApiKey.TXN_OFFSET_COMMIT
 VERSIONS = (0, 5)
 
 KNOWS_LOADING_SINCE = 2

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from penstock.security.authorizer import Operation
 
-API_KEY = ApiKey.UNREGISTER_BROKER
 VERSIONS = (0, 0)
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from penstock.broker.controller_apis.services import ControllerServices
 from penstock.broker.net.request import Request
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from penstock.security.authorizer import Operation
 
-API_KEY = ApiKey.ALLOCATE_PRODUCER_IDS
 VERSIONS = (0, 0)
 
 

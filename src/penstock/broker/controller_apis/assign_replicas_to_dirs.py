@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from penstock.broker.controller_apis.services import ControllerServices
 from penstock.broker.net.request import Request
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 from penstock.security.authorizer import Operation
 
-API_KEY = ApiKey.ASSIGN_REPLICAS_TO_DIRS
 VERSIONS = (0, 0)
 
 

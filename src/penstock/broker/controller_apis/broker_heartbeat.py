@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from penstock.broker.controller_apis.services import ControllerServices
 from penstock.broker.net.request import Request
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from penstock.security.authorizer import Operation
 
-API_KEY = ApiKey.BROKER_HEARTBEAT
 VERSIONS = (0, 2)
 
 

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from penstock.broker.controller_apis.services import ControllerServices
 from penstock.broker.net.request import Request
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from penstock.security.authorizer import Operation
 
-API_KEY = ApiKey.BROKER_REGISTRATION
 VERSIONS = (0, 4)
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from penstock.broker.controller_apis.services import ControllerServices
 from penstock.broker.net.request import Request
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
 )
 from penstock.security.authorizer import Operation
 
-API_KEY = ApiKey.CONTROLLER_REGISTRATION
 VERSIONS = (0, 0)
 
 
