@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.arguments import connect
 from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, fail, note, print_json, print_table
 
 if TYPE_CHECKING:
@@ -55,13 +56,11 @@ def reassign(
         penstock topics reassign orders --replicas 0:2,3,4 --wait
         penstock topics reassign orders --cancel
     """
-    from penstock.client.wire.admin import Admin
-
     if sum(map(bool, (brokers, replicas, cancel))) != 1:
         fail("say where to: give one of --brokers, --replicas or --cancel")
     if replicas and len(names) > 1:
         fail("--replicas is about one topic")
-    with Admin(bootstrap_server) as admin:
+    with connect(bootstrap_server) as admin:
         if cancel:
             _cancel(admin, names, json)
             return
@@ -89,9 +88,7 @@ def reassignments(bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = 
 
         penstock topics reassignments
     """
-    from penstock.client.wire.admin import Admin
-
-    with Admin(bootstrap_server) as admin:
+    with connect(bootstrap_server) as admin:
         found = admin.reassignments.list()
     if json:
         print_json(found)
