@@ -214,11 +214,6 @@ class ClassicGroup:
         return self.state is ClassicState.EMPTY
 
     @property
-    def is_simple(self) -> bool:
-        """Whether the group only stores offsets: no member has ever joined."""
-        return self.protocol_type is None and self.is_empty and not self.pending_joins
-
-    @property
     def rebalance_timeout_ms(self) -> int:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 

@@ -69,18 +69,9 @@ class OffsetStore:
         """Return the partitions with pending transactional offsets, and the producers that have them."""
         return self._open.get(group_id, {})
 
-    def has_any(self, group_id: str) -> bool:
-        return group_id in self._by_group or group_id in self._open
-
     def groups(self) -> Iterator[str]:
         yield from self._by_group
         yield from (group_id for group_id in self._open if group_id not in self._by_group)
-
-    def pending_topics(self) -> Iterator[tuple[str, TopicPartition, CommittedOffset]]:
-        for by_group in self._pending.values():
-            for group_id, offsets in by_group.items():
-                for partition, offset in offsets.items():
-                    yield group_id, partition, offset
 
     def pending_offsets_of(self, group_id: str) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
         for where, producers in self.pending_of(group_id).items():
