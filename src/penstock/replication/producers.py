@@ -96,14 +96,14 @@ class RefusedBatch(NamedTuple):
 class ProducerStates:
     """The producers of one partition."""
 
-    __slots__ = ("_completed", "_entries", "_ongoing", "_partition", "_refused", "_verifications", "expiration_ms")
+    __slots__ = ("_completed", "_entries", "_partition", "_refused", "_verifications", "expiration_ms", "ongoing")
 
     def __init__(self, partition: object = "", expiration_ms: int = DAY_MS) -> None:
         self._partition = partition
         self.expiration_ms = expiration_ms
         self._entries: dict[int, ProducerEntry] = {}
         # First offset -> producer id. Insertion order is ascending, because offsets only grow.
-        self._ongoing: dict[int, int] = {}
+        self.ongoing: dict[int, int] = {}
         # First offset -> offset of the marker, for transactions whose marker may not be replicated yet.
         self._completed: dict[int, int] = {}
         self._verifications: dict[int, Verification] = {}
@@ -207,7 +207,7 @@ class ProducerStates:
         entry.last_seen_ms = now_ms
         if header.attributes & TRANSACTIONAL and entry.transaction_first_offset < 0:
             entry.transaction_first_offset = base_offset
-            self._ongoing[base_offset] = producer_id
+            self.ongoing[base_offset] = producer_id
             self._verifications.pop(producer_id, None)
 
     # -- transactions
@@ -312,7 +312,7 @@ class ProducerStates:
         completed = self.completed_by_marker(producer_id, offset, aborted=aborted)
         if completed is not None:
             entry.transaction_first_offset = NO_OFFSET
-            del self._ongoing[completed.first_offset]
+            del self.ongoing[completed.first_offset]
             self._completed[completed.first_offset] = offset
         return completed
 
@@ -322,7 +322,7 @@ class ProducerStates:
         if entry is None or entry.transaction_first_offset < 0:
             return None
         first_offset = entry.transaction_first_offset
-        last_stable_offset = next((first for first in self._ongoing if first != first_offset), offset + 1)
+        last_stable_offset = next((first for first in self.ongoing if first != first_offset), offset + 1)
         return CompletedTransaction(producer_id, first_offset, offset, last_stable_offset, aborted)
 
     def last_stable_offset(self, high_watermark: int) -> int:
@@ -331,14 +331,14 @@ class ProducerStates:
             replicated = [first for first, marker in self._completed.items() if marker < high_watermark]
             for first in replicated:
                 del self._completed[first]
-        elif not self._ongoing:
+        elif not self.ongoing:
             return high_watermark
-        return min(high_watermark, next(iter(self._ongoing), high_watermark), *self._completed)
+        return min(high_watermark, next(iter(self.ongoing), high_watermark), *self._completed)
 
     @property
     def first_undecided_offset(self) -> int | None:
         """The first offset of the oldest open transaction."""
-        return next(iter(self._ongoing), None)
+        return next(iter(self.ongoing), None)
 
     # -- lifetime
 
@@ -378,11 +378,11 @@ class ProducerStates:
             for entry in self._entries.values()
             if entry.transaction_first_offset >= 0
         )
-        self._ongoing.update(open_transactions)
+        self.ongoing.update(open_transactions)
 
     def clear(self) -> None:
         self._entries.clear()
-        self._ongoing.clear()
+        self.ongoing.clear()
         self._completed.clear()
         self._verifications.clear()
 

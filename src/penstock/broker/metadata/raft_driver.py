@@ -122,7 +122,7 @@ class RaftDriver:
         self._request_timeout_ms = settings.request_timeout_ms
         self._timeout_s = (settings.request_timeout_ms + settings.fetch_max_wait_ms) / 1000
         self._inputs: deque[Input] = deque()
-        self._is_busy = False
+        self.is_busy = False
         self._is_opening = True
         self._is_closed = False
         self._syncing: asyncio.Future[int] | None = None
@@ -197,16 +197,16 @@ class RaftDriver:
         return int(self._loop.time() * 1000)
 
     def _take_inputs(self) -> None:
-        while self._inputs and not self._is_busy and not self.is_failed and not self._is_closed:
+        while self._inputs and not self.is_busy and not self.is_failed and not self._is_closed:
             act = self._inputs.popleft()
-            self._is_busy = True
+            self.is_busy = True
             try:
                 self._persist(act(self._now()))
             except Exception as error:
                 logger.exception("a step of the quorum failed")
                 self._fail(error)
                 return
-        if not self._is_busy:
+        if not self.is_busy:
             self._sync_if_due()
 
     def _go_on(self, step: Callable[[], None]) -> None:
@@ -328,7 +328,7 @@ class RaftDriver:
         if ready.high_watermark is not None:
             self._events.committed(ready.high_watermark)
         self._set_deadline(ready.deadline)
-        self._is_busy = False
+        self.is_busy = False
 
     # -- messages --------------------------------------------------------------------------------------------------
 

@@ -302,15 +302,15 @@ class CoordinatorStory(ClusterStory):
                 if replica.leader is not None and not _is_decided(replica, spared):
                     return False
             for partition in machine.broker.coordinators.groups.partitions.values():
-                if partition.shard is None or partition.shard.state.offsets._pending.keys() - {spared}:
+                if partition.shard is None or partition.shard.state.offsets.pending.keys() - {spared}:
                     return False
         return True
 
 
 def _is_decided(replica: Replica, spared: int | None) -> bool:
     producers = replica.log.producers
-    if spared is not None and spared in producers._ongoing.values():
-        return len(producers._ongoing) == 1
+    if spared is not None and spared in producers.ongoing.values():
+        return len(producers.ongoing) == 1
     return replica.last_stable_offset >= replica.log.log_end_offset
 
 

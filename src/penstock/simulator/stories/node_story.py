@@ -71,7 +71,7 @@ def rewrites(world: BrokerWorld) -> bool:
 
 
 def writes_snapshot(world: BrokerWorld) -> bool:
-    return world.node is not None and bool(world.node.quorum._snapshots.under_way)
+    return world.node is not None and bool(world.node.quorum.snapshots.under_way)
 
 
 def removes_topic(world: BrokerWorld) -> bool:
