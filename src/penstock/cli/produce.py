@@ -98,6 +98,10 @@ def produce(
     )
     records = _read_json() if format_ == "json" else _read_lines(key_separator, null_value)
     _write(topic, records, settings, headers, partition, deliveries)
+    _report(topic, deliveries, json)
+
+
+def _report(topic: str, deliveries: _Deliveries, json: bool) -> None:
     if deliveries.failure is not None:
         fail(f"{deliveries.written} records written to {topic}, then: {deliveries.failure}")
     if json:

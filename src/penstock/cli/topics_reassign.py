@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -71,6 +71,10 @@ def reassign(
         admin.reassignments.begin(targets)
         while wait and any((each.topic, each.partition) in targets for each in admin.reassignments.list()):
             time.sleep(_POLL_S)
+    _print_targets(targets, json)
+
+
+def _print_targets(targets: Mapping[TopicPartition, Sequence[int]], json: bool) -> None:
     rows = [
         {"topic": partition.topic, "partition": partition.partition, "replicas": target}
         for partition, target in targets.items()

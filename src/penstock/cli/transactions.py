@@ -232,20 +232,16 @@ def abort(
         penstock transactions abort orders:0 --start-offset 1234
     """
     from penstock.client.wire.admin.transactions import NotHanging
-    from penstock.model.ids import TopicPartition
 
-    topic, _, number = where.rpartition(":")
-    if not topic or not number.isdecimal():
-        fail(f"{where!r} is not TOPIC:PARTITION")
+    partition = _partition(where)
     if start_offset is None and producer_id is None:
         fail("say which: give --start-offset or --producer-id, as penstock transactions find-hanging shows them")
     if producer_epoch is not None and (producer_id is None or start_offset is not None):
         fail("--producer-epoch goes with --producer-id, and without --start-offset")
-    partition = TopicPartition(topic, int(number))
     with connect(bootstrap_server) as admin:
         if producer_id is not None and producer_epoch is not None:
             admin.transactions.write_abort_marker(partition, producer_id, producer_epoch, coordinator_epoch)
-            aborted: dict[str, Any] = {"topic": topic, "partition": int(number), "producer_id": producer_id}
+            aborted: dict[str, Any] = {**partition._asdict(), "producer_id": producer_id}
         else:
             try:
                 found = admin.transactions.abort(partition, start=start_offset, producer_id=producer_id, force=force)
@@ -256,6 +252,15 @@ def abort(
         print_json(aborted)
     else:
         print(f"aborted the transaction of producer {aborted['producer_id']} in {partition}")
+
+
+def _partition(text: str) -> TopicPartition:
+    from penstock.model.ids import TopicPartition
+
+    topic, _, number = text.rpartition(":")
+    if not topic or not number.isdecimal():
+        fail(f"{text!r} is not TOPIC:PARTITION")
+    return TopicPartition(topic, int(number))
 
 
 def _milliseconds(option: str, text: str) -> int:
