@@ -38,7 +38,7 @@ from penstock.protocol.messages.produce import (
 )
 from penstock.records.batch import BatchHeader, iterate_headers, pack_header_into, read_header, seal
 from penstock.records.record import Record
-from penstock.testing.requests import (  # noqa: F401 - tests take all of them from here
+from penstock.simulator.requests import (  # noqa: F401 - tests take all of them from here
     batch,
     fetch_request,
     now_ms,
