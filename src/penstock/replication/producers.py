@@ -26,6 +26,7 @@ Followers and recovery call `append` and `append_marker` without checks: the lea
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.model.errors import ErrorCode, KafkaError
@@ -58,27 +59,17 @@ class CompletedTransaction(NamedTuple):
     aborted: bool
 
 
+@dataclass(slots=True, eq=False)
 class ProducerEntry:
     """One producer's state. `batches` is ascending and has at most five, all of the current epoch."""
 
-    __slots__ = (
-        "batches",
-        "coordinator_epoch",
-        "epoch",
-        "last_seen_ms",
-        "last_timestamp",
-        "producer_id",
-        "transaction_first_offset",
-    )
-
-    def __init__(self, producer_id: int, epoch: int) -> None:
-        self.producer_id = producer_id
-        self.epoch = epoch
-        self.batches: list[ProducedBatch] = []
-        self.coordinator_epoch = -1
-        self.last_timestamp = -1
-        self.last_seen_ms = -1
-        self.transaction_first_offset = NO_OFFSET
+    producer_id: int
+    epoch: int
+    batches: list[ProducedBatch] = field(default_factory=list, init=False)
+    coordinator_epoch: int = field(default=-1, init=False)
+    last_timestamp: int = field(default=-1, init=False)
+    last_seen_ms: int = field(default=-1, init=False)
+    transaction_first_offset: int = field(default=NO_OFFSET, init=False)
 
     @property
     def last_sequence(self) -> int:
