@@ -133,15 +133,7 @@ class TransactionShard:
 
     # -- replay
 
-    def replay(
-        self,
-        key: Message,
-        value: Message | None,
-        *,
-        producer_id: int = -1,
-        producer_epoch: int = -1,
-        now_ms: int = 0,
-    ) -> None:
+    def replay(self, key: Message, value: Message | None) -> None:
         """Replay a record. Only this method changes durable state."""
         if not isinstance(key, TransactionLogKey):
             raise TypeError(f"{type(key).__name__} is no record of __transaction_state")

@@ -89,6 +89,16 @@ class Marker(NamedTuple):
     coordinator_epoch: int
     transaction_version: int
 
+    def build(self, now_ms: int) -> bytearray:
+        """The batch that a log stores."""
+        return build_transaction_marker(
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            committed=self.committed,
+            coordinator_epoch=self.coordinator_epoch,
+            timestamp=now_ms,
+        )
+
 
 class _Owed(NamedTuple):
     """Replies to send when everything below `offset` is committed."""
@@ -225,13 +235,7 @@ class CoordinatorPartition(Generic[ShardT]):
             waiting.refuse(ErrorCode.NOT_COORDINATOR)
             return
         now_ms = self._clock.now_ms()
-        batch = build_transaction_marker(
-            producer_id=marker.producer_id,
-            producer_epoch=marker.producer_epoch,
-            committed=marker.committed,
-            coordinator_epoch=marker.coordinator_epoch,
-            timestamp=now_ms,
-        )
+        batch = marker.build(now_ms)
         try:
             self._append(batch, now_ms, marker.transaction_version)
         except KafkaError as error:
