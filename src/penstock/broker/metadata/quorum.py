@@ -393,9 +393,8 @@ class MetadataQuorum:
         version = before.metadata_version or self.controller.image.metadata_version
         values: list[NewRecord] = [(now_ms, None, encode_record(record, version), ()) for record in records]
         batch = build_batch(values, base_offset=base_offset, leader_epoch=epoch)
-        self._store.log.append_preassigned(batch, now_ms)
+        self.driver.append(batch, now_ms)
         self.snapshots.count(len(batch))
-        self.driver.appended()
         return self.controller.image, delta
 
     # -- events of the quorum ------------------------------------------------------------------------------------------

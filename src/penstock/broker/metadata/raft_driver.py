@@ -4,6 +4,7 @@ Theory of operation:
 
 - Every event (a request, an answer, a timer, a finished sync) is an input. Inputs are handled one at a time; while a
   worker thread writes the result of one of them, the others wait in a queue.
+- Only the driver writes to the log; the active controller's batches come in through `append`.
 - A worker thread syncs an election before anything is sent or answered. Log records are written on the loop, as
   everywhere, and synced by a worker thread in parallel to everything else. The finished sync is an input again
   (`flushed`), so many records share one sync. Only a truncation and the installation of a snapshot wait for a running
@@ -150,8 +151,9 @@ class RaftDriver:
         """A request from another node; `answer` gets its Answer now or later, or never if this node ends first."""
         self._input(lambda now: self.raft.requested(now, answer, request))
 
-    def appended(self) -> None:
-        """The controller has appended a batch. All batches of one turn of the loop are one input."""
+    def append(self, batch: bytearray, now_ms: int) -> None:
+        """Append a batch of the active controller. All batches of one turn of the loop are one input."""
+        self._store.log.append_preassigned(batch, now_ms)
         if self._is_opening:
             self._input(self.raft.appended)
         elif not self._append_is_news:
