@@ -18,6 +18,7 @@ from typing import Any
 
 from penstock.broker.apis import BROKER_APIS
 from penstock.broker.metrics.families import FAMILIES, Family
+from penstock.broker.net.router import key_of
 from penstock.cli import server
 from penstock.cli.app import application
 from penstock.model.errors import ErrorCode
@@ -134,7 +135,7 @@ MISSING = {
 
 
 def apis_page() -> str:
-    served = {int(module.API_KEY): module.VERSIONS for module in BROKER_APIS}
+    served = {int(key_of(module)): module.VERSIONS for module in BROKER_APIS}
     lines = [
         NOTICE,
         "",

@@ -32,9 +32,9 @@ from penstock.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from penstock.simulator import requests
 from penstock.simulator.stories.cluster_world import DATA, ClusterWorld, Machine
 from penstock.simulator.twins.loop import SimulatedLoop
-from penstock.testing import requests
 
 TOPIC = "t"
 PROPERTIES = {

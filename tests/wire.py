@@ -38,12 +38,12 @@ from penstock.protocol.messages.produce import (
 )
 from penstock.records.batch import BatchHeader, iterate_headers, pack_header_into, read_header, seal
 from penstock.records.record import Record
-from penstock.testing.requests import batch as batch  # tests take all of them from here
-from penstock.testing.requests import fetch_request as fetch_request
-from penstock.testing.requests import now_ms as now_ms
-from penstock.testing.requests import only_partition as only_partition
-from penstock.testing.requests import produce_request as produce_request
-from penstock.testing.requests import records as records
+from penstock.simulator.requests import batch as batch  # tests take all of them from here
+from penstock.simulator.requests import fetch_request as fetch_request
+from penstock.simulator.requests import now_ms as now_ms
+from penstock.simulator.requests import only_partition as only_partition
+from penstock.simulator.requests import produce_request as produce_request
+from penstock.simulator.requests import records as records
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4

@@ -11,11 +11,11 @@ from chaos.storm_work import Transacting
 from penstock.records.batch import BatchHeader, check_crc, iterate_headers
 from penstock.records.control import read_transaction_marker
 from penstock.records.record import iterate_records
+from penstock.simulator.requests import MAX_RECORDS_SIZE
 from penstock.simulator.stories.cluster_checkers import Promises
 from penstock.simulator.stories.cluster_story import ClusterStory
 from penstock.simulator.stories.replica_content import values_of
 from penstock.simulator.story import Violation
-from penstock.testing.requests import MAX_RECORDS_SIZE
 
 
 def log_of(directory: Path) -> bytes:

@@ -24,9 +24,9 @@ from penstock.client.wire.connection import Connection
 from penstock.local.ports import free_ports
 from penstock.model.ids import TopicPartition
 from penstock.protocol.messages.produce import ProduceResponse
+from penstock.simulator.requests import batch, now_ms, only_partition, produce_request
 from penstock.testing.clusters import RunningCluster, start_cluster
 from penstock.testing.nodes import RunningNode, start_node
-from penstock.testing.requests import batch, now_ms, only_partition, produce_request
 from waiting import wait_until
 
 if TYPE_CHECKING:

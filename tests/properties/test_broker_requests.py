@@ -16,6 +16,7 @@ import pytest
 
 import wire as w
 from penstock.broker.apis import BROKER_APIS
+from penstock.broker.net.router import key_of
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import ZERO_UUID
 from penstock.protocol.apis import API
@@ -135,7 +136,7 @@ async def ask_anything(loop: SimulatedLoop, seed: int, count: int) -> None:
         for number in range(count):
             module = chance.choice(BROKER_APIS)
             version = chance.randint(*module.VERSIONS)
-            message = requests.make(API[module.API_KEY].request, version)
+            message = requests.make(API[key_of(module)].request, version)
             frame = bytes(encode_request(message, version, number, "anything"))
             peer = Peer(world)
             await peer.send(frame, chance)
@@ -143,7 +144,7 @@ async def ask_anything(loop: SimulatedLoop, seed: int, count: int) -> None:
             described = f"request {number} of seed {seed}: {message!r} in version {version}"
             assert not defects.found, f"{described}\n{defects.found[0]}"
             assert not world.failures, f"{described}\n{world.failures[0]}"
-            check_reply(bytes(peer.pipe.written), module.API_KEY, version, number)
+            check_reply(bytes(peer.pipe.written), key_of(module), version, number)
             peer.pipe.close()
         async with world.client() as client:
             await asyncio.sleep(10)  # the broker may have been unregistered a moment ago

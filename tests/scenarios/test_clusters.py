@@ -15,9 +15,9 @@ from narrowing import present
 from penstock.client.wire.admin import Admin
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from penstock.simulator.requests import records
 from penstock.testing.clusters import RunningCluster, start_cluster
 from penstock.testing.nodes import RunningNode
-from penstock.testing.requests import records
 from wire import Wire, fetch
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.broker.apis import BROKER_APIS
+from penstock.broker.net.router import key_of
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import ZERO_UUID
 from penstock.model.topics import METADATA_TOPIC
@@ -64,7 +65,7 @@ from waiting import wait_until
 from wire import BROKER_RESOURCE, TOPIC_RESOURCE, Wire, batch, create_topic, produce, producer_id
 
 # Version 6 of InitProducerId is for those who have enabled two-phase commit.
-SERVED = {module.API_KEY: module.VERSIONS for module in BROKER_APIS} | {ApiKey.INIT_PRODUCER_ID: (0, 5)}
+SERVED = {key_of(module): module.VERSIONS for module in BROKER_APIS} | {ApiKey.INIT_PRODUCER_ID: (0, 5)}
 LOWEST_PRODUCE_ADVERTISED = 0  # librdkafka takes the feature from there; below 3 nothing is served
 
 NOT_THERE = "not-there"

@@ -128,8 +128,8 @@ def keep_shards_that_are_ahead(patch: Patch) -> None:
 
     def append_failed(self: CoordinatorPartition[Any], error: KafkaError) -> None:
         end = self.replica.log.log_end_offset
-        while self._owed and self._owed[-1].offset > end:
-            self._refuse(self._owed.pop().replies, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        while self.owed and self.owed[-1].offset > end:
+            self._refuse(self.owed.pop().replies, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     patch.setattr(CoordinatorPartition, "_append_failed", append_failed)
 
@@ -139,7 +139,7 @@ def forget_whom_to_answer(patch: Patch) -> None:
     original = CoordinatorPartition.resign
 
     def resign(self: CoordinatorPartition[Any]) -> None:
-        self._owed.clear()
+        self.owed.clear()
         original(self)
 
     patch.setattr(CoordinatorPartition, "resign", resign)

@@ -23,11 +23,11 @@ from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
 from penstock.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from penstock.protocol.messages.produce import ProduceResponse
 from penstock.settings.explain import Source
+from penstock.simulator import requests
 from penstock.simulator.client import Client
 from penstock.simulator.stories.broker_world import BrokerWorld
 from penstock.simulator.story import quietly
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
-from penstock.testing import requests
 from simulation.patience import patiently
 
 # Correlation id and no tagged fields.

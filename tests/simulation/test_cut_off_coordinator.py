@@ -14,10 +14,10 @@ from penstock.protocol.messages.end_txn import EndTxnRequest
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
 from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
 from penstock.simulator.client import Client
+from penstock.simulator.requests import batch
 from penstock.simulator.stories.cluster_world import ClusterWorld
 from penstock.simulator.story import quietly
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
-from penstock.testing.requests import batch
 from simulation.patience import patiently
 
 TOPIC, NAME, STATE = "t", "p", "__transaction_state"

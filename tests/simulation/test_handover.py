@@ -22,11 +22,11 @@ from penstock.protocol.messages.produce import (
     ProduceRequest,
     ProduceResponse,
 )
+from penstock.simulator import requests
 from penstock.simulator.client import Client, Lost
 from penstock.simulator.stories.cluster_world import ClusterWorld, Machine
 from penstock.simulator.story import quietly
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
-from penstock.testing import requests
 
 TOPIC = "t"
 PRODUCERS = 3

@@ -16,10 +16,10 @@ from penstock.metadata.partition import Partition
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from penstock.simulator import requests
 from penstock.simulator.stories.cluster_world import ClusterWorld, Machine
 from penstock.simulator.story import quietly
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
-from penstock.testing import requests
 
 REPLICAS = 3
 TOPICS = 5

@@ -12,10 +12,10 @@ from penstock.io import threads
 from penstock.io.threads import LoopOwnsState
 from penstock.model.errors import ErrorCode
 from penstock.replication.producers import ProducerStates
+from penstock.simulator import requests
 from penstock.simulator.stories.broker_world import BrokerWorld
 from penstock.simulator.story import quietly
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
-from penstock.testing import requests
 
 TOPIC = "t"
 

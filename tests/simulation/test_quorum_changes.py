@@ -13,7 +13,7 @@ from penstock.metadata.features import SUPPORTED_FEATURES
 from penstock.metadata.index import PartitionIndex
 from penstock.model.errors import ErrorCode
 from penstock.model.topics import METADATA_TOPIC
-from penstock.protocol.messages import add_raft_voter
+from penstock.protocol.messages import add_raft_voter, quorum_structs
 from penstock.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from penstock.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from penstock.protocol.messages.describe_quorum import (
@@ -299,7 +299,7 @@ def directory_of(machine: Machine) -> bytes:
 
 
 async def add_voter(client: Client, number: int, directory: bytes) -> ErrorCode:
-    endpoint = add_raft_voter.Listener(name="CONTROLLER", host=f"controller-{number}", port=CONTROLLER_PORT)
+    endpoint = quorum_structs.Listener(name="CONTROLLER", host=f"controller-{number}", port=CONTROLLER_PORT)
     request = add_raft_voter.AddRaftVoterRequest(
         cluster_id=CLUSTER_ID, voter_id=100 + number, voter_directory_id=directory, listeners=[endpoint]
     )

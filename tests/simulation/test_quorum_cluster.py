@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from penstock.model.errors import ErrorCode
-from penstock.protocol.messages import add_raft_voter
+from penstock.protocol.messages import add_raft_voter, quorum_structs
 from penstock.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from penstock.simulator.stories.cluster_world import CLUSTER_ID, CONTROLLER_PORT, DATA, ClusterWorld
@@ -183,7 +183,7 @@ def test_voters_in_the_log_can_be_changed_while_the_cluster_runs() -> None:
 
         assert voters() == {101, 102, 103}
         async with world.client("broker-1") as client:
-            endpoint = add_raft_voter.Listener(name="CONTROLLER", host="controller-4", port=CONTROLLER_PORT)
+            endpoint = quorum_structs.Listener(name="CONTROLLER", host="controller-4", port=CONTROLLER_PORT)
             answer = await client.ask(
                 add_raft_voter.AddRaftVoterRequest(
                     cluster_id=CLUSTER_ID, voter_id=104, voter_directory_id=joined, listeners=[endpoint]

@@ -13,11 +13,11 @@ from penstock.protocol.messages.end_txn import EndTxnRequest
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
 from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
 from penstock.records.compression import Codec
+from penstock.simulator import requests
 from penstock.simulator.client import Client
 from penstock.simulator.stories.broker_world import BrokerWorld
 from penstock.simulator.story import quietly
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
-from penstock.testing import requests
 from simulation.patience import patiently
 
 TOPIC, NAME = "t", "writer"

@@ -11,11 +11,11 @@ from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
 from penstock.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from penstock.records.compression import Codec
+from penstock.simulator import requests
 from penstock.simulator.client import Client
 from penstock.simulator.stories.broker_world import BrokerWorld
 from penstock.simulator.story import quietly
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
-from penstock.testing import requests
 
 TOPIC = "t"
 MAX_TIMESTAMP = -3

@@ -27,9 +27,9 @@ from penstock.protocol.messages.incremental_alter_configs import (
 )
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from penstock.simulator.requests import batch
 from penstock.simulator.stories.cluster_world import DATA, Machine
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
-from penstock.testing.requests import batch
 from replication_world import BROKER_RESOURCE, TOPIC, ReplicatedTopic
 
 A, B = "/mnt/a", "/mnt/b"

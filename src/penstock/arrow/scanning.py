@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
-from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +18,7 @@ from penstock.arrow.columns import Columns
 from penstock.arrow.errors import BadBounds, BadColumn
 from penstock.arrow.reading import Reader, ReadSettings
 from penstock.client.errors import BadSetting
+from penstock.client.wire.closing import Closing
 from penstock.client.wire.leaders import Leaders
 from penstock.client.wire.log_offsets import ISOLATION_LEVELS
 from penstock.model.ids import TopicPartition
@@ -29,7 +29,7 @@ REQUEST_S = 10.0
 TIMEOUT_S = 60.0
 
 
-class Scan:
+class Scan(Closing):
     """An iterator of record batches. Sockets are open from the first to the last of them, or until `close`."""
 
     def __init__(
@@ -77,14 +77,6 @@ class Scan:
     def located(self) -> Iterator[tuple[TopicPartition, Any]]:
         """The same batches, each with its partition."""
         return self._batches
-
-    def __enter__(self) -> Scan:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self._batches.close()

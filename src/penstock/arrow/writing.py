@@ -12,7 +12,6 @@ import random
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from penstock.arrow.encoding import ByteColumn, column, partition_numbers, seria
 from penstock.arrow.errors import RecordTooLarge, WriteFailed
 from penstock.arrow.rows import ColumnNames, pieces_of, rows_of
 from penstock.client.errors import BadSetting, ClientError
+from penstock.client.wire.closing import Closing
 from penstock.client.wire.leaders import STALE, Leaders
 from penstock.client.wire.transaction import PRODUCE_NEWEST, ProducerIdentity, Transaction, take_identity
 from penstock.model.errors import ErrorCode, KafkaError
@@ -60,7 +60,7 @@ class Written:
             self.offsets[partition] = OffsetRange(known.first if known else base_offset, base_offset + rows)
 
 
-class Writer:
+class Writer(Closing):
     """Writes any number of tables, with one producer id."""
 
     def __init__(
@@ -94,14 +94,6 @@ class Writer:
         self._turn = random.randrange(2**16)  # the first partition for a row without a key
         self._refresh_wanted = False
         self._refreshed = 0.0
-
-    def __enter__(self) -> Writer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self._leaders.close()

@@ -110,20 +110,23 @@ class BrokerRole:
         self.coordinators = self._new_coordinators(hints, producer_ids)
         self._assignment = self._new_assignment()
         self.handover = self._new_handover(hints, listeners.limits)
-        plain_produce = PlainProduce(self.replicas, clock, authorizer)
-        self.router = BrokerRouter(
-            loop,
-            authorizer,
-            counters.requests,
-            plain_produce=plain_produce,
-            handle_run=ProduceRun(plain_produce, clock).handle,
-            plain_fetch=PlainFetch(self.replicas, settings, authorizer),
-        )
+        self.router = self._new_router(authorizer)
         self._serve_records(hints)
         self._serve_coordinators(producer_ids)
         self._serve_cluster(identity.cluster_id)
 
     # -- the parts --------------------------------------------------------------------------------------------------
+
+    def _new_router(self, authorizer: Authorizer) -> BrokerRouter:
+        plain_produce = PlainProduce(self.replicas, self._environment.clock, authorizer)
+        return BrokerRouter(
+            self._environment.loop,
+            authorizer,
+            self._counters.requests,
+            plain_produce=plain_produce,
+            handle_run=ProduceRun(plain_produce, self._environment.clock).handle,
+            plain_fetch=PlainFetch(self.replicas, self._settings, authorizer),
+        )
 
     def _new_session_id(self) -> int:
         return int.from_bytes(self._environment.randomness.bytes(4), "big") & 0x7FFFFFFF

@@ -1,16 +1,17 @@
-"""Parse and print partitions, times and durations for the commands."""
+"""What commands do with their arguments: connect to a cluster; parse and print partitions, times and durations."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from penstock.cli.output import fail
+from penstock.cli.output import fail, print_json
 
 if TYPE_CHECKING:
     from penstock.client.wire.admin import Admin
+    from penstock.model.errors import ErrorCode
     from penstock.model.ids import TopicPartition
 
 # `2h`, `1d12h`, and ISO 8601's `P1DT12H`.
@@ -20,6 +21,32 @@ _DURATION = re.compile(
 )
 
 _UNIT_S = {"weeks": 604_800, "days": 86_400, "hours": 3600, "minutes": 60, "seconds": 1}
+
+
+def connect(bootstrap_server: str) -> Admin:
+    from penstock.client.wire.admin import Admin
+
+    return Admin(bootstrap_server)
+
+
+def delete_each(names: Iterable[str], delete: Callable[[str], None], missing: ErrorCode | None, *, json: bool) -> None:
+    """Delete by name, and print what is deleted. `missing`: the error of a name that does not exist, if that is
+    allowed."""
+    from penstock.model.errors import KafkaError
+
+    deleted = []
+    for name in names:
+        try:
+            delete(name)
+        except KafkaError as error:
+            if error.code != missing:
+                raise
+            continue
+        deleted.append(name)
+        if not json:
+            print(f"deleted {name}")
+    if json:
+        print_json(deleted)
 
 
 def parse_partitions(option: str, texts: Iterable[str]) -> dict[str, list[int] | None]:

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.cli.arguments import connect
 from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, command_group, fail, print_json
 from penstock.cli.records import LibrdkafkaPairs, librdkafka_settings
 
@@ -112,11 +113,10 @@ def latency(
 @contextlib.contextmanager
 def _topic(bootstrap_server: str, topic: str | None, partitions: int) -> Iterator[str]:
     """The user's topic, or a temporary topic that is deleted afterwards."""
-    from penstock.client.wire.admin import Admin
     from penstock.client.wire.admin.topics import LATEST
     from penstock.model.ids import TopicPartition
 
-    with Admin(bootstrap_server) as admin:
+    with connect(bootstrap_server) as admin:
         if topic is not None:
             admin.topics.describe([topic])
             yield topic

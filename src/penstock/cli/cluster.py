@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from penstock.cli.arguments import connect
 from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, command_group, print_json, print_table
 
 app = command_group("Describe a cluster.")
@@ -22,9 +23,7 @@ def describe(bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False
 
         penstock cluster describe --json | jq .under_replicated
     """
-    from penstock.client.wire.admin import Admin
-
-    with Admin(bootstrap_server) as admin:
+    with connect(bootstrap_server) as admin:
         cluster = admin.cluster.describe()
     if json:
         described = dataclasses.asdict(cluster)

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.cli.arguments import connect
 from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, fail, patiently
 from penstock.cli.reading import GroupReading, Reading, Span
 from penstock.cli.records import LibrdkafkaPairs, formatter, librdkafka_settings
@@ -149,10 +150,9 @@ def _starting_point(text: str) -> tuple[str, int]:
 
 def _spans(bootstrap_server: str, topic: str, wanted: list[int] | None, start: tuple[str, int]) -> dict[int, Span]:
     """Start and end offset of each partition. Uses our own client, which fails at once with a reason."""
-    from penstock.client.wire.admin import Admin
     from penstock.client.wire.admin.topics import EARLIEST, LATEST
 
-    with Admin(bootstrap_server) as admin:
+    with connect(bootstrap_server) as admin:
         (description,) = patiently(lambda: admin.topics.describe([topic]))
         existing = [partition.partition for partition in description.partitions]
         for partition in wanted or ():

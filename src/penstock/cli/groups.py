@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.arguments import parse_partitions, partitions_text
+from penstock.cli.arguments import connect, delete_each, parse_partitions, partitions_text
 from penstock.cli.groups_reset import reset_offsets
 from penstock.cli.output import (
     DEFAULT_BOOTSTRAP,
@@ -53,11 +53,9 @@ def list_groups(
         penstock groups list --state Stable
         penstock groups list --names | grep ^billing
     """
-    from penstock.client.wire.admin import Admin
-
     _check_among("--state", state or (), _STATES)
     _check_among("--type", type_ or (), _TYPES)
-    with Admin(bootstrap_server) as admin:
+    with connect(bootstrap_server) as admin:
         groups = admin.groups.list(states=state or (), types=type_ or ())
     if json:
         print_json(groups)
@@ -92,10 +90,8 @@ def describe(
 
         penstock groups describe billing
     """
-    from penstock.client.wire.admin import Admin
-
     _check_names(names or ())
-    with Admin(bootstrap_server) as admin:
+    with connect(bootstrap_server) as admin:
         wanted = names or [group.group_id for group in admin.groups.list()]
         described = [(group, admin.groups.lag(group.group_id)) for group in admin.groups.describe(wanted)]
     if json:
@@ -122,24 +118,12 @@ def delete(
 
         penstock groups delete billing --if-exists
     """
-    from penstock.client.wire.admin import Admin
-    from penstock.model.errors import ErrorCode, KafkaError
+    from penstock.model.errors import ErrorCode
 
     _check_names(names)
-    deleted = []
-    with Admin(bootstrap_server) as admin:
-        for name in names:
-            try:
-                admin.groups.delete([name])
-            except KafkaError as error:
-                if not (if_exists and error.code == ErrorCode.GROUP_ID_NOT_FOUND):
-                    raise
-                continue
-            deleted.append(name)
-            if not json:
-                print(f"deleted {name}")
-    if json:
-        print_json(deleted)
+    missing = ErrorCode.GROUP_ID_NOT_FOUND if if_exists else None
+    with connect(bootstrap_server) as admin:
+        delete_each(names, lambda name: admin.groups.delete([name]), missing, json=json)
 
 
 @app.command()
@@ -158,11 +142,9 @@ def delete_offsets(
 
         penstock groups delete-offsets billing --topic orders --topic payments:0,1
     """
-    from penstock.client.wire.admin import Admin
-
     _check_names([name])
     wanted = parse_partitions("--topic", topic)
-    with Admin(bootstrap_server) as admin:
+    with connect(bootstrap_server) as admin:
         admin.groups.describe([name])
         committed = admin.groups.offsets(name)
         chosen = {

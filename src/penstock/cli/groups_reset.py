@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.arguments import existing_partitions, parse_duration, parse_partitions, parse_time
+from penstock.cli.arguments import connect, existing_partitions, parse_duration, parse_partitions, parse_time
 from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, fail, note, print_json, print_table
 
 if TYPE_CHECKING:
@@ -70,7 +70,6 @@ def reset_offsets(
         penstock groups reset-offsets billing --topic orders:0,1 --to-time 2026-05-01T12:00:00Z --execute
         penstock groups reset-offsets billing --topic orders --shift-by -100 --execute
     """
-    from penstock.client.wire.admin import Admin
     from penstock.client.wire.admin.groups import ShiftBy
 
     if not name:
@@ -90,7 +89,7 @@ def reset_offsets(
         )
     if bool(topic) == all_topics:
         fail("say in which partitions: give --topic TOPIC[:PARTITION,...], or else --all-topics")
-    with Admin(bootstrap_server) as admin:
+    with connect(bootstrap_server) as admin:
         partitions = existing_partitions(admin, parse_partitions("--topic", topic)) if topic else None
         group = admin.groups.find(name)
         resets = admin.groups.reset(name, targets[0], partitions=partitions, dry_run=not execute)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.arguments import connect
 from penstock.cli.output import (
     DEFAULT_BOOTSTRAP,
     Bootstrap,
@@ -49,9 +50,7 @@ def describe(
         penstock log-dirs describe
         penstock log-dirs describe --broker 1 --replicas
     """
-    from penstock.client.wire.admin import Admin
-
-    with Admin(bootstrap_server) as admin:
+    with connect(bootstrap_server) as admin:
         described = admin.log_dirs.describe(broker)
         moves = admin.log_dirs.moves(broker)
     if json:
@@ -118,11 +117,9 @@ def move(
         penstock log-dirs move orders --broker 1 --partitions 0,3 --to /data/disk-2
         penstock log-dirs move orders --broker 1 --cancel
     """
-    from penstock.client.wire.admin import Admin
-
     if (to is None) != cancel:
         fail("say where to: give one of --to or --cancel")
-    with Admin(bootstrap_server) as admin:
+    with connect(bootstrap_server) as admin:
         chosen = _replicas(admin, broker, names, partitions)
         if to is None:
             chosen = admin.log_dirs.cancel(broker, chosen)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.arguments import connect
 from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, fail, note, parse_pairs, patiently, print_json
 from penstock.cli.records import Headers, LibrdkafkaPairs, bytes_of, librdkafka_settings
 
@@ -78,14 +79,12 @@ def produce(
         printf 'alice:1\\nbob:2\\n' | penstock produce scores -K :
         penstock consume old -e --from-beginning --json | penstock produce new --format json
     """
-    from penstock.client.wire.admin import Admin
-
     if format_ not in ("value", "json"):
         fail(f"--format {format_!r} is neither value nor json")
     if acks not in ("0", "1", "-1", "all"):
         fail(f"--acks {acks!r} is none of 0, 1, all")
     headers = [(name, text.encode()) for name, text in parse_pairs("--header", header or ()).items()]
-    with Admin(bootstrap_server) as admin:
+    with connect(bootstrap_server) as admin:
         patiently(lambda: admin.topics.ensure(topic))  # librdkafka would retry for minutes
     deliveries = _Deliveries()
     settings = librdkafka_settings(
@@ -99,6 +98,10 @@ def produce(
     )
     records = _read_json() if format_ == "json" else _read_lines(key_separator, null_value)
     _write(topic, records, settings, headers, partition, deliveries)
+    _report(topic, deliveries, json)
+
+
+def _report(topic: str, deliveries: _Deliveries, json: bool) -> None:
     if deliveries.failure is not None:
         fail(f"{deliveries.written} records written to {topic}, then: {deliveries.failure}")
     if json:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.arguments import connect
 from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, print_json, size_text
 
 if TYPE_CHECKING:
@@ -42,9 +43,8 @@ def top(
         penstock top --json | jq '.groups[] | select(.lag > 1000)'
     """
     from penstock.cli.top_view import Looker, compare
-    from penstock.client.wire.admin import Admin
 
-    with Admin(bootstrap_server) as admin:
+    with connect(bootstrap_server) as admin:
         looker = Looker(admin, internal=internal)
         before = looker.look()
         if not (once or json) and sys.stdout.isatty():

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.arguments import connect, delete_each
 from penstock.cli.output import (
     DEFAULT_BOOTSTRAP,
     Bootstrap,
@@ -31,12 +32,6 @@ Names = Annotated[list[str], typer.Argument(metavar="TOPIC...", show_default=Fal
 ConfigPairs = Annotated[
     list[str] | None, typer.Option("--config", "-c", metavar="KEY=VALUE", help="Setting of the topic; repeatable.")
 ]
-
-
-def _admin(bootstrap_server: str) -> Admin:
-    from penstock.client.wire.admin import Admin
-
-    return Admin(bootstrap_server)
 
 
 @app.command()
@@ -71,7 +66,7 @@ def create(
 
     configs = parse_pairs("--config", config or ())
     created = []
-    with _admin(bootstrap_server) as admin:
+    with connect(bootstrap_server) as admin:
         for name in names:
             try:
                 topic = admin.topics.create(
@@ -103,7 +98,7 @@ def list_topics(
 
         penstock topics list --names | grep ^orders
     """
-    with _admin(bootstrap_server) as admin:
+    with connect(bootstrap_server) as admin:
         topics = admin.topics.list(internal=internal)
     if json:
         print_json(
@@ -145,7 +140,7 @@ def describe(
 
         penstock topics describe orders
     """
-    with _admin(bootstrap_server) as admin:
+    with connect(bootstrap_server) as admin:
         topics = admin.topics.describe(names) if names else admin.topics.list()
         described = [_describe(admin, topic, all_configs) for topic in topics]
     if json:
@@ -249,7 +244,7 @@ def alter(
     if not (partitions or configs or delete_config or before):
         fail("nothing to change: give --partitions, --config, --delete-config or --delete-records-before")
     done: dict[str, object] = {"name": name}
-    with _admin(bootstrap_server) as admin:
+    with connect(bootstrap_server) as admin:
         if configs or delete_config:
             admin.configs.alter(ResourceType.TOPIC, name, configs, delete=delete_config or ())
             done |= {"configs": configs, "deleted_configs": delete_config or []}
@@ -290,22 +285,11 @@ def delete(
 
         penstock topics delete orders --if-exists
     """
-    from penstock.model.errors import ErrorCode, KafkaError
+    from penstock.model.errors import ErrorCode
 
-    deleted = []
-    with _admin(bootstrap_server) as admin:
-        for name in names:
-            try:
-                admin.topics.delete(name)
-            except KafkaError as error:
-                if not (if_exists and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-                    raise
-                continue
-            deleted.append(name)
-            if not json:
-                print(f"deleted {name}")
-    if json:
-        print_json(deleted)
+    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if if_exists else None
+    with connect(bootstrap_server) as admin:
+        delete_each(names, admin.topics.delete, missing, json=json)
 
 
 app.command()(reassign)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.arguments import connect
 from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, fail, note, print_json, print_table
 
 if TYPE_CHECKING:
@@ -55,13 +56,11 @@ def reassign(
         penstock topics reassign orders --replicas 0:2,3,4 --wait
         penstock topics reassign orders --cancel
     """
-    from penstock.client.wire.admin import Admin
-
     if sum(map(bool, (brokers, replicas, cancel))) != 1:
         fail("say where to: give one of --brokers, --replicas or --cancel")
     if replicas and len(names) > 1:
         fail("--replicas is about one topic")
-    with Admin(bootstrap_server) as admin:
+    with connect(bootstrap_server) as admin:
         if cancel:
             _cancel(admin, names, json)
             return
@@ -72,6 +71,10 @@ def reassign(
         admin.reassignments.begin(targets)
         while wait and any((each.topic, each.partition) in targets for each in admin.reassignments.list()):
             time.sleep(_POLL_S)
+    _print_targets(targets, json)
+
+
+def _print_targets(targets: Mapping[TopicPartition, Sequence[int]], json: bool) -> None:
     rows = [
         {"topic": partition.topic, "partition": partition.partition, "replicas": target}
         for partition, target in targets.items()
@@ -89,9 +92,7 @@ def reassignments(bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = 
 
         penstock topics reassignments
     """
-    from penstock.client.wire.admin import Admin
-
-    with Admin(bootstrap_server) as admin:
+    with connect(bootstrap_server) as admin:
         found = admin.reassignments.list()
     if json:
         print_json(found)

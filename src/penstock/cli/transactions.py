@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.arguments import duration_text, existing_partitions, parse_duration, parse_partitions, partitions_text
+from penstock.cli.arguments import (
+    connect,
+    duration_text,
+    existing_partitions,
+    parse_duration,
+    parse_partitions,
+    partitions_text,
+)
 from penstock.cli.output import (
     DEFAULT_BOOTSTRAP,
     Bootstrap,
@@ -68,10 +75,8 @@ def list_transactions(
 
         penstock transactions list --state Ongoing --longer-than 1m
     """
-    from penstock.client.wire.admin import Admin
-
     longer_than_ms = None if longer_than is None else _milliseconds("--longer-than", longer_than)
-    with Admin(bootstrap_server) as admin:
+    with connect(bootstrap_server) as admin:
         found = admin.transactions.list(
             states=state or (), producer_ids=producer_id or (), longer_than_ms=longer_than_ms, pattern=pattern
         )
@@ -98,11 +103,9 @@ def describe(
 
         penstock transactions describe payments-1
     """
-    from penstock.client.wire.admin import Admin
-
     if "" in names:
         fail("a transactional id has at least one character")
-    with Admin(bootstrap_server) as admin:
+    with connect(bootstrap_server) as admin:
         described = admin.transactions.describe(names)
     if json:
         print_json([_description_as_json(each) for each in described])
@@ -140,9 +143,7 @@ def producers(
 
         penstock transactions producers orders:0
     """
-    from penstock.client.wire.admin import Admin
-
-    with Admin(bootstrap_server) as admin:
+    with connect(bootstrap_server) as admin:
         found = admin.transactions.producers(existing_partitions(admin, parse_partitions("TOPIC", topic)))
     rows = [(partition, producer) for partition in sorted(found) for producer in found[partition]]
     if json:
@@ -176,10 +177,8 @@ def find_hanging(
         penstock transactions find-hanging
         penstock transactions find-hanging --topic orders --longer-than 1h
     """
-    from penstock.client.wire.admin import Admin
-
     longer_than_ms = _milliseconds("--longer-than", longer_than)
-    with Admin(bootstrap_server) as admin:
+    with connect(bootstrap_server) as admin:
         partitions = existing_partitions(admin, parse_partitions("--topic", topic)) if topic else None
         hanging = admin.transactions.find_hanging(partitions, longer_than_ms=longer_than_ms)
     if json:
@@ -232,22 +231,17 @@ def abort(
 
         penstock transactions abort orders:0 --start-offset 1234
     """
-    from penstock.client.wire.admin import Admin
     from penstock.client.wire.admin.transactions import NotHanging
-    from penstock.model.ids import TopicPartition
 
-    topic, _, number = where.rpartition(":")
-    if not topic or not number.isdecimal():
-        fail(f"{where!r} is not TOPIC:PARTITION")
+    partition = _partition(where)
     if start_offset is None and producer_id is None:
         fail("say which: give --start-offset or --producer-id, as penstock transactions find-hanging shows them")
     if producer_epoch is not None and (producer_id is None or start_offset is not None):
         fail("--producer-epoch goes with --producer-id, and without --start-offset")
-    partition = TopicPartition(topic, int(number))
-    with Admin(bootstrap_server) as admin:
+    with connect(bootstrap_server) as admin:
         if producer_id is not None and producer_epoch is not None:
             admin.transactions.write_abort_marker(partition, producer_id, producer_epoch, coordinator_epoch)
-            aborted: dict[str, Any] = {"topic": topic, "partition": int(number), "producer_id": producer_id}
+            aborted: dict[str, Any] = {**partition._asdict(), "producer_id": producer_id}
         else:
             try:
                 found = admin.transactions.abort(partition, start=start_offset, producer_id=producer_id, force=force)
@@ -258,6 +252,15 @@ def abort(
         print_json(aborted)
     else:
         print(f"aborted the transaction of producer {aborted['producer_id']} in {partition}")
+
+
+def _partition(text: str) -> TopicPartition:
+    from penstock.model.ids import TopicPartition
+
+    topic, _, number = text.rpartition(":")
+    if not topic or not number.isdecimal():
+        fail(f"{text!r} is not TOPIC:PARTITION")
+    return TopicPartition(topic, int(number))
 
 
 def _milliseconds(option: str, text: str) -> int:

@@ -13,6 +13,7 @@ import typer
 from penstock.cli.output import Json, fail, note, print_json
 
 if TYPE_CHECKING:
+    from penstock.local.cluster import LocalCluster
     from penstock.local.node import LocalNode
 
 DEFAULT_DIRECTORY = "penstock-data"
@@ -52,22 +53,13 @@ def up(
         penstock up --port 19092 --data /tmp/scratch -o log.retention.hours=1
     """
     from penstock.cli.output import parse_pairs
-    from penstock.local.cluster import BadLayout, plan_cluster
     from penstock.local.supervisor import Supervisor
 
     properties = parse_pairs("--override", override or ())
+    if port + brokers - 1 > 65535:
+        fail(f"{brokers} ports from {port} on are more than there are")
     with _exclusive(data):
-        if port + brokers - 1 > 65535:
-            fail(f"{brokers} ports from {port} on are more than there are")
-        ports = list(range(port, port + brokers))
-        try:
-            cluster = plan_cluster(
-                data, host=host, ports=ports, controllers=controllers, properties=properties, metrics=True
-            )
-        except BadLayout as error:
-            fail(str(error))
-        for node in cluster.nodes:  # safe on a local cluster, and exactly-once sinks use it
-            node.defaults.setdefault("transaction.two.phase.commit.enable", "true")
+        cluster = _plan(data, host, list(range(port, port + brokers)), controllers, properties)
         _check_ports(cluster.brokers)
 
         def ready() -> None:
@@ -81,6 +73,20 @@ def up(
         stopped = supervisor.run(ready)
     if not stopped:
         fail("every node has ended")
+
+
+def _plan(data: str, host: str, ports: list[int], controllers: int, properties: dict[str, str]) -> LocalCluster:
+    from penstock.local.cluster import BadLayout, plan_cluster
+
+    try:
+        cluster = plan_cluster(
+            data, host=host, ports=ports, controllers=controllers, properties=properties, metrics=True
+        )
+    except BadLayout as error:
+        fail(str(error))
+    for node in cluster.nodes:  # safe on a local cluster, and exactly-once sinks use it
+        node.defaults.setdefault("transaction.two.phase.commit.enable", "true")
+    return cluster
 
 
 def _check_ports(nodes: Sequence[LocalNode]) -> None:

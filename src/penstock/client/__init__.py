@@ -1,0 +1,1 @@
+"""Clients of Kafka's protocol: our own (`wire`), and those on librdkafka."""

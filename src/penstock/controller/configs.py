@@ -21,6 +21,7 @@ from penstock.model.topics import check_topic_name
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages import alter_configs as legacy
 from penstock.protocol.messages import incremental_alter_configs as incremental
+from penstock.protocol.messages.alter_configs import AlterConfigsResourceResponse
 from penstock.protocol.messages.metadata_records import ConfigRecord
 from penstock.settings.client_metrics import check_client_metrics
 from penstock.settings.definition import Scope, Setting, Type
@@ -58,44 +59,28 @@ class ConfigHandlers:
     def incremental_alter_configs(
         self, request: incremental.IncrementalAlterConfigsRequest
     ) -> Result[incremental.IncrementalAlterConfigsResponse]:
-        records, errors = self._each(request.resources, self._incremental_changes)
-        response = incremental.IncrementalAlterConfigsResponse(
-            responses=[
-                incremental.AlterConfigsResourceResponse(
-                    error_code=error.code if error else ErrorCode.NONE,
-                    error_message=error.message if error else None,
-                    resource_type=wanted.resource_type,
-                    resource_name=wanted.resource_name,
-                )
-                for wanted, error in zip(request.resources, errors, strict=True)
-            ]
-        )
+        records, responses = self._each(request.resources, self._incremental_changes)
+        response = incremental.IncrementalAlterConfigsResponse(responses=responses)
         return Result([] if request.validate_only else records, response)
 
     def alter_configs(self, request: legacy.AlterConfigsRequest) -> Result[legacy.AlterConfigsResponse]:
         """The older request: it deletes all settings that it does not name."""
-        records, errors = self._each(request.resources, self._replacement_changes)
-        response = legacy.AlterConfigsResponse(
-            responses=[
-                legacy.AlterConfigsResourceResponse(
-                    error_code=error.code if error else ErrorCode.NONE,
-                    error_message=error.message if error else None,
-                    resource_type=wanted.resource_type,
-                    resource_name=wanted.resource_name,
-                )
-                for wanted, error in zip(request.resources, errors, strict=True)
-            ]
-        )
+        records, responses = self._each(request.resources, self._replacement_changes)
+        response = legacy.AlterConfigsResponse(responses=responses)
         return Result([] if request.validate_only else records, response)
 
     def _each(
         self, resources: Sequence[Wanted], changes_of: Callable[[Wanted, ConfigResource], Changes]
-    ) -> tuple[list[Message], list[KafkaError | None]]:
+    ) -> tuple[list[Message], list[AlterConfigsResourceResponse]]:
         records: list[Message] = []
-        errors: list[KafkaError | None] = []
+        responses = []
         counts = Counter((wanted.resource_type, wanted.resource_name) for wanted in resources)
         for wanted in resources:
             resource = ConfigResource(wanted.resource_type, wanted.resource_name)
+            response = AlterConfigsResourceResponse(
+                resource_type=wanted.resource_type, resource_name=wanted.resource_name, error_message=None
+            )
+            responses.append(response)
             try:
                 if counts[resource] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
@@ -104,10 +89,9 @@ class ConfigHandlers:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
                 self._check_resource(resource)
                 records += self._altered(resource, changes_of(wanted, resource))
-                errors.append(None)
             except KafkaError as error:
-                errors.append(error)
-        return [*records, *records_after_change(self._view, records)], errors
+                response.error_code, response.error_message = error.code, error.message
+        return [*records, *records_after_change(self._view, records)], responses
 
     def _incremental_changes(self, wanted: incremental.AlterConfigsResource, resource: ConfigResource) -> Changes:
         current = self._image.config(*resource)

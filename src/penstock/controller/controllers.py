@@ -7,33 +7,14 @@ from penstock.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
 )
-from penstock.protocol.messages.metadata_records import (
-    ControllerEndpoint,
-    ControllerFeature,
-    RegisterControllerRecord,
-)
+from penstock.protocol.messages.metadata_records import RegisterControllerRecord
 
 
 def register_controller(request: ControllerRegistrationRequest) -> Result[ControllerRegistrationResponse]:
     record = RegisterControllerRecord(
         controller_id=request.controller_id,
         incarnation_id=request.incarnation_id,
-        end_points=[
-            ControllerEndpoint(
-                name=listener.name,
-                host=listener.host,
-                port=listener.port,
-                security_protocol=listener.security_protocol,
-            )
-            for listener in request.listeners
-        ],
-        features=[
-            ControllerFeature(
-                name=feature.name,
-                min_supported_version=feature.min_supported_version,
-                max_supported_version=feature.max_supported_version,
-            )
-            for feature in request.features
-        ],
+        end_points=list(request.listeners),
+        features=list(request.features),
     )
     return Result([record], ControllerRegistrationResponse(error_message=None))

@@ -17,6 +17,7 @@ A member's subscription is opaque, except that a consumer's subscription begins 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -54,47 +55,23 @@ class Protocol(NamedTuple):
     metadata: bytes
 
 
+@dataclass(slots=True, eq=False)
 class ClassicMember:
-    __slots__ = (
-        "assignment",
-        "client_host",
-        "client_id",
-        "instance_id",
-        "is_new",
-        "join_token",
-        "member_id",
-        "protocols",
-        "rebalance_timeout_ms",
-        "session_timeout_ms",
-        "sync_token",
-    )
-
-    def __init__(
-        self,
-        member_id: str,
-        *,
-        instance_id: str | None,
-        client_id: str,
-        client_host: str,
-        rebalance_timeout_ms: int,
-        session_timeout_ms: int,
-        protocols: tuple[Protocol, ...],
-        assignment: bytes = b"",
-    ) -> None:
-        self.member_id = member_id
-        self.instance_id = instance_id
-        self.client_id = client_id
-        self.client_host = client_host
-        self.rebalance_timeout_ms = rebalance_timeout_ms
-        self.session_timeout_ms = session_timeout_ms
-        # In order of preference. A new coordinator knows only the protocol that was chosen.
-        self.protocols = protocols
-        self.assignment = assignment
-        # Its first JoinGroup has not been answered yet.
-        self.is_new = False
-        # The requests that wait for an answer to JoinGroup and to SyncGroup.
-        self.join_token: Token | None = None
-        self.sync_token: Token | None = None
+    member_id: str
+    _: KW_ONLY
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    # In order of preference. A new coordinator knows only the protocol that was chosen.
+    protocols: tuple[Protocol, ...]
+    assignment: bytes = b""
+    # Its first JoinGroup has not been answered yet.
+    is_new: bool = field(default=False, init=False)
+    # The requests that wait for an answer to JoinGroup and to SyncGroup.
+    join_token: Token | None = field(default=None, init=False)
+    sync_token: Token | None = field(default=None, init=False)
 
     @property
     def waits(self) -> bool:
@@ -212,11 +189,6 @@ class ClassicGroup:
     @property
     def is_empty(self) -> bool:
         return self.state is ClassicState.EMPTY
-
-    @property
-    def is_simple(self) -> bool:
-        """Whether the group only stores offsets: no member has ever joined."""
-        return self.protocol_type is None and self.is_empty and not self.pending_joins
 
     @property
     def rebalance_timeout_ms(self) -> int:

@@ -42,14 +42,9 @@ class ClassicRequests:
             self._assign(group, request, now_ms, out)
 
     def _check_sync(self, group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
-        if group.is_empty:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        try:
-            group.check_member(request.member_id, request.group_instance_id)
-        except KafkaError as error:
-            return error.code
-        if request.generation_id != group.generation:
-            return ErrorCode.ILLEGAL_GENERATION
+        error = _check_generation(group, request)
+        if error is not ErrorCode.NONE:
+            return error
         if request.protocol_type not in (None, group.protocol_type):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if request.protocol_name not in (None, group.protocol):
@@ -70,14 +65,9 @@ class ClassicRequests:
     # -- Heartbeat -----------------------------------------------------------------------------------------------------
 
     def heartbeat(self, group: ClassicGroup, request: HeartbeatRequest, now_ms: int) -> ErrorCode:
-        if group.is_empty:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        try:
-            group.check_member(request.member_id, request.group_instance_id)
-        except KafkaError as error:
-            return error.code
-        if request.generation_id != group.generation:
-            return ErrorCode.ILLEGAL_GENERATION
+        error = _check_generation(group, request)
+        if error is not ErrorCode.NONE:
+            return error
         self._rebalance.restart_session(group, group.members[request.member_id], now_ms)
         if group.state is ClassicState.PREPARING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
@@ -121,3 +111,14 @@ class ClassicRequests:
             return error.code
         self._rebalance.remove(group, group.members[member_id], out)
         return ErrorCode.NONE
+
+
+def _check_generation(group: ClassicGroup, request: SyncGroupRequest | HeartbeatRequest) -> ErrorCode:
+    """Whether the sender is a member of the current generation."""
+    if group.is_empty:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    try:
+        group.check_member(request.member_id, request.group_instance_id)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE if request.generation_id == group.generation else ErrorCode.ILLEGAL_GENERATION

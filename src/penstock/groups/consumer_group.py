@@ -12,7 +12,6 @@ gave it up, or was removed and so forfeited it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
@@ -140,10 +139,6 @@ class ConsumerGroup:
 
     def subscribers_of_regex(self, regex: str) -> int:
         return self._regex_subscribers.get(regex, 0)
-
-    @property
-    def subscribed_regexes(self) -> Iterator[str]:
-        return iter(self._regex_subscribers)
 
     def preferred_assignor(self, default: str) -> str:
         """Return the assignor that most members ask for."""

@@ -11,6 +11,8 @@ leader: a leader joins again to ask for a new assignment, for example because to
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from penstock.coordinator.decision import Caller, Decision, Reply, Token
 from penstock.groups.classic_group import ClassicGroup, ClassicMember, ClassicState, Protocol
 from penstock.groups.rebalance import Rebalance, generation_of, join_error, sync_error
@@ -35,6 +37,16 @@ def protocols_of(request: JoinGroupRequest) -> tuple[Protocol, ...]:
 def rebalance_timeout_of(request: JoinGroupRequest) -> int:
     """Return the rebalance time-out. Version 0 has none of its own and uses the session time-out."""
     return request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms
+
+
+class _Asked(NamedTuple):
+    """A request, what is known of its sender, and the decision that answers it."""
+
+    request: JoinGroupRequest
+    token: Token
+    caller: Caller
+    now_ms: int
+    out: Decision
 
 
 class JoinGroup:
@@ -68,9 +80,9 @@ class JoinGroup:
             response = join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
             out.replies.append(Reply(token, response))
         elif request.member_id:
-            self._join_known(group, request, token, caller, now_ms, out)
+            self._join_known(group, _Asked(request, token, caller, now_ms, out))
         else:
-            self._join_unknown(group, request, token, caller, now_ms, out)
+            self._join_unknown(group, _Asked(request, token, caller, now_ms, out))
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
         """Whether the group has space for the member.
@@ -96,38 +108,23 @@ class JoinGroup:
 
     # -- requests without a member id ----------------------------------------------------------------------------------
 
-    def _join_unknown(
-        self,
-        group: ClassicGroup,
-        request: JoinGroupRequest,
-        token: Token,
-        caller: Caller,
-        now_ms: int,
-        out: Decision,
-    ) -> None:
+    def _join_unknown(self, group: ClassicGroup, asked: _Asked) -> None:
+        request, token, caller, now_ms, out = asked
         instance_id = request.group_instance_id
         name = caller.client_id if instance_id is None else instance_id
         member_id = f"{name}-{self._state.new_member_id()}"
         if instance_id is not None and instance_id in group.static_members:
-            self._replace_static(group, request, member_id, token, caller, now_ms, out)
+            self._replace_static(group, asked, member_id)
         elif instance_id is None and caller.api_version >= MEMBER_ID_REQUIRED_SINCE:
             group.pending_joins.add(member_id)
             key = TimerKey("session", group.group_id, member_id)
             self._state.timers.set(key, now_ms + request.session_timeout_ms)
             out.replies.append(Reply(token, join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id)))
         else:
-            self._add(group, request, member_id, token, caller, now_ms, out)
+            self._add(group, asked, member_id)
 
-    def _add(
-        self,
-        group: ClassicGroup,
-        request: JoinGroupRequest,
-        member_id: str,
-        token: Token,
-        caller: Caller,
-        now_ms: int,
-        out: Decision,
-    ) -> None:
+    def _add(self, group: ClassicGroup, asked: _Asked, member_id: str) -> None:
+        request, token, caller, now_ms, out = asked
         member = ClassicMember(
             member_id,
             instance_id=request.group_instance_id,
@@ -147,18 +144,11 @@ class JoinGroup:
 
     # -- requests with a member id -------------------------------------------------------------------------------------
 
-    def _join_known(
-        self,
-        group: ClassicGroup,
-        request: JoinGroupRequest,
-        token: Token,
-        caller: Caller,
-        now_ms: int,
-        out: Decision,
-    ) -> None:
+    def _join_known(self, group: ClassicGroup, asked: _Asked) -> None:
+        request, token, _, now_ms, out = asked
         member_id = request.member_id
         if member_id in group.pending_joins and request.group_instance_id is None:
-            self._add(group, request, member_id, token, caller, now_ms, out)
+            self._add(group, asked, member_id)
             return
         try:
             group.check_member(member_id, request.group_instance_id)
@@ -190,16 +180,8 @@ class JoinGroup:
 
     # -- static members ------------------------------------------------------------------------------------------------
 
-    def _replace_static(
-        self,
-        group: ClassicGroup,
-        request: JoinGroupRequest,
-        member_id: str,
-        token: Token,
-        caller: Caller,
-        now_ms: int,
-        out: Decision,
-    ) -> None:
+    def _replace_static(self, group: ClassicGroup, asked: _Asked, member_id: str) -> None:
+        request, token, caller, now_ms, out = asked
         assert request.group_instance_id is not None
         member = group.members[group.static_members[request.group_instance_id]]
         old_id, old_leader = member.member_id, group.leader

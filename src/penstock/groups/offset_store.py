@@ -49,10 +49,10 @@ Offsets: TypeAlias = dict[str, dict[int, CommittedOffset]]
 class OffsetStore:
     def __init__(self) -> None:
         self._by_group: dict[str, Offsets] = {}
-        self._pending: dict[int, dict[str, dict[TopicPartition, CommittedOffset]]] = {}
+        self.pending: dict[int, dict[str, dict[TopicPartition, CommittedOffset]]] = {}
         # The producers that have a pending offset for a partition, by group.
         self._open: dict[str, dict[TopicPartition, set[int]]] = {}
-        self._sequence = 0
+        self.sequence = 0
         # The number of removals.
         self.removals = 0
 
@@ -69,27 +69,18 @@ class OffsetStore:
         """Return the partitions with pending transactional offsets, and the producers that have them."""
         return self._open.get(group_id, {})
 
-    def has_any(self, group_id: str) -> bool:
-        return group_id in self._by_group or group_id in self._open
-
     def groups(self) -> Iterator[str]:
         yield from self._by_group
         yield from (group_id for group_id in self._open if group_id not in self._by_group)
 
-    def pending_topics(self) -> Iterator[tuple[str, TopicPartition, CommittedOffset]]:
-        for by_group in self._pending.values():
-            for group_id, offsets in by_group.items():
-                for partition, offset in offsets.items():
-                    yield group_id, partition, offset
-
     def pending_offsets_of(self, group_id: str) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
         for where, producers in self.pending_of(group_id).items():
             for producer_id in producers:
-                yield where, self._pending[producer_id][group_id][where]
+                yield where, self.pending[producer_id][group_id][where]
 
     def durable(self) -> object:
         """Return all state that comes from records, for comparison."""
-        return self._by_group, self._pending, self._open
+        return self._by_group, self.pending, self._open
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
@@ -108,7 +99,7 @@ class OffsetStore:
         elif producer_id == -1:
             self._put(group_id, where, CommittedOffset.of(value, sequence))
         else:
-            pending = self._pending.setdefault(producer_id, {}).setdefault(group_id, {})
+            pending = self.pending.setdefault(producer_id, {}).setdefault(group_id, {})
             pending[where] = CommittedOffset.of(value, sequence)
             self._open.setdefault(group_id, {}).setdefault(where, set()).add(producer_id)
 
@@ -123,11 +114,11 @@ class OffsetStore:
         return partitions
 
     def next_sequence(self) -> int:
-        self._sequence += 1
-        return self._sequence
+        self.sequence += 1
+        return self.sequence
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
-        for group_id, offsets in self._pending.pop(producer_id, {}).items():
+        for group_id, offsets in self.pending.pop(producer_id, {}).items():
             for where, offset in offsets.items():
                 self._close(group_id, where, producer_id)
                 if committed:
@@ -148,12 +139,12 @@ class OffsetStore:
                 del self._by_group[group_id]
         for producer_id in list(self.pending_of(group_id).get(where, ())):
             self._close(group_id, where, producer_id)
-            by_group = self._pending[producer_id]
+            by_group = self.pending[producer_id]
             del by_group[group_id][where]
             if not by_group[group_id]:
                 del by_group[group_id]
                 if not by_group:
-                    del self._pending[producer_id]
+                    del self.pending[producer_id]
 
     def _close(self, group_id: str, where: TopicPartition, producer_id: int) -> None:
         open_ = self._open[group_id]

@@ -103,15 +103,7 @@ class GroupShard:
 
     # -- the log -------------------------------------------------------------------------------------------------------
 
-    def replay(
-        self,
-        key: Message,
-        value: Message | None,
-        *,
-        producer_id: int = -1,
-        producer_epoch: int = -1,
-        now_ms: int = 0,
-    ) -> None:
+    def replay(self, key: Message, value: Message | None, *, producer_id: int = -1, now_ms: int = 0) -> None:
         """Replay a record.
 
         `producer_id`: of the transaction that the record is part of; it stays pending until that ends.

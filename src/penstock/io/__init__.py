@@ -1,0 +1,1 @@
+"""The interface to files, clock, randomness and processes; the simulator has its twin."""

@@ -112,6 +112,12 @@ def write_file_atomically(files: FileSystem, path: str, data: bytes) -> None:
 
     Durable on return.
     """
+    replace_file(files, path, data)
+    files.sync_directory(os.path.dirname(path) or ".")
+
+
+def replace_file(files: FileSystem, path: str, data: bytes) -> None:
+    """As `write_file_atomically`, but durable only when the caller has synced the directory."""
     temporary = path + ".tmp"
     files.remove(temporary)
     file = files.open(temporary, create=True)
@@ -121,7 +127,6 @@ def write_file_atomically(files: FileSystem, path: str, data: bytes) -> None:
     finally:
         file.close()
     files.rename(temporary, path)
-    files.sync_directory(os.path.dirname(path) or ".")
 
 
 class ReadBuffers:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from penstock.io.files import FileSystem, read_file, write_file_atomically
+from penstock.io.files import FileSystem, read_file, replace_file, write_file_atomically
 from penstock.model.ids import TopicPartition
 
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
@@ -46,16 +46,7 @@ def read_offset_checkpoint(files: FileSystem, path: str) -> dict[TopicPartition,
 
 def write_epoch_checkpoint(files: FileSystem, path: str, entries: Iterable[tuple[int, int]]) -> None:
     """Write the file. It is durable once the caller has synced the directory: the caller has more to sync there."""
-    data = _encode(f"{epoch} {start_offset}" for epoch, start_offset in entries)
-    temporary = path + ".tmp"
-    files.remove(temporary)
-    file = files.open(temporary, create=True)
-    try:
-        file.pwrite(data, 0)
-        file.sync()
-    finally:
-        file.close()
-    files.rename(temporary, path)
+    replace_file(files, path, _encode(f"{epoch} {start_offset}" for epoch, start_offset in entries))
 
 
 def read_epoch_checkpoint(files: FileSystem, path: str) -> list[tuple[int, int]]:

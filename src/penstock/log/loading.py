@@ -18,6 +18,7 @@ import logging
 import os
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.io.files import File, FileSystem
@@ -91,28 +92,21 @@ def load(
     )
 
 
+@dataclass(eq=False)
 class _Loading:
-    def __init__(
-        self,
-        files: FileSystem,
-        directory: str,
-        producers: ProducerStates,
-        index_interval: int,
-        gaps_are_normal: bool,
-        rewrites: bool,
-        now_ms: int,
-    ) -> None:
-        self.files = files
-        self.directory = directory
-        self.producers = producers
-        self.index_interval = index_interval
-        self.gaps_are_normal = gaps_are_normal
-        self.rewrites = rewrites
-        self.now_ms = now_ms
-        self.epochs = LeaderEpochs()
-        self.segments: list[Segment] = []
-        self.snapshots = ProducerSnapshots(files, directory, ())
-        self.recovered_bytes = 0
+    files: FileSystem
+    directory: str
+    producers: ProducerStates
+    index_interval: int
+    gaps_are_normal: bool
+    rewrites: bool
+    now_ms: int
+    epochs: LeaderEpochs = field(default_factory=LeaderEpochs, init=False)
+    segments: list[Segment] = field(default_factory=list, init=False)
+    recovered_bytes: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self.snapshots = ProducerSnapshots(self.files, self.directory, ())
 
     def load(self, clean_shutdown: bool, recovery_point: int, log_start_offset: int) -> Loaded:
         names = self._tidy()

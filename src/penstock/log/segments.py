@@ -119,9 +119,6 @@ class Segments:
         self._inspected.difference_update(segment.base_offset for segment in new)
         self._replace(sorted([*(segment for segment in self._list if segment not in old), *new], key=_base_offset))
 
-    def forget_boundaries(self) -> None:
-        self._boundaries = {}
-
     def _replace(self, segments: list[Segment]) -> None:
         self._bases = [segment.base_offset for segment in segments]
         self._list = segments

@@ -9,14 +9,8 @@ from typing import NamedTuple
 from penstock.metadata.features import Levels
 from penstock.metadata.partition import LOST_DIRECTORY, MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
 from penstock.model.ids import Uuid
-from penstock.protocol.messages.metadata_records import (
-    BrokerEndpoint,
-    BrokerFeature,
-    ControllerEndpoint,
-    ControllerFeature,
-    RegisterBrokerRecord,
-    RegisterControllerRecord,
-)
+from penstock.protocol.messages.broker_registration import Feature, Listener
+from penstock.protocol.messages.metadata_records import RegisterBrokerRecord, RegisterControllerRecord
 
 
 class NodeEndpoint(NamedTuple):
@@ -33,6 +27,24 @@ def default_directory(directories: Sequence[Uuid]) -> Uuid:
     if not directories:  # a broker from before directories had ids
         return MIGRATING_DIRECTORY
     return directories[0] if len(directories) == 1 else UNASSIGNED_DIRECTORY
+
+
+def features_message(features: Mapping[str, Levels]) -> list[Feature]:
+    """As registrations send them."""
+    return [
+        Feature(name=name, min_supported_version=levels.minimum, max_supported_version=levels.maximum)
+        for name, levels in features.items()
+    ]
+
+
+def _endpoints_of(record: RegisterBrokerRecord | RegisterControllerRecord) -> dict[str, NodeEndpoint]:
+    return {
+        each.name: NodeEndpoint(each.name, each.host, each.port, each.security_protocol) for each in record.end_points
+    }
+
+
+def _features_of(record: RegisterBrokerRecord | RegisterControllerRecord) -> dict[str, Levels]:
+    return {each.name: Levels(each.min_supported_version, each.max_supported_version) for each in record.features}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,14 +69,8 @@ class BrokerRegistration:
             broker_id=record.broker_id,
             epoch=record.broker_epoch,
             incarnation_id=record.incarnation_id,
-            endpoints={
-                endpoint.name: NodeEndpoint(endpoint.name, endpoint.host, endpoint.port, endpoint.security_protocol)
-                for endpoint in record.end_points
-            },
-            features={
-                feature.name: Levels(feature.min_supported_version, feature.max_supported_version)
-                for feature in record.features
-            },
+            endpoints=_endpoints_of(record),
+            features=_features_of(record),
             rack=record.rack,
             fenced=record.fenced,
             in_controlled_shutdown=record.in_controlled_shutdown,
@@ -77,11 +83,8 @@ class BrokerRegistration:
             broker_id=self.broker_id,
             incarnation_id=self.incarnation_id,
             broker_epoch=self.epoch,
-            end_points=[BrokerEndpoint(**endpoint._asdict()) for endpoint in self.endpoints.values()],
-            features=[
-                BrokerFeature(name=name, min_supported_version=levels.minimum, max_supported_version=levels.maximum)
-                for name, levels in self.features.items()
-            ],
+            end_points=[Listener(**endpoint._asdict()) for endpoint in self.endpoints.values()],
+            features=features_message(self.features),
             rack=self.rack,
             fenced=self.fenced,
             in_controlled_shutdown=self.in_controlled_shutdown,
@@ -122,23 +125,14 @@ class ControllerRegistration:
         return cls(
             controller_id=record.controller_id,
             incarnation_id=record.incarnation_id,
-            endpoints={
-                endpoint.name: NodeEndpoint(endpoint.name, endpoint.host, endpoint.port, endpoint.security_protocol)
-                for endpoint in record.end_points
-            },
-            features={
-                feature.name: Levels(feature.min_supported_version, feature.max_supported_version)
-                for feature in record.features
-            },
+            endpoints=_endpoints_of(record),
+            features=_features_of(record),
         )
 
     def to_record(self) -> RegisterControllerRecord:
         return RegisterControllerRecord(
             controller_id=self.controller_id,
             incarnation_id=self.incarnation_id,
-            end_points=[ControllerEndpoint(**endpoint._asdict()) for endpoint in self.endpoints.values()],
-            features=[
-                ControllerFeature(name=name, min_supported_version=levels.minimum, max_supported_version=levels.maximum)
-                for name, levels in self.features.items()
-            ],
+            end_points=[Listener(**endpoint._asdict()) for endpoint in self.endpoints.values()],
+            features=features_message(self.features),
         )

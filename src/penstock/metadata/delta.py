@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from penstock.metadata.cluster import BrokerRegistration, ControllerRegistration
 from penstock.metadata.features import KRAFT_VERSION
@@ -82,7 +82,7 @@ class MetadataDelta:
             self.replay(record)
 
     def replay(self, record: Message) -> None:
-        handler = _HANDLERS.get(type(record))
+        handler = self._handlers.get(type(record))
         if handler is None:
             raise ReplayFailed(f"metadata records of type {type(record).__name__} are not supported")
         handler(self, record)
@@ -288,21 +288,20 @@ class MetadataDelta:
     def _nothing(self, record: NoOpRecord) -> None:
         """A record that only advances the log."""
 
-
-_HANDLERS: dict[type[Message], Callable[[MetadataDelta, Any], None]] = {
-    BrokerRegistrationChangeRecord: MetadataDelta._change_broker,
-    ClearElrRecord: MetadataDelta._clear_elr,
-    ConfigRecord: MetadataDelta._config,
-    FeatureLevelRecord: MetadataDelta._feature_level,
-    FenceBrokerRecord: MetadataDelta._fence_broker,
-    NoOpRecord: MetadataDelta._nothing,
-    PartitionChangeRecord: MetadataDelta._change_partition,
-    PartitionRecord: MetadataDelta._partition,
-    ProducerIdsRecord: MetadataDelta._producer_ids,
-    RegisterBrokerRecord: MetadataDelta._register_broker,
-    RegisterControllerRecord: MetadataDelta._register_controller,
-    RemoveTopicRecord: MetadataDelta._remove_topic,
-    TopicRecord: MetadataDelta._topic,
-    UnfenceBrokerRecord: MetadataDelta._unfence_broker,
-    UnregisterBrokerRecord: MetadataDelta._unregister_broker,
-}
+    _handlers: ClassVar[dict[type[Message], Callable[[MetadataDelta, Any], None]]] = {
+        BrokerRegistrationChangeRecord: _change_broker,
+        ClearElrRecord: _clear_elr,
+        ConfigRecord: _config,
+        FeatureLevelRecord: _feature_level,
+        FenceBrokerRecord: _fence_broker,
+        NoOpRecord: _nothing,
+        PartitionChangeRecord: _change_partition,
+        PartitionRecord: _partition,
+        ProducerIdsRecord: _producer_ids,
+        RegisterBrokerRecord: _register_broker,
+        RegisterControllerRecord: _register_controller,
+        RemoveTopicRecord: _remove_topic,
+        TopicRecord: _topic,
+        UnfenceBrokerRecord: _unfence_broker,
+        UnregisterBrokerRecord: _unregister_broker,
+    }

@@ -11,7 +11,7 @@ iteration gives the same result for the same records.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.partition import NO_LEADER, Partition
@@ -104,22 +104,10 @@ class PartitionIndex:
         """Move from one image to any other."""
         if before is after:
             return
-        for topic_id, topic in before.ids.items():
-            if after.ids.get(topic_id) is topic:
-                continue
-            now = after.ids.get(topic_id)
-            remaining = _NO_PARTITIONS if now is None else now.partitions
-            for partition_id, partition in topic.partitions.items():
-                if remaining.get(partition_id) is not partition:
-                    self._remove((topic_id, partition_id), partition)
-        for topic_id, topic in after.ids.items():
-            if before.ids.get(topic_id) is topic:
-                continue
-            then = before.ids.get(topic_id)
-            known = _NO_PARTITIONS if then is None else then.partitions
-            for partition_id, partition in topic.partitions.items():
-                if known.get(partition_id) is not partition:
-                    self._add((topic_id, partition_id), partition)
+        for key, partition in _only_in(before, after):
+            self._remove(key, partition)
+        for key, partition in _only_in(after, before):
+            self._add(key, partition)
 
     def _add(self, key: PartitionKey, partition: Partition) -> None:
         for broker_id in partition.isr:
@@ -195,3 +183,15 @@ def _replace(
     for broker_id in new:
         if broker_id not in old:
             _insert(table, broker_id, key)
+
+
+def _only_in(one: TopicsImage, other: TopicsImage) -> Iterator[tuple[PartitionKey, Partition]]:
+    """The partitions that the other image does not have, or has in another state."""
+    for topic_id, topic in one.ids.items():
+        counterpart = other.ids.get(topic_id)
+        if counterpart is topic:
+            continue
+        known = _NO_PARTITIONS if counterpart is None else counterpart.partitions
+        for partition_id, partition in topic.partitions.items():
+            if known.get(partition_id) is not partition:
+                yield (topic_id, partition_id), partition

@@ -1,0 +1,1 @@
+"""Error codes, ids and names that all packages share."""

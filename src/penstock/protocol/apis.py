@@ -1,117 +1,18 @@
 """The table of all APIs: keys, messages, versions, and the listeners that serve them.
 
-Versions come from the messages. The table states two exceptions: `stable` is the newest version to serve if the message
-already declares a draft of the next; `advertised_min` is the lowest version to report in ApiVersions if that is not the
-lowest one served.
+The messages of an API are named after its key: `ApiKey.LIST_OFFSETS` has `ListOffsetsRequest` and `ListOffsetsResponse`
+in the module `messages.list_offsets`. Versions come from the messages. The table states two exceptions: `_STABLE` is
+the newest version to serve if the message already declares a draft of the next; `_ADVERTISED_MIN` is the lowest version
+to report in ApiVersions if that is not the lowest one served.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
+from importlib import import_module
 from typing import NamedTuple
 
 from penstock.protocol.declaration import Message
-from penstock.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from penstock.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
-from penstock.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
-from penstock.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from penstock.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
-from penstock.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-from penstock.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
-from penstock.protocol.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-)
-from penstock.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
-from penstock.protocol.messages.alter_user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsResponse,
-)
-from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from penstock.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
-from penstock.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
-from penstock.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from penstock.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
-from penstock.protocol.messages.consumer_group_describe import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-)
-from penstock.protocol.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
-from penstock.protocol.messages.controller_registration import (
-    ControllerRegistrationRequest,
-    ControllerRegistrationResponse,
-)
-from penstock.protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
-from penstock.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
-from penstock.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from penstock.protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
-from penstock.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from penstock.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
-from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from penstock.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-from penstock.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
-from penstock.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from penstock.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
-from penstock.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from penstock.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
-from penstock.protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
-from penstock.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
-from penstock.protocol.messages.describe_topic_partitions import (
-    DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsResponse,
-)
-from penstock.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
-from penstock.protocol.messages.describe_user_scram_credentials import (
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
-)
-from penstock.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
-from penstock.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
-from penstock.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from penstock.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
-from penstock.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
-from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from penstock.protocol.messages.get_telemetry_subscriptions import (
-    GetTelemetrySubscriptionsRequest,
-    GetTelemetrySubscriptionsResponse,
-)
-from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from penstock.protocol.messages.incremental_alter_configs import (
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
-from penstock.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from penstock.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from penstock.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
-from penstock.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from penstock.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from penstock.protocol.messages.list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-)
-from penstock.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from penstock.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from penstock.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from penstock.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
-from penstock.protocol.messages.produce import ProduceRequest, ProduceResponse
-from penstock.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
-from penstock.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
-from penstock.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from penstock.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from penstock.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
-from penstock.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-from penstock.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
-from penstock.protocol.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
-from penstock.protocol.messages.vote import VoteRequest, VoteResponse
-from penstock.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 
 class ApiKey(IntEnum):
@@ -206,113 +107,56 @@ class ApiSpec(NamedTuple):
     advertised_min_version: int
 
 
-_BROKER = frozenset({"broker"})
-_CONTROLLER = frozenset({"controller"})
-_BOTH = _BROKER | _CONTROLLER
+# Other APIs are served by brokers only.
+_CONTROLLER_APIS = frozenset((
+    ApiKey.VOTE, ApiKey.BEGIN_QUORUM_EPOCH, ApiKey.END_QUORUM_EPOCH, ApiKey.ALTER_PARTITION, ApiKey.ENVELOPE,
+    ApiKey.FETCH_SNAPSHOT, ApiKey.BROKER_REGISTRATION, ApiKey.BROKER_HEARTBEAT, ApiKey.ALLOCATE_PRODUCER_IDS,
+    ApiKey.CONTROLLER_REGISTRATION, ApiKey.ASSIGN_REPLICAS_TO_DIRS, ApiKey.UPDATE_RAFT_VOTER,
+))  # fmt: skip
+_COMMON_APIS = frozenset((
+    ApiKey.FETCH, ApiKey.SASL_HANDSHAKE, ApiKey.API_VERSIONS, ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS,
+    ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS, ApiKey.DESCRIBE_CONFIGS, ApiKey.ALTER_CONFIGS,
+    ApiKey.SASL_AUTHENTICATE, ApiKey.CREATE_PARTITIONS, ApiKey.ELECT_LEADERS, ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.LIST_PARTITION_REASSIGNMENTS, ApiKey.ALTER_CLIENT_QUOTAS,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, ApiKey.ALTER_USER_SCRAM_CREDENTIALS, ApiKey.DESCRIBE_QUORUM,
+    ApiKey.UPDATE_FEATURES, ApiKey.DESCRIBE_CLUSTER, ApiKey.UNREGISTER_BROKER, ApiKey.ADD_RAFT_VOTER,
+    ApiKey.REMOVE_RAFT_VOTER,
+))  # fmt: skip
+
+_STABLE = {ApiKey.API_VERSIONS: 4, ApiKey.INIT_PRODUCER_ID: 5, ApiKey.TXN_OFFSET_COMMIT: 5, ApiKey.DELETE_GROUPS: 2}
+# librdkafka fails to compress for a broker that does not offer Produce 0 (KAFKA-18659), though it never sends it.
+_ADVERTISED_MIN = {ApiKey.PRODUCE: 0}
 
 # The first flexible version of an API that has none.
 NEVER = 32767
 
 
-def _spec(
-    request: type[Message],
-    response: type[Message],
-    listeners: frozenset[str],
-    *,
-    stable: int | None = None,
-    advertised_min: int | None = None,
-) -> ApiSpec:
+def _listeners(key: ApiKey) -> frozenset[str]:
+    if key in _COMMON_APIS:
+        return frozenset({"broker", "controller"})
+    return frozenset({"controller" if key in _CONTROLLER_APIS else "broker"})
+
+
+def _spec(key: ApiKey) -> ApiSpec:
+    name = key.name.title().replace("_", "")
+    module = import_module(f"penstock.protocol.messages.{key.name.lower()}")
+    request: type[Message] = getattr(module, f"{name}Request")
     schema = request.__schema__
-    if schema.key is None or schema.versions is None:
-        raise TypeError(f"{request.__name__} declares no API key or no versions")
+    if schema.key != key or schema.versions is None:
+        raise TypeError(f"{request.__name__} declares another API key or no versions")
     first, latest = schema.versions
     return ApiSpec(
-        key=ApiKey(schema.key),
-        name=request.__name__.removesuffix("Request"),
+        key=key,
+        name=name,
         request=request,
-        response=response,
+        response=getattr(module, f"{name}Response"),
         min_version=first,
-        max_version=latest if stable is None else stable,
+        max_version=_STABLE.get(key, latest),
         latest_version=latest,
-        flexible_from=schema.flexible.first if schema.flexible.first <= schema.flexible.last else NEVER,
-        listeners=listeners,
-        advertised_min_version=first if advertised_min is None else advertised_min,
+        flexible_from=schema.flexible.first if schema.flexible.is_some else NEVER,
+        listeners=_listeners(key),
+        advertised_min_version=_ADVERTISED_MIN.get(key, first),
     )
 
 
-_SPECS = (
-    # librdkafka fails to compress for a broker that does not offer Produce 0 (KAFKA-18659), though it never sends it.
-    _spec(ProduceRequest, ProduceResponse, _BROKER, advertised_min=0),
-    _spec(FetchRequest, FetchResponse, _BOTH),
-    _spec(ListOffsetsRequest, ListOffsetsResponse, _BROKER),
-    _spec(MetadataRequest, MetadataResponse, _BROKER),
-    _spec(OffsetCommitRequest, OffsetCommitResponse, _BROKER),
-    _spec(OffsetFetchRequest, OffsetFetchResponse, _BROKER),
-    _spec(FindCoordinatorRequest, FindCoordinatorResponse, _BROKER),
-    _spec(JoinGroupRequest, JoinGroupResponse, _BROKER),
-    _spec(HeartbeatRequest, HeartbeatResponse, _BROKER),
-    _spec(LeaveGroupRequest, LeaveGroupResponse, _BROKER),
-    _spec(SyncGroupRequest, SyncGroupResponse, _BROKER),
-    _spec(DescribeGroupsRequest, DescribeGroupsResponse, _BROKER),
-    _spec(ListGroupsRequest, ListGroupsResponse, _BROKER),
-    _spec(SaslHandshakeRequest, SaslHandshakeResponse, _BOTH),
-    _spec(ApiVersionsRequest, ApiVersionsResponse, _BOTH, stable=4),
-    _spec(CreateTopicsRequest, CreateTopicsResponse, _BOTH),
-    _spec(DeleteTopicsRequest, DeleteTopicsResponse, _BOTH),
-    _spec(DeleteRecordsRequest, DeleteRecordsResponse, _BROKER),
-    _spec(InitProducerIdRequest, InitProducerIdResponse, _BROKER, stable=5),
-    _spec(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, _BROKER),
-    _spec(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, _BROKER),
-    _spec(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, _BROKER),
-    _spec(EndTxnRequest, EndTxnResponse, _BROKER),
-    _spec(WriteTxnMarkersRequest, WriteTxnMarkersResponse, _BROKER),
-    _spec(TxnOffsetCommitRequest, TxnOffsetCommitResponse, _BROKER, stable=5),
-    _spec(DescribeAclsRequest, DescribeAclsResponse, _BOTH),
-    _spec(CreateAclsRequest, CreateAclsResponse, _BOTH),
-    _spec(DeleteAclsRequest, DeleteAclsResponse, _BOTH),
-    _spec(DescribeConfigsRequest, DescribeConfigsResponse, _BOTH),
-    _spec(AlterConfigsRequest, AlterConfigsResponse, _BOTH),
-    _spec(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse, _BROKER),
-    _spec(DescribeLogDirsRequest, DescribeLogDirsResponse, _BROKER),
-    _spec(SaslAuthenticateRequest, SaslAuthenticateResponse, _BOTH),
-    _spec(CreatePartitionsRequest, CreatePartitionsResponse, _BOTH),
-    _spec(DeleteGroupsRequest, DeleteGroupsResponse, _BROKER, stable=2),
-    _spec(ElectLeadersRequest, ElectLeadersResponse, _BOTH),
-    _spec(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, _BOTH),
-    _spec(AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse, _BOTH),
-    _spec(ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse, _BOTH),
-    _spec(OffsetDeleteRequest, OffsetDeleteResponse, _BROKER),
-    _spec(DescribeClientQuotasRequest, DescribeClientQuotasResponse, _BROKER),
-    _spec(AlterClientQuotasRequest, AlterClientQuotasResponse, _BOTH),
-    _spec(DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse, _BOTH),
-    _spec(AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse, _BOTH),
-    _spec(VoteRequest, VoteResponse, _CONTROLLER),
-    _spec(BeginQuorumEpochRequest, BeginQuorumEpochResponse, _CONTROLLER),
-    _spec(EndQuorumEpochRequest, EndQuorumEpochResponse, _CONTROLLER),
-    _spec(DescribeQuorumRequest, DescribeQuorumResponse, _BOTH),
-    _spec(AlterPartitionRequest, AlterPartitionResponse, _CONTROLLER),
-    _spec(UpdateFeaturesRequest, UpdateFeaturesResponse, _BOTH),
-    _spec(EnvelopeRequest, EnvelopeResponse, _CONTROLLER),
-    _spec(FetchSnapshotRequest, FetchSnapshotResponse, _CONTROLLER),
-    _spec(DescribeClusterRequest, DescribeClusterResponse, _BOTH),
-    _spec(DescribeProducersRequest, DescribeProducersResponse, _BROKER),
-    _spec(BrokerRegistrationRequest, BrokerRegistrationResponse, _CONTROLLER),
-    _spec(BrokerHeartbeatRequest, BrokerHeartbeatResponse, _CONTROLLER),
-    _spec(UnregisterBrokerRequest, UnregisterBrokerResponse, _BOTH),
-    _spec(DescribeTransactionsRequest, DescribeTransactionsResponse, _BROKER),
-    _spec(ListTransactionsRequest, ListTransactionsResponse, _BROKER),
-    _spec(AllocateProducerIdsRequest, AllocateProducerIdsResponse, _CONTROLLER),
-    _spec(ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, _BROKER),
-    _spec(ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, _BROKER),
-    _spec(ControllerRegistrationRequest, ControllerRegistrationResponse, _CONTROLLER),
-    _spec(GetTelemetrySubscriptionsRequest, GetTelemetrySubscriptionsResponse, _BROKER),
-    _spec(PushTelemetryRequest, PushTelemetryResponse, _BROKER),
-    _spec(AssignReplicasToDirsRequest, AssignReplicasToDirsResponse, _CONTROLLER),
-    _spec(ListConfigResourcesRequest, ListConfigResourcesResponse, _BROKER),
-    _spec(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, _BROKER),
-    _spec(AddRaftVoterRequest, AddRaftVoterResponse, _BOTH),
-    _spec(RemoveRaftVoterRequest, RemoveRaftVoterResponse, _BOTH),
-    _spec(UpdateRaftVoterRequest, UpdateRaftVoterResponse, _CONTROLLER),
-)
-
-API: dict[int, ApiSpec] = {spec.key: spec for spec in _SPECS}
+API: dict[int, ApiSpec] = {key: _spec(key) for key in ApiKey}

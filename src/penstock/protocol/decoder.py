@@ -17,6 +17,7 @@ against the remaining bytes before anything is allocated for it.
 from __future__ import annotations
 
 import struct
+from functools import cache
 from typing import NoReturn
 
 from penstock.protocol.declaration import Decoder, Message, TypedField
@@ -35,10 +36,6 @@ from penstock.protocol.primitives import (
     uvarint_rest,
 )
 from penstock.protocol.source import Source, length_format, null_struct_marker, present, size_min, tagged
-
-
-def compile_decoder(cls: type[Message], version: int, flexible: bool) -> Decoder:
-    return _DecoderCompiler(cls, version, flexible).compile()
 
 
 def _refuse_size(name: str, size: int, left: int) -> NoReturn:
@@ -246,16 +243,10 @@ class _DecoderCompiler:
         )
 
 
-_STRUCT_DECODERS: dict[tuple[type[Message], int, bool], Decoder] = {}
-
-
+@cache
 def struct_decoder(cls: type[Message], version: int, flexible: bool) -> Decoder:
     """Return the decoder of a struct inside a message of this version, compiled once."""
-    key = (cls, version, flexible)
-    decoder = _STRUCT_DECODERS.get(key)
-    if decoder is None:
-        decoder = _STRUCT_DECODERS[key] = compile_decoder(cls, version, flexible)
-    return decoder
+    return _DecoderCompiler(cls, version, flexible).compile()
 
 
 def holds_records(cls: type[Message]) -> bool:

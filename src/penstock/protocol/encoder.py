@@ -18,6 +18,7 @@ Records are not copied: the encoder stores their positions in `splices`, and the
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.declaration import Encoder, Message, TypedField
@@ -39,10 +40,6 @@ from penstock.protocol.source import Source, length_format, null_struct_marker, 
 
 # Records up to this size are copied nevertheless: a separate buffer for each would cost more in the socket.
 COPIED_RECORDS_SIZE_MAX = 1024
-
-
-def compile_encoder(cls: type[Message], version: int, flexible: bool) -> Encoder:
-    return _EncoderCompiler(cls, version, flexible).compile()
 
 
 def _refuse_absent(cls: type[Message], name: str, version: int) -> None:
@@ -245,13 +242,7 @@ class _EncoderCompiler:
         )
 
 
-_STRUCT_ENCODERS: dict[tuple[type[Message], int, bool], Encoder] = {}
-
-
+@cache
 def struct_encoder(cls: type[Message], version: int, flexible: bool) -> Encoder:
     """Return the encoder of a struct inside a message of this version, compiled once."""
-    key = (cls, version, flexible)
-    encoder = _STRUCT_ENCODERS.get(key)
-    if encoder is None:
-        encoder = _STRUCT_ENCODERS[key] = compile_encoder(cls, version, flexible)
-    return encoder
+    return _EncoderCompiler(cls, version, flexible).compile()

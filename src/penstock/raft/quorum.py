@@ -7,6 +7,7 @@ compared at the end of a step with what was last persisted; if it differs, the s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import InitVar, dataclass, field
 from typing import Final
 
 from penstock.model.errors import ErrorCode
@@ -53,43 +54,34 @@ class QuorumBroken(RuntimeError):
     """An invariant of the quorum is violated: the node must stop before it does more harm."""
 
 
+@dataclass(eq=False, kw_only=True)
 class Quorum:
-    def __init__(
-        self,
-        *,
-        local: Voter,
-        cluster_id: str,
-        listener: str,
-        settings: RaftSettings,
-        log: LogView,
-        history: VoterHistory,
-        bootstrap: Sequence[QuorumNode],
-        can_become_voter: bool,
-        random_below: Callable[[int], int],
-        now: int,
-    ) -> None:
-        self.local = local
-        self.cluster_id = cluster_id
-        self.listener = listener
-        self.settings = settings
-        self.log = log
-        self.history = history
-        self.can_become_voter = can_become_voter
-        self.random_below = random_below
-        self.now = now
-        here = {(endpoint.host, endpoint.port) for endpoint in local.endpoints}
+    local: Voter
+    cluster_id: str
+    listener: str
+    settings: RaftSettings
+    log: LogView
+    history: VoterHistory
+    bootstrap: InitVar[Sequence[QuorumNode]]
+    can_become_voter: bool
+    random_below: Callable[[int], int]
+    now: int
+    shutting_down: bool = field(default=False, init=False)
+    ready: Ready = field(default_factory=Ready, init=False)
+    role: Role = field(init=False)
+    _persisted: ElectionState | None = field(default=None, init=False)
+
+    def __post_init__(self, bootstrap: Sequence[QuorumNode]) -> None:
+        here = {(endpoint.host, endpoint.port) for endpoint in self.local.endpoints}
         self.connections = Connections(
             [server for server in bootstrap if (server.host, server.port) not in here],
-            settings.request_timeout_ms,
-            settings.retry_backoff_ms,
-            random_below,
+            self.settings.request_timeout_ms,
+            self.settings.retry_backoff_ms,
+            self.random_below,
         )
-        snapshot = log.latest_snapshot
+        snapshot = self.log.latest_snapshot
         self.high_watermark = 0 if snapshot is None else snapshot.offset
-        self.shutting_down = False
-        self.role: Role = Unattached(0, NOBODY, None, None)
-        self.ready = Ready()
-        self._persisted: ElectionState | None = None
+        self.role = Unattached(0, NOBODY, None, None)
         self._told_high_watermark = self.high_watermark
         self._told_leader = LeaderAndEpoch(NOBODY, 0)
 

@@ -182,6 +182,10 @@ class Raft:
     def kraft_version(self) -> int:
         return self._quorum.history.kraft_version
 
+    @property
+    def election(self) -> ElectionState:
+        return self._quorum.election
+
     def voters_at(self, offset: int) -> VoterSet | None:
         return self._quorum.history.voters_at(offset)
 

@@ -11,13 +11,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from penstock.model.ids import ZERO_UUID, Uuid
-from penstock.protocol.messages.control_records import (
-    Endpoint,
-    KRaftVersionFeature,
-    LeaderChangeMessageVoter,
-    VotersRecord,
-    VotersRecordVoter,
-)
+from penstock.protocol.messages.control_records import LeaderChangeMessageVoter, VotersRecord, VotersRecordVoter
+from penstock.protocol.messages.quorum_structs import KRaftVersionFeature, Listener
 
 # The supported versions of the quorum's own protocol.
 KRAFT_VERSIONS: Final = (0, 1)
@@ -77,7 +72,7 @@ class VoterSet:
                     voter_id=voter.key.node_id,
                     voter_directory_id=voter.key.directory_id,
                     endpoints=[
-                        Endpoint(name=endpoint.listener, host=endpoint.host, port=endpoint.port)
+                        Listener(name=endpoint.listener, host=endpoint.host, port=endpoint.port)
                         for endpoint in voter.endpoints
                     ],
                     kraft_version_feature=KRaftVersionFeature(

@@ -132,17 +132,8 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         ) from None
 
 
-def pack_header(header: BatchHeader) -> bytes:
-    return _HEADER.pack(*header)
-
-
 def pack_header_into(buffer: bytearray | memoryview, position: int, header: BatchHeader) -> None:
     _HEADER.pack_into(buffer, position, *header)
-
-
-def batch_crc(buffer: Buffer, position: int, size: int) -> int:
-    """CRC-32C of the batch of `size` bytes at `position`."""
-    return crc32c(memoryview(buffer)[position + CRC_START : position + size])
 
 
 def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:

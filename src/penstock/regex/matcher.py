@@ -8,6 +8,7 @@ that grows with the names it is matched against.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from penstock.regex.char_set import CharSet
@@ -31,15 +32,13 @@ class _Place(NamedTuple):
     after_line: bool
 
 
+@dataclass(slots=True, eq=False)
 class _Position:
     """A place, whether a name may end there, and the successors found so far."""
 
-    __slots__ = ("following", "is_final", "place")
-
-    def __init__(self, place: _Place, is_final: bool) -> None:
-        self.place = place
-        self.is_final = is_final
-        self.following: dict[str, _Position] = {}
+    place: _Place
+    is_final: bool
+    following: dict[str, _Position] = field(default_factory=dict, init=False)
 
 
 class Regex:

@@ -26,6 +26,7 @@ Followers and recovery call `append` and `append_marker` without checks: the lea
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.model.errors import ErrorCode, KafkaError
@@ -58,27 +59,17 @@ class CompletedTransaction(NamedTuple):
     aborted: bool
 
 
+@dataclass(slots=True, eq=False)
 class ProducerEntry:
     """One producer's state. `batches` is ascending and has at most five, all of the current epoch."""
 
-    __slots__ = (
-        "batches",
-        "coordinator_epoch",
-        "epoch",
-        "last_seen_ms",
-        "last_timestamp",
-        "producer_id",
-        "transaction_first_offset",
-    )
-
-    def __init__(self, producer_id: int, epoch: int) -> None:
-        self.producer_id = producer_id
-        self.epoch = epoch
-        self.batches: list[ProducedBatch] = []
-        self.coordinator_epoch = -1
-        self.last_timestamp = -1
-        self.last_seen_ms = -1
-        self.transaction_first_offset = NO_OFFSET
+    producer_id: int
+    epoch: int
+    batches: list[ProducedBatch] = field(default_factory=list, init=False)
+    coordinator_epoch: int = field(default=-1, init=False)
+    last_timestamp: int = field(default=-1, init=False)
+    last_seen_ms: int = field(default=-1, init=False)
+    transaction_first_offset: int = field(default=NO_OFFSET, init=False)
 
     @property
     def last_sequence(self) -> int:
@@ -96,14 +87,14 @@ class RefusedBatch(NamedTuple):
 class ProducerStates:
     """The producers of one partition."""
 
-    __slots__ = ("_completed", "_entries", "_ongoing", "_partition", "_refused", "_verifications", "expiration_ms")
+    __slots__ = ("_completed", "_entries", "_partition", "_refused", "_verifications", "expiration_ms", "ongoing")
 
     def __init__(self, partition: object = "", expiration_ms: int = DAY_MS) -> None:
         self._partition = partition
         self.expiration_ms = expiration_ms
         self._entries: dict[int, ProducerEntry] = {}
         # First offset -> producer id. Insertion order is ascending, because offsets only grow.
-        self._ongoing: dict[int, int] = {}
+        self.ongoing: dict[int, int] = {}
         # First offset -> offset of the marker, for transactions whose marker may not be replicated yet.
         self._completed: dict[int, int] = {}
         self._verifications: dict[int, Verification] = {}
@@ -207,7 +198,7 @@ class ProducerStates:
         entry.last_seen_ms = now_ms
         if header.attributes & TRANSACTIONAL and entry.transaction_first_offset < 0:
             entry.transaction_first_offset = base_offset
-            self._ongoing[base_offset] = producer_id
+            self.ongoing[base_offset] = producer_id
             self._verifications.pop(producer_id, None)
 
     # -- transactions
@@ -312,7 +303,7 @@ class ProducerStates:
         completed = self.completed_by_marker(producer_id, offset, aborted=aborted)
         if completed is not None:
             entry.transaction_first_offset = NO_OFFSET
-            del self._ongoing[completed.first_offset]
+            del self.ongoing[completed.first_offset]
             self._completed[completed.first_offset] = offset
         return completed
 
@@ -322,7 +313,7 @@ class ProducerStates:
         if entry is None or entry.transaction_first_offset < 0:
             return None
         first_offset = entry.transaction_first_offset
-        last_stable_offset = next((first for first in self._ongoing if first != first_offset), offset + 1)
+        last_stable_offset = next((first for first in self.ongoing if first != first_offset), offset + 1)
         return CompletedTransaction(producer_id, first_offset, offset, last_stable_offset, aborted)
 
     def last_stable_offset(self, high_watermark: int) -> int:
@@ -331,14 +322,14 @@ class ProducerStates:
             replicated = [first for first, marker in self._completed.items() if marker < high_watermark]
             for first in replicated:
                 del self._completed[first]
-        elif not self._ongoing:
+        elif not self.ongoing:
             return high_watermark
-        return min(high_watermark, next(iter(self._ongoing), high_watermark), *self._completed)
+        return min(high_watermark, next(iter(self.ongoing), high_watermark), *self._completed)
 
     @property
     def first_undecided_offset(self) -> int | None:
         """The first offset of the oldest open transaction."""
-        return next(iter(self._ongoing), None)
+        return next(iter(self.ongoing), None)
 
     # -- lifetime
 
@@ -378,11 +369,11 @@ class ProducerStates:
             for entry in self._entries.values()
             if entry.transaction_first_offset >= 0
         )
-        self._ongoing.update(open_transactions)
+        self.ongoing.update(open_transactions)
 
     def clear(self) -> None:
         self._entries.clear()
-        self._ongoing.clear()
+        self.ongoing.clear()
         self._completed.clear()
         self._verifications.clear()
 

@@ -1,6 +1,6 @@
 """The declaration of a setting, as a field of a frozen dataclass.
 
-    retention_ms: int = setting(Type.LONG, 604_800_000, at_least(-1), "How long ...")
+    retention_ms: int = long(604_800_000, "How long ...", at_least(-1))
 
 The Kafka name is the attribute's name with dots for underscores. The parser of `server.properties`, the validation of
 topic configs, DescribeConfigs and the reference documentation are derived from these classes; `settings_of` collects
@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from functools import partial
 from typing import Any, Final
 
 from penstock.model.errors import ErrorCode, KafkaError
@@ -142,8 +143,8 @@ class Setting:
 def setting(
     kind: Type,
     default: Value,
-    validator: Validator | None,
     documentation: str,
+    validator: Validator | None = None,
     *,
     scope: Scope = Scope.READ_ONLY,
     synonyms: Iterable[str | tuple[str, int]] = (),
@@ -158,6 +159,14 @@ def setting(
     if default is REQUIRED:
         return dataclasses.field(metadata={"setting": declared})
     return dataclasses.field(default=default, metadata={"setting": declared})
+
+
+boolean = partial(setting, Type.BOOLEAN)
+string = partial(setting, Type.STRING)
+integer = partial(setting, Type.INT)
+long = partial(setting, Type.LONG)
+double = partial(setting, Type.DOUBLE)
+strings = partial(setting, Type.LIST)
 
 
 def attribute_of(name: str) -> str:

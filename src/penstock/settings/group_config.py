@@ -12,31 +12,28 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.settings.definition import Setting, Type, at_least, attribute_of, parse_overrides, setting, settings_of
+from penstock.settings.definition import Setting, at_least, attribute_of, integer, parse_overrides, settings_of
 from penstock.settings.groups import GroupSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    consumer_session_timeout_ms: int = setting(
-        Type.INT,
+    consumer_session_timeout_ms: int = integer(
         45_000,
-        at_least(1),
         "A member of the group is removed if it sends no heartbeat for this long (consumer protocol).",
+        at_least(1),
         synonyms=["group.consumer.session.timeout.ms"],
     )
-    consumer_heartbeat_interval_ms: int = setting(
-        Type.INT,
+    consumer_heartbeat_interval_ms: int = integer(
         5000,
-        at_least(1),
         "How often members of the group send heartbeats (consumer protocol).",
+        at_least(1),
         synonyms=["group.consumer.heartbeat.interval.ms"],
     )
-    consumer_assignment_interval_ms: int = setting(
-        Type.INT,
+    consumer_assignment_interval_ms: int = integer(
         1000,
-        at_least(0),
         "The minimum time between two assignments of the group.",
+        at_least(0),
         synonyms=["group.consumer.assignment.interval.ms"],
     )
 

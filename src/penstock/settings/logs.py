@@ -11,7 +11,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from penstock.settings.definition import Scope, Type, at_least, between, distinct, invalid, setting
+from penstock.settings.definition import (
+    Scope,
+    at_least,
+    between,
+    boolean,
+    distinct,
+    double,
+    integer,
+    invalid,
+    long,
+    string,
+    strings,
+)
 
 CORDONED_LOG_DIRS: Final = "cordoned.log.dirs"
 ALL_DIRECTORIES: Final = "*"
@@ -36,95 +48,69 @@ def check_cordoned(cordoned: Sequence[str], directories: Collection[str]) -> Non
 
 @dataclass(frozen=True, kw_only=True)
 class LogSettings:
-    log_dir: str = setting(Type.STRING, "/tmp/penstock-logs", None, "The directory for logs, if log.dirs is not set.")
-    log_dirs: tuple[str, ...] = setting(
-        Type.LIST, (), distinct(), "The directories for logs, one per disk; default: log.dir."
-    )
-    cordoned_log_dirs: tuple[str, ...] = setting(
-        Type.LIST,
+    log_dir: str = string("/tmp/penstock-logs", "The directory for logs, if log.dirs is not set.")
+    log_dirs: tuple[str, ...] = strings((), "The directories for logs, one per disk; default: log.dir.", distinct())
+    cordoned_log_dirs: tuple[str, ...] = strings(
         (),
-        distinct(),
         "Directories of log.dirs or log.dir that get no new replicas; * for all of them. A broker without other "
         "directories gets no new partitions. Requires metadata.version 4.3-IV0.",
+        distinct(),
         scope=Scope.CLUSTER_WIDE,
     )
-    log_dir_failure_timeout_ms: int = setting(
-        Type.LONG,
+    log_dir_failure_timeout_ms: int = long(
         30_000,
-        at_least(1),
         "A broker shuts down if it cannot report a failed log directory to the controller for this long.",
+        at_least(1),
     )
-    num_partitions: int = setting(
-        Type.INT, 1, at_least(1), "Number of partitions of topics that are created without a given number."
+    num_partitions: int = integer(
+        1, "Number of partitions of topics that are created without a given number.", at_least(1)
     )
-    auto_create_topics_enable: bool = setting(
-        Type.BOOLEAN, True, None, "Whether a Metadata request for an unknown topic may create it."
+    auto_create_topics_enable: bool = boolean(True, "Whether a Metadata request for an unknown topic may create it.")
+    delete_topic_enable: bool = boolean(True, "Whether topics can be deleted.")
+    log_retention_check_interval_ms: int = long(
+        300_000, "How often logs are checked for segments to delete.", at_least(1)
     )
-    delete_topic_enable: bool = setting(Type.BOOLEAN, True, None, "Whether topics can be deleted.")
-    log_retention_check_interval_ms: int = setting(
-        Type.LONG, 300_000, at_least(1), "How often logs are checked for segments to delete."
+    log_flush_offset_checkpoint_interval_ms: int = integer(
+        60_000, "How often the recovery points of logs are written to disk.", at_least(0)
     )
-    log_flush_offset_checkpoint_interval_ms: int = setting(
-        Type.INT, 60_000, at_least(0), "How often the recovery points of logs are written to disk."
+    log_flush_start_offset_checkpoint_interval_ms: int = integer(
+        60_000, "How often the start offsets of logs are written to disk.", at_least(0)
     )
-    log_flush_start_offset_checkpoint_interval_ms: int = setting(
-        Type.INT, 60_000, at_least(0), "How often the start offsets of logs are written to disk."
+    log_flush_scheduler_interval_ms: int = long(
+        2**63 - 1, "How often logs are checked for a due sync, where flush.ms is not set."
     )
-    log_flush_scheduler_interval_ms: int = setting(
-        Type.LONG, 2**63 - 1, None, "How often logs are checked for a due sync, where flush.ms is not set."
+    log_cleaner_enable: bool = boolean(True, "Whether compacted topics are compacted at all.")
+    log_cleaner_threads: int = integer(
+        1, "The maximum number of cleaner processes.", at_least(0), scope=Scope.CLUSTER_WIDE
     )
-    log_cleaner_enable: bool = setting(Type.BOOLEAN, True, None, "Whether compacted topics are compacted at all.")
-    log_cleaner_threads: int = setting(
-        Type.INT,
-        1,
-        at_least(0),
-        "The maximum number of cleaner processes.",
-        scope=Scope.CLUSTER_WIDE,
-    )
-    log_cleaner_io_max_bytes_per_second: float = setting(
-        Type.DOUBLE,
+    log_cleaner_io_max_bytes_per_second: float = double(
         1.7976931348623157e308,
-        None,
         "The maximum average disk traffic of the cleaner, reads and writes together.",
         scope=Scope.CLUSTER_WIDE,
     )
-    log_cleaner_dedupe_buffer_size: int = setting(
-        Type.LONG,
+    log_cleaner_dedupe_buffer_size: int = long(
         134_217_728,
-        at_least(1 << 20),
         "The memory that the cleaner may use for its map of keys to offsets.",
+        at_least(1 << 20),
         scope=Scope.CLUSTER_WIDE,
     )
-    log_cleaner_io_buffer_size: int = setting(
-        Type.INT,
-        524_288,
-        at_least(0),
-        "The size of the cleaner's read and write buffers.",
-        scope=Scope.CLUSTER_WIDE,
+    log_cleaner_io_buffer_size: int = integer(
+        524_288, "The size of the cleaner's read and write buffers.", at_least(0), scope=Scope.CLUSTER_WIDE
     )
-    log_cleaner_io_buffer_load_factor: float = setting(
-        Type.DOUBLE,
-        0.9,
-        between(0, 1),
-        "How full the cleaner's map of keys may get.",
-        scope=Scope.CLUSTER_WIDE,
+    log_cleaner_io_buffer_load_factor: float = double(
+        0.9, "How full the cleaner's map of keys may get.", between(0, 1), scope=Scope.CLUSTER_WIDE
     )
-    log_cleaner_backoff_ms: int = setting(
-        Type.LONG,
-        15_000,
-        at_least(0),
-        "How long the cleaner waits when it found no log to clean.",
-        scope=Scope.CLUSTER_WIDE,
+    log_cleaner_backoff_ms: int = long(
+        15_000, "How long the cleaner waits when it found no log to clean.", at_least(0), scope=Scope.CLUSTER_WIDE
     )
-    producer_id_expiration_ms: int = setting(
-        Type.INT,
+    producer_id_expiration_ms: int = integer(
         86_400_000,
-        at_least(1),
         "The sequence numbers of an idle producer expire after this time.",
+        at_least(1),
         scope=Scope.CLUSTER_WIDE,
     )
-    producer_id_expiration_check_interval_ms: int = setting(
-        Type.INT, 600_000, at_least(1), "How often the broker checks for expired producers.", internal=True
+    producer_id_expiration_check_interval_ms: int = integer(
+        600_000, "How often the broker checks for expired producers.", at_least(1), internal=True
     )
 
     @cached_property

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from penstock.settings.definition import INT_MAX, Scope, Type, at_least, distinct, setting
+from penstock.settings.definition import INT_MAX, Scope, at_least, distinct, integer, long, string, strings
 from penstock.settings.listeners import (
     DEFAULT_PROTOCOL_MAP,
     Endpoint,
@@ -21,112 +21,84 @@ from penstock.settings.listeners import (
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkSettings:
-    listeners: tuple[str, ...] = setting(
-        Type.LIST,
+    listeners: tuple[str, ...] = strings(
         ("PLAINTEXT://:9092",),
-        distinct(empty=False),
         "The addresses to listen on, as NAME://HOST:PORT; an empty host is all addresses, port 0 any free port.",
+        distinct(empty=False),
     )
-    advertised_listeners: tuple[str, ...] = setting(
-        Type.LIST,
+    advertised_listeners: tuple[str, ...] = strings(
         (),
-        distinct(),
         "The addresses that clients should use, by listener name; default: the listeners, with wildcards replaced by "
         "an address that reaches this machine.",
-    )
-    listener_security_protocol_map: str = setting(
-        Type.STRING,
-        DEFAULT_PROTOCOL_MAP,
-        None,
-        "The security protocol of each listener name; so far only PLAINTEXT is supported.",
-    )
-    inter_broker_listener_name: str = setting(
-        Type.STRING, "", None, "The listener for traffic between brokers; default: the only listener, or PLAINTEXT."
-    )
-    controller_listener_names: tuple[str, ...] = setting(
-        Type.LIST,
-        (),
         distinct(),
-        "The listeners of the controller role. A node that is the only member of the quorum needs none.",
     )
-    socket_send_buffer_bytes: int = setting(
-        Type.INT, -1, at_least(-1), "SO_SNDBUF of accepted sockets; -1 lets the operating system adapt it."
+    listener_security_protocol_map: str = string(
+        DEFAULT_PROTOCOL_MAP, "The security protocol of each listener name; so far only PLAINTEXT is supported."
     )
-    socket_receive_buffer_bytes: int = setting(
-        Type.INT, -1, at_least(-1), "SO_RCVBUF of accepted sockets; -1 lets the operating system adapt it."
+    inter_broker_listener_name: str = string(
+        "", "The listener for traffic between brokers; default: the only listener, or PLAINTEXT."
     )
-    socket_request_max_bytes: int = setting(
-        Type.INT, 104_857_600, at_least(1), "The maximum size of a request. A larger one closes the connection."
+    controller_listener_names: tuple[str, ...] = strings(
+        (), "The listeners of the controller role. A node that is the only member of the quorum needs none.", distinct()
     )
-    socket_listen_backlog_size: int = setting(
-        Type.INT,
+    socket_send_buffer_bytes: int = integer(
+        -1, "SO_SNDBUF of accepted sockets; -1 lets the operating system adapt it.", at_least(-1)
+    )
+    socket_receive_buffer_bytes: int = integer(
+        -1, "SO_RCVBUF of accepted sockets; -1 lets the operating system adapt it.", at_least(-1)
+    )
+    socket_request_max_bytes: int = integer(
+        104_857_600, "The maximum size of a request. A larger one closes the connection.", at_least(1)
+    )
+    socket_listen_backlog_size: int = integer(
         1024,
-        at_least(1),
         "How many connections may wait to be accepted (the system may allow fewer). Kafka's 50 fills up quickly when "
         "many clients reconnect at once.",
-    )
-    max_connections: int = setting(
-        Type.INT,
-        INT_MAX,
-        at_least(0),
-        "The maximum number of open connections.",
-        scope=Scope.CLUSTER_WIDE,
-    )
-    max_connections_per_ip: int = setting(
-        Type.INT,
-        INT_MAX,
-        at_least(0),
-        "The maximum number of open connections from one address.",
-        scope=Scope.CLUSTER_WIDE,
-    )
-    max_connections_per_ip_overrides: str = setting(
-        Type.STRING,
-        "",
-        lambda _, text: check_overrides(text),
-        "Exceptions to max.connections.per.ip, as HOST:COUNT,...",
-        scope=Scope.CLUSTER_WIDE,
-    )
-    connections_max_idle_ms: int = setting(
-        Type.LONG, 600_000, None, "Idle connections are closed after this time; negative for never."
-    )
-    queued_max_requests: int = setting(
-        Type.INT,
-        500,
         at_least(1),
+    )
+    max_connections: int = integer(
+        INT_MAX, "The maximum number of open connections.", at_least(0), scope=Scope.CLUSTER_WIDE
+    )
+    max_connections_per_ip: int = integer(
+        INT_MAX, "The maximum number of open connections from one address.", at_least(0), scope=Scope.CLUSTER_WIDE
+    )
+    max_connections_per_ip_overrides: str = string(
+        "",
+        "Exceptions to max.connections.per.ip, as HOST:COUNT,...",
+        lambda _, text: check_overrides(text),
+        scope=Scope.CLUSTER_WIDE,
+    )
+    connections_max_idle_ms: int = long(600_000, "Idle connections are closed after this time; negative for never.")
+    queued_max_requests: int = integer(
+        500,
         "How many requests of a connection may wait for a response before the broker stops reading from it.",
+        at_least(1),
     )
-    queued_max_request_bytes: int = setting(
-        Type.LONG,
-        -1,
-        None,
-        "How many bytes of requests may be in memory before the broker stops reading everywhere; -1 for no limit.",
+    queued_max_request_bytes: int = long(
+        -1, "How many bytes of requests may be in memory before the broker stops reading everywhere; -1 for no limit."
     )
-    penstock_max_small_request_bytes: int = setting(
-        Type.INT,
+    penstock_max_small_request_bytes: int = integer(
         8_388_608,
-        at_least(1024),
         "The maximum size of requests other than Produce. A larger one closes the connection. An addition to Kafka's "
         "settings.",
+        at_least(1024),
     )
-    penstock_max_parked_requests: int = setting(
-        Type.INT,
+    penstock_max_parked_requests: int = integer(
         100_000,
-        at_least(1),
         "How many Produce and Fetch requests may wait for replicas or data at the same time. Further requests are "
         "answered at once. An addition to Kafka's settings.",
+        at_least(1),
     )
-    max_incremental_fetch_session_cache_slots: int = setting(
-        Type.INT, 1000, at_least(0), "The maximum number of fetch sessions. Further consumers send full requests."
+    max_incremental_fetch_session_cache_slots: int = integer(
+        1000, "The maximum number of fetch sessions. Further consumers send full requests.", at_least(0)
     )
-    fetch_max_bytes: int = setting(
-        Type.INT, 57_671_680, at_least(1024), "The maximum size of a fetch response, whatever the client requests."
+    fetch_max_bytes: int = integer(
+        57_671_680, "The maximum size of a fetch response, whatever the client requests.", at_least(1024)
     )
-    max_request_partition_size_limit: int = setting(
-        Type.INT, 2000, at_least(1), "The maximum number of partitions in a DescribeTopicPartitions response."
+    max_request_partition_size_limit: int = integer(
+        2000, "The maximum number of partitions in a DescribeTopicPartitions response.", at_least(1)
     )
-    request_timeout_ms: int = setting(
-        Type.INT, 30_000, at_least(1), "How long this node waits for a response from another node."
-    )
+    request_timeout_ms: int = integer(30_000, "How long this node waits for a response from another node.", at_least(1))
 
     @cached_property
     def protocol_map(self) -> dict[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from penstock.settings.definition import Type, Value, at_least, one_of, setting
+from penstock.settings.definition import Value, at_least, integer, one_of, string
 from penstock.settings.listeners import refusal
 
 _ADDRESS: Final = re.compile(r"(?:\[([0-9a-fA-F:.%]+)\]|([^:\[\]@/]*)):([0-9]{1,5})")
@@ -29,26 +29,23 @@ def _check_listener(name: str, text: Value) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ObservabilitySettings:
-    penstock_metrics_listener: str = setting(
-        Type.STRING,
+    penstock_metrics_listener: str = string(
         "",
-        _check_listener,
         "The address that serves Prometheus metrics, as HOST:PORT (an empty host is all addresses, port 0 any free "
         "port): http://HOST:PORT/metrics. Without it, there is no endpoint. `penstock up` sets it. An addition to "
         "Kafka's settings.",
+        _check_listener,
     )
-    penstock_metrics_max_series: int = setting(
-        Type.INT,
+    penstock_metrics_max_series: int = integer(
         20_000,
-        at_least(0),
         "The maximum number of partitions of logs, and of groups, with metrics of their own. Metrics of further "
         "partitions are left out, and penstock_metrics_series_left_out counts them. An addition to Kafka's settings.",
+        at_least(0),
     )
-    penstock_log_format: str = setting(
-        Type.STRING,
+    penstock_log_format: str = string(
         "text",
-        one_of("text", "json"),
         "The format of the node's own log: plain text, or one JSON object per line. An addition to Kafka's settings.",
+        one_of("text", "json"),
     )
 
     @cached_property

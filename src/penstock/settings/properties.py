@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -23,11 +21,6 @@ def parse_properties(text: str) -> dict[str, str]:
         key, value = _split(line)
         properties[_unescape(key)] = _unescape(value).strip()
     return properties
-
-
-def format_properties(properties: Mapping[str, str]) -> str:
-    """Format text that `parse_properties` reads back."""
-    return "".join(f"{_escape(key, key=True)}={_escape(value, key=False)}\n" for key, value in properties.items())
 
 
 def _continues(line: str) -> bool:
@@ -69,13 +62,3 @@ def _unescape(text: str) -> str:
             out.append(_ESCAPES.get(following, following))
             index += 2
     return "".join(out)
-
-
-def _escape(text: str, *, key: bool) -> str:
-    text = (
-        text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t").replace("\f", "\\f")
-    )
-    if key:
-        for special in "=: #!":
-            text = text.replace(special, "\\" + special)
-    return text

@@ -4,87 +4,74 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.settings.definition import LONG_MAX, Scope, Type, at_least, setting
+from penstock.settings.definition import LONG_MAX, Scope, at_least, boolean, integer, long, string
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicationSettings:
-    default_replication_factor: int = setting(
-        Type.INT, 1, at_least(1), "Replication factor of topics that are created without a given factor."
+    default_replication_factor: int = integer(
+        1, "Replication factor of topics that are created without a given factor.", at_least(1)
     )
-    replica_lag_time_max_ms: int = setting(
-        Type.LONG,
-        30_000,
-        at_least(1),
-        "A follower that has not caught up for this long is removed from the in-sync replicas.",
+    replica_lag_time_max_ms: int = long(
+        30_000, "A follower that has not caught up for this long is removed from the in-sync replicas.", at_least(1)
     )
-    replica_fetch_max_bytes: int = setting(
-        Type.INT, 1_048_576, at_least(0), "How many bytes a follower requests per partition and fetch."
+    replica_fetch_max_bytes: int = integer(
+        1_048_576, "How many bytes a follower requests per partition and fetch.", at_least(0)
     )
-    replica_fetch_wait_max_ms: int = setting(
-        Type.INT, 500, at_least(0), "How long a follower's fetch may wait for data at the leader."
+    replica_fetch_wait_max_ms: int = integer(
+        500, "How long a follower's fetch may wait for data at the leader.", at_least(0)
     )
-    replica_fetch_min_bytes: int = setting(
-        Type.INT, 1, at_least(0), "How many bytes a follower's fetch waits for at the leader."
+    replica_fetch_min_bytes: int = integer(1, "How many bytes a follower's fetch waits for at the leader.", at_least(0))
+    replica_fetch_backoff_ms: int = integer(
+        1000, "How long a follower waits after the fetch of a partition fails.", at_least(0)
     )
-    replica_fetch_backoff_ms: int = setting(
-        Type.INT, 1000, at_least(0), "How long a follower waits after the fetch of a partition fails."
+    replica_fetch_response_max_bytes: int = integer(
+        10_485_760, "How many bytes a follower requests in a whole fetch.", at_least(0)
     )
-    replica_fetch_response_max_bytes: int = setting(
-        Type.INT, 10_485_760, at_least(0), "How many bytes a follower requests in a whole fetch."
+    replica_socket_timeout_ms: int = integer(
+        30_000, "How long a follower waits for a response from its leader.", at_least(1)
     )
-    replica_socket_timeout_ms: int = setting(
-        Type.INT, 30_000, at_least(1), "How long a follower waits for a response from its leader."
+    replica_socket_receive_buffer_bytes: int = integer(
+        65_536, "SO_RCVBUF of a follower's connection; -1 for the operating system's default.", at_least(-1)
     )
-    replica_socket_receive_buffer_bytes: int = setting(
-        Type.INT, 65_536, at_least(-1), "SO_RCVBUF of a follower's connection; -1 for the operating system's default."
+    replica_high_watermark_checkpoint_interval_ms: int = long(
+        5000, "How often high watermarks are written to disk.", at_least(1)
     )
-    replica_high_watermark_checkpoint_interval_ms: int = setting(
-        Type.LONG, 5000, at_least(1), "How often high watermarks are written to disk."
-    )
-    replica_selector_class: str | None = setting(
-        Type.STRING,
-        None,
+    replica_selector_class: str | None = string(
         None,
         "How a consumer's preferred replica is selected. org.apache.kafka.common.replica.RackAwareReplicaSelector lets "
         "consumers read from a replica in their own rack.",
     )
-    leader_replication_throttled_rate: int = setting(
-        Type.LONG,
+    leader_replication_throttled_rate: int = long(
         LONG_MAX,
-        at_least(0),
         "Bytes per second that this broker sends to followers of throttled replicas that are not in sync.",
+        at_least(0),
         scope=Scope.PER_BROKER,
     )
-    follower_replication_throttled_rate: int = setting(
-        Type.LONG,
+    follower_replication_throttled_rate: int = long(
         LONG_MAX,
-        at_least(0),
         "Bytes per second that this broker fetches for throttled replicas.",
-        scope=Scope.PER_BROKER,
-    )
-    replica_alter_log_dirs_io_max_bytes_per_second: int = setting(
-        Type.LONG,
-        LONG_MAX,
         at_least(0),
-        "Bytes per second that this broker copies when replicas move between its log directories.",
         scope=Scope.PER_BROKER,
     )
-    num_replica_alter_log_dirs_threads: int | None = setting(
-        Type.INT,
-        None,
+    replica_alter_log_dirs_io_max_bytes_per_second: int = long(
+        LONG_MAX,
+        "Bytes per second that this broker copies when replicas move between its log directories.",
+        at_least(0),
+        scope=Scope.PER_BROKER,
+    )
+    num_replica_alter_log_dirs_threads: int | None = integer(
         None,
         "How many replicas are copied between log directories at the same time; default: the number of directories.",
     )
-    auto_leader_rebalance_enable: bool = setting(
-        Type.BOOLEAN, True, None, "Whether leadership automatically moves back to preferred replicas."
+    auto_leader_rebalance_enable: bool = boolean(
+        True, "Whether leadership automatically moves back to preferred replicas."
     )
-    leader_imbalance_check_interval_seconds: int = setting(
-        Type.LONG, 300, at_least(1), "How often the controller checks the balance of leadership."
+    leader_imbalance_check_interval_seconds: int = long(
+        300, "How often the controller checks the balance of leadership.", at_least(1)
     )
-    unclean_leader_election_interval_ms: int = setting(
-        Type.LONG,
+    unclean_leader_election_interval_ms: int = long(
         300_000,
-        at_least(0),
         "How often the controller checks partitions without a leader for which unclean elections are allowed.",
+        at_least(0),
     )

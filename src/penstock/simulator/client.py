@@ -19,7 +19,7 @@ from penstock.protocol.messages.metadata import MetadataRequest
 from penstock.protocol.messages.produce import PartitionProduceResponse
 from penstock.records.batch import check_crc, iterate_headers
 from penstock.records.record import Record, iterate_records
-from penstock.testing import requests
+from penstock.simulator import requests
 
 PRODUCE_VERSION = 12
 FETCH_VERSION = 12

@@ -114,11 +114,11 @@ class _Ending:
 
 
 class MarkerOutbox:
-    __slots__ = ("_attempt", "_coordinator_epoch", "_due", "_endings", "_fenced", "_next_ms", "_undecided")
+    __slots__ = ("_attempt", "_coordinator_epoch", "_due", "_fenced", "_next_ms", "_undecided", "endings")
 
     def __init__(self, coordinator_epoch: int) -> None:
         self._coordinator_epoch = coordinator_epoch
-        self._endings: dict[str, _Ending] = {}
+        self.endings: dict[str, _Ending] = {}
         # Transactions whose Prepare record is not committed yet, in the order of their records.
         self._undecided: list[_Ending] = []
         # Transactions with partitions that wait for a marker; dicts keep the order of arrival.
@@ -130,7 +130,7 @@ class MarkerOutbox:
 
     def __len__(self) -> int:
         """The number of transactions whose markers are not all written."""
-        return len(self._endings)
+        return len(self.endings)
 
     @property
     def fenced(self) -> bool:
@@ -140,12 +140,12 @@ class MarkerOutbox:
     def prepared(self, transaction: Transaction, position: int) -> None:
         """Add a prepared transaction; its deciding record is the `position`-th that this shard has replayed."""
         ending = _Ending(transaction, position)
-        self._endings[transaction.transactional_id] = ending
+        self.endings[transaction.transactional_id] = ending
         self._undecided.append(ending)
 
     def forget(self, transactional_id: str) -> None:
         """Remove a transaction that is complete."""
-        self._endings.pop(transactional_id, None)
+        self.endings.pop(transactional_id, None)
         self._due.pop(transactional_id, None)
 
     def committed(self, position: int) -> None:
@@ -156,7 +156,7 @@ class MarkerOutbox:
                 break
             decided += 1
             transactional_id = ending.transaction.transactional_id
-            if self._endings.get(transactional_id) is ending:
+            if self.endings.get(transactional_id) is ending:
                 self._due[transactional_id] = None
                 self._next_ms = 0
         del self._undecided[:decided]
@@ -171,7 +171,7 @@ class MarkerOutbox:
         by_broker: dict[int, list[Markers]] = {}
         complete = []
         for transactional_id in () if self._fenced else tuple(self._due):
-            ending = self._endings[transactional_id]
+            ending = self.endings[transactional_id]
             if ending.not_before_ms > now_ms:
                 continue
             leaders: dict[int, list[TopicPartition]] = {}
@@ -189,7 +189,7 @@ class MarkerOutbox:
                 del self._due[transactional_id]
             if ending.complete:
                 complete.append(ending.transaction)
-        self._next_ms = min((self._endings[due].not_before_ms for due in self._due), default=0)
+        self._next_ms = min((self.endings[due].not_before_ms for due in self._due), default=0)
         return by_broker, complete
 
     def answered(self, sent: Markers, errors: Mapping[TopicPartition, int], now_ms: int) -> Transaction | None:
@@ -219,7 +219,7 @@ class MarkerOutbox:
         )
 
     def _end_attempt(self, sent: Markers, again: set[TopicPartition], now_ms: int) -> Transaction | None:
-        ending = self._endings.get(sent.transactional_id)
+        ending = self.endings.get(sent.transactional_id)
         if ending is None or ending.attempts.pop(sent.attempt, None) is None:
             return None
         if again:

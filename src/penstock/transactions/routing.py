@@ -1,8 +1,8 @@
-"""Splits requests that concern several coordinator partitions, and merges the answers.
+"""The parts of requests and answers about transactions: those that precede or follow the coordinator's decision.
 
-A broker sends the transactions of many producers in one AddPartitionsToTxn, and an operator asks for many transactional
-ids at once. They are split by the partition that owns a transactional id. The module also makes the refusals that
-precede the coordinator's decision.
+A broker sends the transactions of many producers in one AddPartitionsToTxn. Each goes to the coordinator partition that
+owns its transactional id. This module finds the transactions, makes the refusals that precede the decision, and merges
+the lists of all coordinator partitions of a broker.
 """
 
 from __future__ import annotations
@@ -18,11 +18,6 @@ from penstock.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
-)
-from penstock.protocol.messages.describe_transactions import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    TransactionState,
 )
 from penstock.protocol.messages.list_transactions import ListTransactionsResponse
 
@@ -75,17 +70,6 @@ def refused_topics(
     return topic_results(topics, lambda name, index: errors[name, index] or ErrorCode.OPERATION_NOT_ATTEMPTED)
 
 
-def split_add_partitions(
-    request: AddPartitionsToTxnRequest, partition_of: Callable[[str], int]
-) -> dict[int, AddPartitionsToTxnRequest]:
-    """Split a request of version 4 or later by the coordinator partitions that own its transactions."""
-    parts: dict[int, AddPartitionsToTxnRequest] = {}
-    for transaction in request.transactions:
-        part = parts.setdefault(partition_of(transaction.transactional_id), AddPartitionsToTxnRequest())
-        part.transactions.append(transaction)
-    return parts
-
-
 def refused_add_partitions(
     request: AddPartitionsToTxnRequest, error: ErrorCode, api_version: int
 ) -> AddPartitionsToTxnResponse:
@@ -100,39 +84,6 @@ def refused_add_partitions(
     if api_version >= 4:
         return AddPartitionsToTxnResponse(results_by_transaction=results)
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results)
-
-
-def merge_add_partitions(parts: Iterable[AddPartitionsToTxnResponse]) -> AddPartitionsToTxnResponse:
-    return AddPartitionsToTxnResponse(
-        results_by_transaction=[result for part in parts for result in part.results_by_transaction]
-    )
-
-
-def split_describe(
-    request: DescribeTransactionsRequest, partition_of: Callable[[str], int]
-) -> dict[int, DescribeTransactionsRequest]:
-    parts: dict[int, DescribeTransactionsRequest] = {}
-    for transactional_id in request.transactional_ids:
-        part = parts.setdefault(partition_of(transactional_id), DescribeTransactionsRequest())
-        part.transactional_ids.append(transactional_id)
-    return parts
-
-
-def refused_describe(request: DescribeTransactionsRequest, error: ErrorCode) -> DescribeTransactionsResponse:
-    return DescribeTransactionsResponse(
-        transaction_states=[
-            TransactionState(transactional_id=transactional_id, error_code=error)
-            for transactional_id in request.transactional_ids
-        ]
-    )
-
-
-def merge_describe(
-    request: DescribeTransactionsRequest, parts: Iterable[DescribeTransactionsResponse]
-) -> DescribeTransactionsResponse:
-    """Merge the answers in the order of the request."""
-    states = {state.transactional_id: state for part in parts for state in part.transaction_states}
-    return DescribeTransactionsResponse(transaction_states=[states[name] for name in request.transactional_ids])
 
 
 def merge_list(parts: Iterable[ListTransactionsResponse]) -> ListTransactionsResponse:

@@ -115,7 +115,7 @@ class TransactionShard:
         self._is_sure = is_sure
         self._transactions: dict[str, Transaction] = {}
         self._last_epochs: dict[str, int] = {}
-        self._outbox = MarkerOutbox(coordinator_epoch)
+        self.outbox = MarkerOutbox(coordinator_epoch)
         self._loaded = False
         self._timeouts = Timeouts(self._transactions)
         self._next_abort_ms = 0
@@ -133,15 +133,7 @@ class TransactionShard:
 
     # -- replay
 
-    def replay(
-        self,
-        key: Message,
-        value: Message | None,
-        *,
-        producer_id: int = -1,
-        producer_epoch: int = -1,
-        now_ms: int = 0,
-    ) -> None:
+    def replay(self, key: Message, value: Message | None) -> None:
         """Replay a record. Only this method changes durable state."""
         if not isinstance(key, TransactionLogKey):
             raise TypeError(f"{type(key).__name__} is no record of __transaction_state")
@@ -174,9 +166,9 @@ class TransactionShard:
     def _follow(self, transaction: Transaction, before: Transaction | None) -> None:
         """Update the outbox and the time-outs for the transaction."""
         if transaction.prepared:
-            self._outbox.prepared(transaction, self.position)
+            self.outbox.prepared(transaction, self.position)
         elif before is not None and before.prepared:
-            self._outbox.forget(transaction.transactional_id)
+            self.outbox.forget(transaction.transactional_id)
         if before is None or before.overdue_ms != transaction.overdue_ms:
             self._timeouts.add(transaction)
 
@@ -327,29 +319,29 @@ class TransactionShard:
 
     @property
     def markers_deadline(self) -> int | None:
-        return self._outbox.deadline
+        return self.outbox.deadline
 
     @property
     def fenced(self) -> bool:
         """Whether a partition has refused markers because there is a newer coordinator; no more are sent."""
-        return self._outbox.fenced
+        return self.outbox.fenced
 
     def committed(self, position: int) -> None:
-        self._outbox.committed(position)
+        self.outbox.committed(position)
 
     def markers_due(self, leader_of: LeaderOf, now_ms: int) -> MarkersDue:
         """Return the markers to send, each once, and the records to write because partitions have been deleted."""
-        by_broker, complete = self._outbox.take(leader_of, now_ms)
+        by_broker, complete = self.outbox.take(leader_of, now_ms)
         return MarkersDue(by_broker, self._complete(complete, now_ms))
 
     def markers_answered(self, sent: Markers, errors: Mapping[TopicPartition, int], now_ms: int) -> Decision:
         """Handle a broker's answer to `sent`. A partition without an error code in `errors` gets its marker again."""
-        complete = self._outbox.answered(sent, errors, now_ms)
+        complete = self.outbox.answered(sent, errors, now_ms)
         return self._complete([] if complete is None else [complete], now_ms)
 
     def markers_lost(self, sent: Markers, now_ms: int) -> None:
         """Handle a broken connection, or an answer that did not come in time."""
-        self._outbox.lost(sent, now_ms)
+        self.outbox.lost(sent, now_ms)
 
     def _complete(self, transactions: Iterable[Transaction], now_ms: int) -> Decision:
         return Decision(self._records(*(transaction.completed(now_ms) for transaction in transactions)), [])

@@ -12,8 +12,8 @@ from confluent_kafka import Producer
 from penstock.client.wire.connection import Connection
 from penstock.local.ports import free_ports
 from penstock.protocol.messages.produce import ProduceResponse
+from penstock.simulator.requests import batch, now_ms, only_partition, produce_request
 from penstock.testing.nodes import RunningNode, start_node
-from penstock.testing.requests import batch, now_ms, only_partition, produce_request
 
 if TYPE_CHECKING:
     from conftest import CommandLine

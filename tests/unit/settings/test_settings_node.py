@@ -6,7 +6,6 @@ from penstock.model.errors import ErrorCode, KafkaError
 from penstock.settings.definition import Scope
 from penstock.settings.listeners import Endpoint, QuorumVoter
 from penstock.settings.node import BROKER_SETTINGS, NodeSettings, parse_properties
-from penstock.settings.properties import format_properties
 
 MINIMAL = {"node.id": "1", "process.roles": "broker,controller"}
 
@@ -38,11 +37,6 @@ def test_properties_are_read_as_java_does() -> None:
         "escaped=key": "back\\slash\ttab A",
         "last": "x\\",
     }
-
-
-def test_written_properties_are_read_back() -> None:
-    properties = {"a": "1", "key with =:": "v\\a\nl", "path": "C:\\x", "#x": "!y"}
-    assert parse_properties(format_properties(properties)) == properties
 
 
 def test_a_minimal_node() -> None:

@@ -15,7 +15,6 @@ from penstock.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from penstock.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from penstock.protocol.messages.group_records import GroupMetadataKey
 from penstock.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from penstock.protocol.messages.transaction_records import TransactionLogKey, TransactionLogValue
@@ -245,18 +244,12 @@ def test_a_foreign_record_is_refused() -> None:
 # -- splitting, and what goes before
 
 
-def test_a_request_for_several_coordinators_is_split_and_put_together() -> None:
+def test_a_request_of_a_broker_is_refused_for_each_of_its_transactions() -> None:
     request = AddPartitionsToTxnRequest(
         transactions=[ask_to_add(name, Identity(1, 0), A0) for name in ("aa", "b", "cc")]
     )
-    parts = routing.split_add_partitions(request, len)
-    assert {number: [t.transactional_id for t in part.transactions] for number, part in parts.items()} == {
-        2: ["aa", "cc"],
-        1: ["b"],
-    }
-    refused = [routing.refused_add_partitions(part, ErrorCode.NOT_COORDINATOR, 5) for part in parts.values()]
-    merged = results_of(routing.merge_add_partitions(refused))
-    assert merged == [(name, "a", 0, ErrorCode.NOT_COORDINATOR) for name in ("aa", "cc", "b")]
+    refused = results_of(routing.refused_add_partitions(request, ErrorCode.NOT_COORDINATOR, 5))
+    assert refused == [(name, "a", 0, ErrorCode.NOT_COORDINATOR) for name in ("aa", "b", "cc")]
 
 
 def test_an_old_request_is_refused_in_its_own_form() -> None:
@@ -286,14 +279,6 @@ def test_one_partition_that_may_not_join_keeps_out_the_others() -> None:
         [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
         [ErrorCode.TOPIC_AUTHORIZATION_FAILED],
     ]
-
-
-def test_descriptions_of_several_coordinators_come_in_the_order_asked_for() -> None:
-    request = DescribeTransactionsRequest(transactional_ids=["aa", "b", "cc"])
-    parts = routing.split_describe(request, len)
-    answers = [routing.refused_describe(part, ErrorCode.NOT_COORDINATOR) for part in parts.values()]
-    states = routing.merge_describe(request, answers).transaction_states
-    assert [state.transactional_id for state in states] == ["aa", "b", "cc"]
 
 
 def test_lists_are_joined_unless_one_is_missing() -> None:

@@ -12,7 +12,6 @@ from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
 from penstock.model.topics import INTERNAL_TOPICS
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -22,7 +21,6 @@ from penstock.protocol.messages.add_partitions_to_txn import (
 from penstock.security.authorizer import CLUSTER, Operation, topic_resource, transactional_id_resource
 from penstock.transactions.routing import refused_add_partitions, refused_topics, transactions_of
 
-API_KEY = ApiKey.ADD_PARTITIONS_TO_TXN
 VERSIONS = (0, 5)
 
 OF_BROKERS_SINCE = 4

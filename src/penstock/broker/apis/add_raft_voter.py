@@ -6,11 +6,9 @@ from penstock.broker.apis.services import AdminServices
 from penstock.broker.metadata.quorum_messages import answer_by_quorum
 from penstock.broker.metadata.raft_wire import refusal_to_wire
 from penstock.broker.net.request import Request
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.declaration import Message
 from penstock.security.authorizer import Operation
 
-API_KEY = ApiKey.ADD_RAFT_VOTER
 VERSIONS = (0, 1)
 
 

@@ -11,7 +11,6 @@ from penstock.broker.apis.services import LogServices
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
@@ -20,7 +19,6 @@ from penstock.protocol.messages.alter_replica_log_dirs import (
 )
 from penstock.security.authorizer import CLUSTER, Operation
 
-API_KEY = ApiKey.ALTER_REPLICA_LOG_DIRS
 VERSIONS = (1, 2)
 
 

@@ -11,7 +11,6 @@ from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
 from penstock.metadata.features import SUPPORTED_FEATURES
 from penstock.model.errors import ErrorCode
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -20,7 +19,6 @@ from penstock.protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 
-API_KEY = ApiKey.API_VERSIONS
 VERSIONS = (0, 4)
 
 _software = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?").fullmatch

@@ -7,6 +7,7 @@ Clients send changes for one broker to that broker, so one wrong entry is an err
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
 
 from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
@@ -14,11 +15,15 @@ from penstock.metadata.image import ResourceType
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages import alter_configs as legacy
 from penstock.protocol.messages import incremental_alter_configs as incremental
+from penstock.protocol.messages.alter_configs import AlterConfigsResourceResponse
 from penstock.security.authorizer import CLUSTER, Operation, group_resource, topic_resource
 from penstock.settings.logs import CORDONED_LOG_DIRS, check_cordoned
 from penstock.settings.node import BROKER_SETTINGS
 
 _SUBTRACT = 3
+
+AnyResource = incremental.AlterConfigsResource | legacy.AlterConfigsResource
+Resource = TypeVar("Resource", incremental.AlterConfigsResource, legacy.AlterConfigsResource)
 
 
 def refusal_of(request: Request, operation: Operation, kind: int, name: str) -> KafkaError | None:
@@ -31,9 +36,30 @@ def refusal_of(request: Request, operation: Operation, kind: int, name: str) -> 
     return None if request.may(operation, resource) else KafkaError(code)
 
 
-def cordoning_refusal(
-    services: AdminServices, resources: Iterable[incremental.AlterConfigsResource | legacy.AlterConfigsResource]
-) -> KafkaError | None:
+def refused(resource: AnyResource, error: KafkaError) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=error.code,
+        error_message=error.message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
+def split_by_permission(
+    request: Request, resources: Iterable[Resource]
+) -> tuple[list[Resource], list[AlterConfigsResourceResponse]]:
+    """The resources that the client may alter, and the refusals of the others."""
+    allowed, forbidden = [], []
+    for resource in resources:
+        error = refusal_of(request, Operation.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
+        if error is None:
+            allowed.append(resource)
+        else:
+            forbidden.append(refused(resource, error))
+    return allowed, forbidden
+
+
+def cordoning_refusal(services: AdminServices, resources: Iterable[AnyResource]) -> KafkaError | None:
     """The reason why this broker cannot cordon the requested directories."""
     for resource in resources:
         if resource.resource_type != ResourceType.BROKER or resource.resource_name != str(

@@ -7,7 +7,6 @@ from penstock.broker.coordinators.questions import Gathering, ask_each, caller_o
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -15,7 +14,6 @@ from penstock.protocol.messages.consumer_group_describe import (
 )
 from penstock.security.authorizer import GROUP_OPERATIONS, Operation, group_resource, topic_resource
 
-API_KEY = ApiKey.CONSUMER_GROUP_DESCRIBE
 VERSIONS = (0, 1)
 
 

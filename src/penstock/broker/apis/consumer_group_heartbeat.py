@@ -7,17 +7,15 @@ expression.
 from __future__ import annotations
 
 from penstock.broker.apis.services import GroupServices
-from penstock.broker.coordinators.questions import ask, caller_of
+from penstock.broker.coordinators.questions import ask_group
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
 from penstock.security.authorizer import Operation, group_resource, topic_resource
 
-API_KEY = ApiKey.CONSUMER_GROUP_HEARTBEAT
 VERSIONS = (0, 1)
 
 
@@ -33,12 +31,10 @@ def handle(
         return refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if any(not request.may(Operation.DESCRIBE, topic_resource(name)) for name in message.subscribed_topic_names or ()):
         return refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    caller = caller_of(request)
-    ask(
+    return ask_group(
         services.coordinators.groups,
         request,
         message.group_id,
-        lambda shard, token, now_ms: shard.consumer_group_heartbeat(message, token, caller, now_ms),
+        lambda shard, token, caller, now_ms: shard.consumer_group_heartbeat(message, token, caller, now_ms),
         refusal,
     )
-    return None

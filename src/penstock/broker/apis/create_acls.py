@@ -5,11 +5,9 @@ from __future__ import annotations
 from penstock.broker.apis.acl_refusals import refusal_of
 from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from penstock.security.authorizer import Operation
 
-API_KEY = ApiKey.CREATE_ACLS
 VERSIONS = (1, 3)
 
 

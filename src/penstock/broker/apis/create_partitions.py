@@ -5,7 +5,6 @@ from __future__ import annotations
 from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -13,7 +12,6 @@ from penstock.protocol.messages.create_partitions import (
 )
 from penstock.security.authorizer import Operation, topic_resource
 
-API_KEY = ApiKey.CREATE_PARTITIONS
 VERSIONS = (0, 3)
 
 

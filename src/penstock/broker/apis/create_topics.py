@@ -5,11 +5,9 @@ from __future__ import annotations
 from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from penstock.security.authorizer import CLUSTER, Operation
 
-API_KEY = ApiKey.CREATE_TOPICS
 VERSIONS = (2, 7)
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from penstock.broker.apis.acl_refusals import refusal_of
 from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
 from penstock.security.authorizer import Operation
 
-API_KEY = ApiKey.DELETE_ACLS
 VERSIONS = (1, 3)
 
 

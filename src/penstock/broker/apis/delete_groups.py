@@ -7,11 +7,9 @@ from penstock.broker.coordinators.questions import Gathering, caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from penstock.security.authorizer import Operation, group_resource
 
-API_KEY = ApiKey.DELETE_GROUPS
 VERSIONS = (0, 2)
 
 

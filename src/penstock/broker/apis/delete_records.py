@@ -13,7 +13,6 @@ from penstock.broker.apis.services import LogServices
 from penstock.broker.net.request import Request
 from penstock.broker.partitions.replica import Replica
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -22,7 +21,6 @@ from penstock.protocol.messages.delete_records import (
 )
 from penstock.security.authorizer import Operation, topic_resource
 
-API_KEY = ApiKey.DELETE_RECORDS
 VERSIONS = (0, 2)
 
 HIGH_WATERMARK = -1

@@ -5,7 +5,6 @@ from __future__ import annotations
 from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -13,7 +12,6 @@ from penstock.protocol.messages.delete_topics import (
 )
 from penstock.security.authorizer import Operation, topic_resource
 
-API_KEY = ApiKey.DELETE_TOPICS
 VERSIONS = (1, 6)
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from penstock.broker.apis.acl_refusals import refusal_of
 from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from penstock.security.authorizer import Operation
 
-API_KEY = ApiKey.DESCRIBE_ACLS
 VERSIONS = (1, 3)
 
 

@@ -14,7 +14,6 @@ from penstock.broker.net.request import Request
 from penstock.metadata.image import ResourceType
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.topics import check_topic_name
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -33,7 +32,6 @@ from penstock.settings.explain import (
     explain_topic,
 )
 
-API_KEY = ApiKey.DESCRIBE_CONFIGS
 VERSIONS = (1, 4)
 
 RESOURCES_MAX = 10_000  # naming a resource takes a few bytes, describing it kilobytes

@@ -11,11 +11,9 @@ from penstock.broker.coordinators.questions import Gathering, ask_each, caller_o
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from penstock.security.authorizer import GROUP_OPERATIONS, Operation, group_resource
 
-API_KEY = ApiKey.DESCRIBE_GROUPS
 VERSIONS = (0, 6)
 
 

@@ -15,7 +15,6 @@ from penstock.broker.net.request import Request
 from penstock.log.directory import LogDirectory
 from penstock.log.log import Log
 from penstock.model.errors import ErrorCode
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -25,7 +24,6 @@ from penstock.protocol.messages.describe_log_dirs import (
 )
 from penstock.security.authorizer import CLUSTER, Operation
 
-API_KEY = ApiKey.DESCRIBE_LOG_DIRS
 VERSIONS = (1, 5)
 
 

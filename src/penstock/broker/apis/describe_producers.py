@@ -9,7 +9,6 @@ from __future__ import annotations
 from penstock.broker.apis.services import LogServices
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -19,7 +18,6 @@ from penstock.protocol.messages.describe_producers import (
 )
 from penstock.security.authorizer import Operation, topic_resource
 
-API_KEY = ApiKey.DESCRIBE_PRODUCERS
 VERSIONS = (0, 0)
 
 

@@ -11,19 +11,17 @@ from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import ZERO_UUID
 from penstock.model.topics import METADATA_TOPIC
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     DescribeQuorumResponsePartitionData,
     DescribeQuorumResponseTopicData,
-    Listener,
     ReplicaState,
 )
 from penstock.protocol.messages.describe_quorum import Node as QuorumNode
+from penstock.protocol.messages.quorum_structs import Listener
 from penstock.security.authorizer import CLUSTER, Operation
 
-API_KEY = ApiKey.DESCRIBE_QUORUM
 VERSIONS = (0, 2)
 
 DIRECTORIES_SINCE = 2

@@ -7,7 +7,6 @@ from penstock.broker.net.request import Request
 from penstock.metadata.partition import NO_LEADER
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.topics import INTERNAL_TOPICS, check_topic_name
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -17,7 +16,6 @@ from penstock.protocol.messages.describe_topic_partitions import (
 )
 from penstock.security.authorizer import TOPIC_OPERATIONS, Operation, topic_resource
 
-API_KEY = ApiKey.DESCRIBE_TOPIC_PARTITIONS
 VERSIONS = (0, 0)
 
 

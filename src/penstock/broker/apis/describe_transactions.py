@@ -7,7 +7,6 @@ from penstock.broker.coordinators.questions import Gathering, ask_each, caller_o
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -15,7 +14,6 @@ from penstock.protocol.messages.describe_transactions import (
 )
 from penstock.security.authorizer import Operation, topic_resource, transactional_id_resource
 
-API_KEY = ApiKey.DESCRIBE_TRANSACTIONS
 VERSIONS = (0, 0)
 
 

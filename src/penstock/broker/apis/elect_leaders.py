@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
-from penstock.model.errors import ErrorCode, KafkaError
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
-from penstock.security.authorizer import CLUSTER, Operation
+from penstock.security.authorizer import Operation
 
-API_KEY = ApiKey.ELECT_LEADERS
 VERSIONS = (0, 2)
 
 
 def handle(services: AdminServices, request: Request, message: ElectLeadersRequest) -> ElectLeadersResponse | None:
-    def refusal(error: KafkaError) -> ElectLeadersResponse:
-        return ElectLeadersResponse(error_code=error.code)
-
-    if not request.may(Operation.ALTER, CLUSTER):
-        return refusal(KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
-    services.forwarding.forward(request, lambda controller: controller.elect_leaders(message), refusal)
-    return None
+    return services.forwarding.forward_allowed(
+        Operation.ALTER,
+        request,
+        lambda controller: controller.elect_leaders(message),
+        lambda error: ElectLeadersResponse(error_code=error.code),
+    )

@@ -10,11 +10,9 @@ from penstock.broker.coordinators.questions import caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from penstock.security.authorizer import Operation, transactional_id_resource
 
-API_KEY = ApiKey.END_TXN
 VERSIONS = (0, 5)
 
 

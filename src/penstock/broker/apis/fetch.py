@@ -32,7 +32,6 @@ from penstock.broker.partitions.replica_selector import closest_replica
 from penstock.log.log import Log, Slice
 from penstock.log.transaction_index import AbortedTransaction as Aborted
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
@@ -44,7 +43,6 @@ from penstock.protocol.messages.fetch import (
 )
 from penstock.security.authorizer import Operation
 
-API_KEY = ApiKey.FETCH
 VERSIONS = (4, 18)
 
 READ_COMMITTED = 1

@@ -13,11 +13,9 @@ from penstock.broker.coordinators.internal_topics import internal_topic
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.security.authorizer import Operation, group_resource, transactional_id_resource
 
-API_KEY = ApiKey.FIND_COORDINATOR
 VERSIONS = (0, 6)
 
 BATCHED_SINCE: Final = 4

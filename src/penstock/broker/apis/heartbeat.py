@@ -6,14 +6,11 @@ While the group is loading, the response is success, as in Kafka; the next heart
 from __future__ import annotations
 
 from penstock.broker.apis.services import GroupServices
-from penstock.broker.coordinators.questions import ask, caller_of
+from penstock.broker.coordinators.questions import ask_group
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from penstock.security.authorizer import Operation, group_resource
 
-API_KEY = ApiKey.HEARTBEAT
 VERSIONS = (0, 4)
 
 
@@ -22,14 +19,10 @@ def handle(services: GroupServices, request: Request, message: HeartbeatRequest)
         told = ErrorCode.NONE if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else code
         return HeartbeatResponse(error_code=told)
 
-    if not request.may(Operation.READ, group_resource(message.group_id)):
-        return refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    caller = caller_of(request)
-    ask(
+    return ask_group(
         services.coordinators.groups,
         request,
         message.group_id,
-        lambda shard, token, now_ms: shard.heartbeat(message, token, caller, now_ms),
+        lambda shard, token, caller, now_ms: shard.heartbeat(message, token, caller, now_ms),
         refusal,
     )
-    return None

@@ -7,37 +7,27 @@ in one request.
 from __future__ import annotations
 
 from penstock.broker import loggers
-from penstock.broker.apis.config_resources import cordoning_refusal, refusal_of
+from penstock.broker.apis.config_resources import cordoning_refusal, refusal_of, refused, split_by_permission
 from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
 from penstock.controller.controller import Controller
 from penstock.controller.result import Result
 from penstock.metadata.image import ResourceType
 from penstock.model.errors import KafkaError
-from penstock.protocol.apis import ApiKey
+from penstock.protocol.messages.alter_configs import AlterConfigsResourceResponse
 from penstock.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
-    AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
 from penstock.security.authorizer import Operation
 
-API_KEY = ApiKey.INCREMENTAL_ALTER_CONFIGS
 VERSIONS = (0, 1)
 
 
 def handle(
     services: AdminServices, request: Request, message: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse | None:
-    def refused(resource: AlterConfigsResource, error: KafkaError) -> AlterConfigsResourceResponse:
-        return AlterConfigsResourceResponse(
-            error_code=error.code,
-            error_message=error.message,
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-        )
-
     if message.resources and all(each.resource_type == ResourceType.BROKER_LOGGER for each in message.resources):
         response = IncrementalAlterConfigsResponse()
         for resource in message.resources:
@@ -52,13 +42,7 @@ def handle(
         return response
 
     def alter(controller: Controller) -> Result[IncrementalAlterConfigsResponse]:
-        allowed, forbidden = [], []
-        for resource in message.resources:
-            error = refusal_of(request, Operation.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
-            if error is None:
-                allowed.append(resource)
-            else:
-                forbidden.append(refused(resource, error))
+        allowed, forbidden = split_by_permission(request, message.resources)
         result = controller.incremental_alter_configs(
             IncrementalAlterConfigsRequest(resources=allowed, validate_only=message.validate_only)
         )

@@ -12,11 +12,9 @@ from penstock.broker.coordinators.questions import caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from penstock.security.authorizer import CLUSTER, Operation, ResourceKind, transactional_id_resource
 
-API_KEY = ApiKey.INIT_PRODUCER_ID
 VERSIONS = (0, 6)
 
 TWO_PHASE_COMMIT_SINCE = 6

@@ -11,11 +11,9 @@ from penstock.broker.coordinators.questions import caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from penstock.security.authorizer import Operation, group_resource
 
-API_KEY = ApiKey.JOIN_GROUP
 VERSIONS = (0, 9)
 
 NULL_PROTOCOL_SINCE = 7

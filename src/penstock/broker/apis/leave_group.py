@@ -6,14 +6,11 @@ Versions 0-5: 3 adds several members and static members, 5 a reason.
 from __future__ import annotations
 
 from penstock.broker.apis.services import GroupServices
-from penstock.broker.coordinators.questions import ask, caller_of
+from penstock.broker.coordinators.questions import ask_group
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from penstock.security.authorizer import Operation, group_resource
 
-API_KEY = ApiKey.LEAVE_GROUP
 VERSIONS = (0, 5)
 
 
@@ -21,14 +18,10 @@ def handle(services: GroupServices, request: Request, message: LeaveGroupRequest
     def refusal(code: ErrorCode) -> LeaveGroupResponse:
         return LeaveGroupResponse(error_code=code)
 
-    if not request.may(Operation.READ, group_resource(message.group_id)):
-        return refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    caller = caller_of(request)
-    ask(
+    return ask_group(
         services.coordinators.groups,
         request,
         message.group_id,
-        lambda shard, token, now_ms: shard.leave_group(message, token, caller, now_ms),
+        lambda shard, token, caller, now_ms: shard.leave_group(message, token, caller, now_ms),
         refusal,
     )
-    return None

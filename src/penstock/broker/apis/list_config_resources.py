@@ -11,7 +11,6 @@ from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
 from penstock.metadata.image import ResourceType
 from penstock.model.errors import ErrorCode
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
@@ -19,7 +18,6 @@ from penstock.protocol.messages.list_config_resources import (
 )
 from penstock.security.authorizer import CLUSTER, Operation
 
-API_KEY = ApiKey.LIST_CONFIG_RESOURCES
 VERSIONS = (0, 1)
 
 ALL_TYPES = [kind for kind in ResourceType if kind is not ResourceType.UNKNOWN]

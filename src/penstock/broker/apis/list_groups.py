@@ -9,11 +9,9 @@ from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
 from penstock.groups.shard import GroupShard
 from penstock.model.errors import ErrorCode
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from penstock.security.authorizer import CLUSTER, Operation, group_resource
 
-API_KEY = ApiKey.LIST_GROUPS
 VERSIONS = (0, 5)
 
 

@@ -22,7 +22,6 @@ from penstock.broker.partitions.replica import Replica
 from penstock.broker.partitions.searches import Search
 from penstock.log.log import Log, TimestampedOffset
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -32,7 +31,6 @@ from penstock.protocol.messages.list_offsets import (
 )
 from penstock.security.authorizer import Operation, topic_resource
 
-API_KEY = ApiKey.LIST_OFFSETS
 VERSIONS = (1, 11)
 
 LATEST = -1

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
-from penstock.model.errors import ErrorCode, KafkaError
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
-from penstock.security.authorizer import CLUSTER, Operation
+from penstock.security.authorizer import Operation
 
-API_KEY = ApiKey.LIST_PARTITION_REASSIGNMENTS
 VERSIONS = (0, 0)
 
 
 def handle(
     services: AdminServices, request: Request, message: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse | None:
-    def refusal(error: KafkaError) -> ListPartitionReassignmentsResponse:
-        return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)
-
-    if not request.may(Operation.DESCRIBE, CLUSTER):
-        return refusal(KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
-    services.forwarding.forward(request, lambda controller: controller.list_partition_reassignments(message), refusal)
-    return None
+    return services.forwarding.forward_allowed(
+        Operation.DESCRIBE,
+        request,
+        lambda controller: controller.list_partition_reassignments(message),
+        lambda error: ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message),
+    )

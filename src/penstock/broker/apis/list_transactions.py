@@ -10,14 +10,12 @@ from penstock.broker.coordinators.partition import CoordinatorPartition
 from penstock.broker.coordinators.questions import Gathering, ask_each, caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from penstock.security.authorizer import Operation, transactional_id_resource
 from penstock.transactions.listing import list_transactions
 from penstock.transactions.routing import merge_list
 from penstock.transactions.shard import TransactionShard
 
-API_KEY = ApiKey.LIST_TRANSACTIONS
 VERSIONS = (0, 2)
 
 

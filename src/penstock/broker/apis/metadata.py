@@ -15,7 +15,6 @@ from penstock.metadata.topics import Topic
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import ZERO_UUID
 from penstock.model.topics import CONSUMER_OFFSETS, INTERNAL_TOPICS, TRANSACTION_STATE, check_topic_name
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.create_topics import CreatableTopic
 from penstock.protocol.messages.metadata import (
     MetadataRequest,
@@ -27,7 +26,6 @@ from penstock.protocol.messages.metadata import (
 )
 from penstock.security.authorizer import CLUSTER, CLUSTER_OPERATIONS, TOPIC_OPERATIONS, Operation, topic_resource
 
-API_KEY = ApiKey.METADATA
 VERSIONS = (0, 13)
 
 IDS_ASKED_FOR_SINCE = 12

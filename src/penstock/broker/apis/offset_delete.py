@@ -7,7 +7,6 @@ from penstock.broker.coordinators.questions import caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestTopic,
@@ -17,7 +16,6 @@ from penstock.protocol.messages.offset_delete import (
 )
 from penstock.security.authorizer import Operation, group_resource, topic_resource
 
-API_KEY = ApiKey.OFFSET_DELETE
 VERSIONS = (0, 0)
 
 

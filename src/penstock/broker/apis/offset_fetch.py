@@ -20,7 +20,6 @@ from penstock.coordinator.decision import Caller
 from penstock.groups.offset_fetch import single_group
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import ZERO_UUID
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -34,7 +33,6 @@ from penstock.protocol.messages.offset_fetch import (
 )
 from penstock.security.authorizer import Operation, group_resource, topic_resource
 
-API_KEY = ApiKey.OFFSET_FETCH
 VERSIONS = (1, 10)
 
 TOP_LEVEL_ERROR_SINCE = 2

@@ -8,7 +8,6 @@ from __future__ import annotations
 from penstock.broker.apis.services import LogServices
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -18,7 +17,6 @@ from penstock.protocol.messages.offset_for_leader_epoch import (
 )
 from penstock.security.authorizer import Operation, topic_resource
 
-API_KEY = ApiKey.OFFSET_FOR_LEADER_EPOCH
 VERSIONS = (2, 4)
 
 

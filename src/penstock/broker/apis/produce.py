@@ -33,7 +33,6 @@ from penstock.log.log import Appended
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
 from penstock.model.topics import INTERNAL_TOPICS
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -51,7 +50,6 @@ from penstock.replication.verification import Verification
 from penstock.security.authorizer import Operation, topic_resource, transactional_id_resource
 from penstock.transactions.partition_verification import produce_error, produce_support
 
-API_KEY = ApiKey.PRODUCE
 VERSIONS = (3, 13)
 
 NO_ACKS = 0

@@ -6,14 +6,11 @@ Versions 0-5: 3 adds static members, 5 the protocol type and name, which it requ
 from __future__ import annotations
 
 from penstock.broker.apis.services import GroupServices
-from penstock.broker.coordinators.questions import ask, caller_of
+from penstock.broker.coordinators.questions import ask_group
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from penstock.security.authorizer import Operation, group_resource
 
-API_KEY = ApiKey.SYNC_GROUP
 VERSIONS = (0, 5)
 
 PROTOCOL_SINCE = 5
@@ -25,14 +22,10 @@ def handle(services: GroupServices, request: Request, message: SyncGroupRequest)
 
     if request.version >= PROTOCOL_SINCE and (message.protocol_type is None or message.protocol_name is None):
         return refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    if not request.may(Operation.READ, group_resource(message.group_id)):
-        return refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    caller = caller_of(request)
-    ask(
+    return ask_group(
         services.coordinators.groups,
         request,
         message.group_id,
-        lambda shard, token, now_ms: shard.sync_group(message, token, caller, now_ms),
+        lambda shard, token, caller, now_ms: shard.sync_group(message, token, caller, now_ms),
         refusal,
     )
-    return None

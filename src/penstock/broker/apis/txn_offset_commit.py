@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from penstock.broker.apis.commit_admission import Admission
 from penstock.broker.apis.services import TransactionServices
 from penstock.broker.coordinators.partition import Producer
 from penstock.broker.coordinators.questions import caller_of
@@ -16,7 +17,6 @@ from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
 from penstock.model.topics import CONSUMER_OFFSETS
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestTopic,
@@ -27,10 +27,9 @@ from penstock.protocol.messages.txn_offset_commit import (
 from penstock.records.batch import read_header
 from penstock.records.builder import build_batch
 from penstock.replication.verification import Verification
-from penstock.security.authorizer import Operation, group_resource, topic_resource, transactional_id_resource
+from penstock.security.authorizer import Operation, group_resource, transactional_id_resource
 from penstock.transactions.partition_verification import txn_offset_commit_error, txn_offset_commit_support
 
-API_KEY = ApiKey.TXN_OFFSET_COMMIT
 VERSIONS = (0, 5)
 
 KNOWS_LOADING_SINCE = 2
@@ -43,38 +42,14 @@ def handle(
         return _refusal(message.topics, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not request.may(Operation.READ, group_resource(message.group_id)):
         return _refusal(message.topics, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    refused: list[TxnOffsetCommitResponseTopic] = []
-    known: list[TxnOffsetCommitRequestTopic] = []
+    admission = Admission(services.metadata.image, request, _refuse)
     for topic in message.topics:
-        _admit(services, request, topic, known, refused)
-    if not known and message.topics:
-        return TxnOffsetCommitResponse(topics=refused)
-    message.topics = known
-    _Commit(services, request, message, refused).start()
+        admission.admit(topic)
+    if not admission.known and message.topics:
+        return TxnOffsetCommitResponse(topics=admission.refused)
+    message.topics = admission.known
+    _Commit(services, request, message, admission).start()
     return None
-
-
-def _admit(
-    services: TransactionServices,
-    request: Request,
-    topic: TxnOffsetCommitRequestTopic,
-    known: list[TxnOffsetCommitRequestTopic],
-    refused: list[TxnOffsetCommitResponseTopic],
-) -> None:
-    found = services.metadata.image.topics.by_name(topic.name)
-    if not request.may(Operation.READ, topic_resource(topic.name)):
-        refused.append(_refuse(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-        return
-    there = {} if found is None else found.partitions
-    if found is not None:
-        topic.topic_id = found.topic_id
-    missing = [each for each in topic.partitions if each.partition_index not in there]
-    if missing:
-        without = TxnOffsetCommitRequestTopic(name=topic.name, topic_id=topic.topic_id, partitions=missing)
-        refused.append(_refuse(without, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        topic.partitions = [each for each in topic.partitions if each.partition_index in there]
-    if topic.partitions:
-        known.append(topic)
 
 
 class _Commit:
@@ -85,12 +60,12 @@ class _Commit:
         services: TransactionServices,
         request: Request,
         message: TxnOffsetCommitRequest,
-        refused: list[TxnOffsetCommitResponseTopic],
+        admission: Admission[TxnOffsetCommitRequestTopic, TxnOffsetCommitResponseTopic],
     ) -> None:
         self._services = services
         self._request = request
         self._message = message
-        self._refused = refused
+        self._admission = admission
         self._support = txn_offset_commit_support(request.version)
         self._partition = TopicPartition(CONSUMER_OFFSETS, services.coordinators.groups.partition_of(message.group_id))
         self._answer = request.park()
@@ -148,12 +123,7 @@ class _Commit:
         self._done(_refusal(self._message.topics, code))
 
     def _done(self, response: TxnOffsetCommitResponse) -> None:
-        by_name = {topic.name: topic for topic in response.topics}
-        for topic in self._refused:
-            if topic.name and topic.name in by_name:
-                by_name[topic.name].partitions += topic.partitions
-            else:
-                response.topics.append(topic)
+        self._admission.add_refused(response.topics)
         if self._request.version < KNOWS_LOADING_SINCE:
             for topic in response.topics:
                 for each in topic.partitions:

@@ -7,11 +7,9 @@ from penstock.broker.net.request import Request
 from penstock.controller.features import refused
 from penstock.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
 from penstock.security.authorizer import CLUSTER, Operation
 
-API_KEY = ApiKey.UPDATE_FEATURES
 VERSIONS = (0, 2)
 
 

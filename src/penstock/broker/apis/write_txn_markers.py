@@ -8,7 +8,6 @@ from __future__ import annotations
 from penstock.broker.apis.services import TransactionServices
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -18,7 +17,6 @@ from penstock.protocol.messages.write_txn_markers import (
 )
 from penstock.security.authorizer import CLUSTER, Operation
 
-API_KEY = ApiKey.WRITE_TXN_MARKERS
 VERSIONS = (1, 2)
 
 

@@ -7,23 +7,18 @@ from __future__ import annotations
 
 from penstock.broker.controller_apis.services import ControllerServices
 from penstock.broker.net.request import Request
-from penstock.model.errors import ErrorCode
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
-from penstock.security.authorizer import CLUSTER, Operation
+from penstock.security.authorizer import Operation
 
-API_KEY = ApiKey.ALTER_PARTITION
 VERSIONS = (2, 3)
 
 
 def handle(
     services: ControllerServices, request: Request, message: AlterPartitionRequest
 ) -> AlterPartitionResponse | None:
-    if not request.may(Operation.CLUSTER_ACTION, CLUSTER):
-        return AlterPartitionResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    services.forwarding.forward(
+    return services.forwarding.forward_allowed(
+        Operation.CLUSTER_ACTION,
         request,
         lambda controller: controller.alter_partition(message),
         lambda error: AlterPartitionResponse(error_code=error.code),
     )
-    return None

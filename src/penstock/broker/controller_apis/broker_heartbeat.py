@@ -8,25 +8,22 @@ from __future__ import annotations
 
 from penstock.broker.controller_apis.services import ControllerServices
 from penstock.broker.net.request import Request
-from penstock.model.errors import ErrorCode
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from penstock.security.authorizer import CLUSTER, Operation
+from penstock.security.authorizer import Operation
 
-API_KEY = ApiKey.BROKER_HEARTBEAT
 VERSIONS = (0, 2)
 
 
 def handle(
     services: ControllerServices, request: Request, message: BrokerHeartbeatRequest
 ) -> BrokerHeartbeatResponse | None:
-    if not request.may(Operation.CLUSTER_ACTION, CLUSTER):
-        return BrokerHeartbeatResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     upkeep = services.upkeep
-    services.forwarding.forward(
+    refused = services.forwarding.forward_allowed(
+        Operation.CLUSTER_ACTION,
         request,
         lambda controller: controller.broker_heartbeat(message, upkeep.now_ms()),
         lambda error: BrokerHeartbeatResponse(error_code=error.code),
     )
-    upkeep.heard_of(message.broker_id, message.broker_epoch, request.connection)
-    return None
+    if refused is None:
+        upkeep.heard_of(message.broker_id, message.broker_epoch, request.connection)
+    return refused

@@ -8,7 +8,6 @@ from __future__ import annotations
 from penstock.broker.controller_apis.services import ControllerServices
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -16,7 +15,6 @@ from penstock.protocol.messages.describe_cluster import (
 )
 from penstock.security.authorizer import CLUSTER, CLUSTER_OPERATIONS, Operation
 
-API_KEY = ApiKey.DESCRIBE_CLUSTER
 VERSIONS = (0, 2)
 
 CONTROLLERS = 2

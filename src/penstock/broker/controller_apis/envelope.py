@@ -20,7 +20,6 @@ from penstock.protocol.messages.principal import DefaultPrincipalData
 from penstock.security.authorizer import CLUSTER, Operation
 from penstock.security.principal import Principal
 
-API_KEY = ApiKey.ENVELOPE
 VERSIONS = (0, 0)
 
 # Nodes send these only on their own behalf.

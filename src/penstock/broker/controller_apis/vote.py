@@ -5,10 +5,8 @@ from __future__ import annotations
 from penstock.broker.controller_apis.services import ControllerServices
 from penstock.broker.metadata.quorum_messages import answer_by_quorum
 from penstock.broker.net.request import Request
-from penstock.protocol.apis import ApiKey
 from penstock.protocol.declaration import Message
 
-API_KEY = ApiKey.VOTE
 VERSIONS = (0, 2)
 
 

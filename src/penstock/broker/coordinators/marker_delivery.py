@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.broker.coordinators.coordinator import Coordinator
@@ -33,17 +34,15 @@ logger = logging.getLogger("penstock.transactions")
 CHANNEL: Final = "transactions"
 
 
+@dataclass(slots=True, eq=False)
 class _Outgoing:
     """The pending positions of one shard: `positions` are pairs (offset, number of records replayed up to there)."""
 
-    __slots__ = ("handle", "position", "positions", "shard", "timer")
-
-    def __init__(self, shard: TransactionShard) -> None:
-        self.shard = shard
-        self.position = -1
-        self.positions: deque[tuple[int, int]] = deque()
-        self.handle: asyncio.Handle | None = None
-        self.timer: asyncio.TimerHandle | None = None
+    shard: TransactionShard
+    position: int = field(default=-1, init=False)
+    positions: deque[tuple[int, int]] = field(default_factory=deque, init=False)
+    handle: asyncio.Handle | None = field(default=None, init=False)
+    timer: asyncio.TimerHandle | None = field(default=None, init=False)
 
     def cancel(self) -> None:
         if self.handle is not None:

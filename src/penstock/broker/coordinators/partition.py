@@ -89,6 +89,16 @@ class Marker(NamedTuple):
     coordinator_epoch: int
     transaction_version: int
 
+    def build(self, now_ms: int) -> bytearray:
+        """The batch that a log stores."""
+        return build_transaction_marker(
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            committed=self.committed,
+            coordinator_epoch=self.coordinator_epoch,
+            timestamp=now_ms,
+        )
+
 
 class _Owed(NamedTuple):
     """Replies to send when everything below `offset` is committed."""
@@ -108,12 +118,12 @@ class CoordinatorPartition(Generic[ShardT]):
         self._loop = coordinator.loop
         self._clock = coordinator.clock
         self.shard: ShardT | None = None  # None while it is loading
-        self._load: Load[ShardT] | None = None
+        self.load: Load[ShardT] | None = None
         self._load_again_after = RETRY_S
         self._batch: list[NewRecord] = []
         self._batch_size = 0
         self._is_flush_due = False
-        self._owed: deque[_Owed] = deque()
+        self.owed: deque[_Owed] = deque()
         self._owed_timer: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0
@@ -125,10 +135,10 @@ class CoordinatorPartition(Generic[ShardT]):
 
     def _begin_loading(self) -> None:
         shard = self._coordinator.new_shard(self.index, self.leader_epoch)
-        self._load = Load(self._coordinator, self.replica, shard, self._loaded, self._load_failed)
+        self.load = Load(self._coordinator, self.replica, shard, self._loaded, self._load_failed)
 
     def _loaded(self, shard: ShardT) -> None:
-        self._load = None
+        self.load = None
         self.shard = shard
         now_ms = self._clock.now_ms()
         self._carry_out(shard.loaded(now_ms), now_ms)
@@ -136,7 +146,7 @@ class CoordinatorPartition(Generic[ShardT]):
     def _load_failed(self, error: KafkaError) -> None:
         """Load again after a read error, which may be temporary. Malformed content would fail again."""
         logger.error("%s cannot be loaded: %s", self.replica.topic_partition, error.message)
-        self._load = None
+        self.load = None
         if error.code in _MAY_PASS:
             self._loop.call_later(self._load_again_after, self._load_again)
             self._load_again_after = min(2 * self._load_again_after, RETRY_MAX_S)
@@ -149,10 +159,10 @@ class CoordinatorPartition(Generic[ShardT]):
         """Another broker leads the partition, or this one does in a new epoch."""
         self._is_closed = True
         self.replica.watchers.pop(self, None)
-        if self._load is not None:
-            self._load.cancel()
+        if self.load is not None:
+            self.load.cancel()
         self._drop_shard()
-        owed, self._owed = self._owed, deque()
+        owed, self.owed = self.owed, deque()
         for entry in owed:
             self._refuse(entry.replies, ErrorCode.NOT_COORDINATOR)
         if self._owed_timer is not None:
@@ -174,8 +184,8 @@ class CoordinatorPartition(Generic[ShardT]):
         logger.warning("%s: %s; loading it anew", self.replica.topic_partition, error.message)
         code = told_to_clients(error.code)
         end = self.replica.log.log_end_offset
-        untrue = [entry for entry in self._owed if entry.offset > end]
-        self._owed = deque(entry for entry in self._owed if entry.offset <= end)
+        untrue = [entry for entry in self.owed if entry.offset > end]
+        self.owed = deque(entry for entry in self.owed if entry.offset <= end)
         self._drop_shard()
         for entry in untrue:
             self._refuse(entry.replies, code)
@@ -208,7 +218,7 @@ class CoordinatorPartition(Generic[ShardT]):
 
     @property
     def _why_none(self) -> ErrorCode:
-        return ErrorCode.NOT_COORDINATOR if self._load is None else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return ErrorCode.NOT_COORDINATOR if self.load is None else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def carry_out(self, decision: Decision) -> None:
         """Carry out a decision that no request asked for: after a metadata change, for example."""
@@ -225,13 +235,7 @@ class CoordinatorPartition(Generic[ShardT]):
             waiting.refuse(ErrorCode.NOT_COORDINATOR)
             return
         now_ms = self._clock.now_ms()
-        batch = build_transaction_marker(
-            producer_id=marker.producer_id,
-            producer_epoch=marker.producer_epoch,
-            committed=marker.committed,
-            coordinator_epoch=marker.coordinator_epoch,
-            timestamp=now_ms,
-        )
+        batch = marker.build(now_ms)
         try:
             self._append(batch, now_ms, marker.transaction_version)
         except KafkaError as error:
@@ -309,7 +313,7 @@ class CoordinatorPartition(Generic[ShardT]):
         return True
 
     def _too_large(self, decision: Decision, size: int) -> None:
-        self._owed.append(_Owed(1 << 62, self._loop.time(), decision.replies))
+        self.owed.append(_Owed(1 << 62, self._loop.time(), decision.replies))
         self._append_failed(
             KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{size} bytes of records exceed max.message.bytes")
         )
@@ -384,7 +388,7 @@ class CoordinatorPartition(Generic[ShardT]):
         if self.is_committed:
             self._send(replies)
             return
-        self._owed.append(_Owed(self.end_offset, self._loop.time(), replies))
+        self.owed.append(_Owed(self.end_offset, self._loop.time(), replies))
         if self._owed_timer is None:
             self._owed_timer = self._loop.call_later(self._coordinator.commit_timeout, self._look_for_overdue)
 
@@ -402,10 +406,10 @@ class CoordinatorPartition(Generic[ShardT]):
         now = self._loop.time()
         patience = self._coordinator.commit_timeout
         self._owed_timer = None
-        while self._owed and self._owed[0].since + patience <= now + TIMER_MIN_S:
-            self._refuse(self._owed.popleft().replies, told_to_clients(ErrorCode.REQUEST_TIMED_OUT))
-        if self._owed:
-            self._owed_timer = self._loop.call_at(self._owed[0].since + patience, self._look_for_overdue)
+        while self.owed and self.owed[0].since + patience <= now + TIMER_MIN_S:
+            self._refuse(self.owed.popleft().replies, told_to_clients(ErrorCode.REQUEST_TIMED_OUT))
+        if self.owed:
+            self._owed_timer = self._loop.call_at(self.owed[0].since + patience, self._look_for_overdue)
 
     @staticmethod
     def _send(replies: Iterable[Reply]) -> None:
@@ -423,8 +427,8 @@ class CoordinatorPartition(Generic[ShardT]):
 
     def committed(self) -> None:
         high_watermark = self.replica.high_watermark
-        while self._owed and self._owed[0].offset <= high_watermark:
-            self._send(self._owed.popleft().replies)
+        while self.owed and self.owed[0].offset <= high_watermark:
+            self._send(self.owed.popleft().replies)
         self._coordinator.committed(self)
 
     def appended(self, size: int) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from penstock.broker.coordinators.coordinator import Coordinator
-from penstock.broker.coordinators.partition import Producer
-from penstock.broker.coordinators.shard import Operation, ShardT, Waiting
+from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
 from penstock.broker.slices import Slices
-from penstock.coordinator.decision import Caller
+from penstock.coordinator.decision import Caller, Decision
+from penstock.groups.shard import GroupShard
 from penstock.model.errors import ErrorCode
+from penstock.protocol.declaration import Message
+from penstock.security.authorizer import Operation, group_resource
 
 Key = TypeVar("Key")
+Response = TypeVar("Response", bound=Message)
 
 
 def caller_of(request: Request) -> Caller:
@@ -21,19 +24,20 @@ def caller_of(request: Request) -> Caller:
     return Caller(request.client_id or "", f"/{request.client_host}", request.version)
 
 
-def ask(
-    coordinator: Coordinator[ShardT],
+def ask_group(
+    groups: Coordinator[GroupShard],
     request: Request,
-    key: str,
-    operation: Operation[ShardT],
-    refusal: Callable[[ErrorCode], Any],
-    *,
-    writes: bool = False,
-    producer: Producer | None = None,
-) -> None:
-    """Let the shard of `key` answer the request."""
+    group_id: str,
+    operation: Callable[[GroupShard, Waiting, Caller, int], Decision],
+    refusal: Callable[[ErrorCode], Response],
+) -> Response | None:
+    """Let the group's shard answer a member's request; returns the refusal if the client may not be a member."""
+    if not request.may(Operation.READ, group_resource(group_id)):
+        return refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    caller = caller_of(request)
     waiting = Waiting(request.park(), refusal)
-    coordinator.submit(key, operation, waiting, writes=writes, producer=producer)
+    groups.submit(group_id, lambda shard, token, now_ms: operation(shard, token, caller, now_ms), waiting)
+    return None
 
 
 def ask_each(slices: Slices, keys: Iterable[Key], question: Callable[[Key], None]) -> None:

@@ -6,6 +6,7 @@ See `coordinator/decision.py` for the laws of the values that pass between the t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
 from penstock.coordinator.decision import Decision, Reply
@@ -33,14 +34,12 @@ class Shard(Protocol):
 ShardT = TypeVar("ShardT", bound=Shard)
 
 
+@dataclass(slots=True, eq=False)
 class Waiting:
     """A token: a request that waits for its answer. It is answered once; `refusal` makes an error response."""
 
-    __slots__ = ("answer", "refusal")
-
-    def __init__(self, answer: Callable[[Any], None], refusal: Callable[[ErrorCode], Any]) -> None:
-        self.answer = answer
-        self.refusal = refusal
+    answer: Callable[[Any], None]
+    refusal: Callable[[ErrorCode], Any]
 
     def refuse(self, code: ErrorCode) -> None:
         self.answer(self.refusal(code))

@@ -28,7 +28,6 @@ from penstock.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from penstock.records.batch import read_header
-from penstock.records.control import build_transaction_marker
 
 # While the group coordinator is not ready: transaction coordinators expect an error of a partition instead.
 _NOT_READY = frozenset(
@@ -111,13 +110,7 @@ class MarkerWriter:
         if not leader.has_enough_replicas:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         now_ms = self._clock.now_ms()
-        batch = build_transaction_marker(
-            producer_id=marker.producer_id,
-            producer_epoch=marker.producer_epoch,
-            committed=marker.committed,
-            coordinator_epoch=marker.coordinator_epoch,
-            timestamp=now_ms,
-        )
+        batch = marker.build(now_ms)
         appended = replica.append(
             memoryview(batch), read_header(batch), now_ms, transaction_version=marker.transaction_version
         )

@@ -1,0 +1,1 @@
+"""A node's part in the metadata: the quorum, the controller, registration and forwarding."""

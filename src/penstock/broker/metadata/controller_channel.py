@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -27,15 +28,13 @@ RETRY_S: Final = 0.05
 Done = Callable[[Any], None]  # gets the response, or a PeerFailed
 
 
+@dataclass(slots=True, eq=False)
 class _Asked:
-    __slots__ = ("deadline", "done", "is_over", "message", "timer")
-
-    def __init__(self, message: Message, done: Done, deadline: float) -> None:
-        self.message = message
-        self.done = done
-        self.deadline = deadline
-        self.is_over = False
-        self.timer: asyncio.TimerHandle | None = None
+    message: Message
+    done: Done
+    deadline: float
+    is_over: bool = field(default=False, init=False)
+    timer: asyncio.TimerHandle | None = field(default=None, init=False)
 
 
 class ControllerChannel:

@@ -13,14 +13,14 @@ from typing import Final
 from penstock.broker.metadata.controller_channel import ControllerChannel
 from penstock.broker.metadata.quorum import MetadataQuorum
 from penstock.broker.net.peers import PeerFailed
+from penstock.metadata.cluster import features_message
 from penstock.metadata.features import SUPPORTED_FEATURES
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Uuid
+from penstock.protocol.messages.broker_registration import Listener
 from penstock.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
-    Feature,
-    Listener,
 )
 
 logger = logging.getLogger("penstock.controller")
@@ -61,10 +61,7 @@ class ControllerPresence:
             controller_id=self._node_id,
             incarnation_id=self._incarnation_id,
             listeners=self._listeners,
-            features=[
-                Feature(name=name, min_supported_version=levels.minimum, max_supported_version=levels.maximum)
-                for name, levels in SUPPORTED_FEATURES.items()
-            ],
+            features=features_message(SUPPORTED_FEATURES),
         )
         self._controller.send(request, self._answered, timeout=TIMEOUT_S)
 

@@ -24,6 +24,7 @@ from penstock.protocol.codec import encode
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from penstock.protocol.messages.principal import DefaultPrincipalData
+from penstock.security.authorizer import CLUSTER, Operation
 from penstock.security.principal import Principal
 from penstock.settings.live import LiveSettings
 
@@ -59,6 +60,19 @@ class Forwarding:
                 answer(outcome)
 
         self._quorum.submit(operation, done)
+
+    def forward_allowed(
+        self,
+        action: Operation,
+        request: Request,
+        operation: Callable[[Controller], Result[Response]],
+        refusal: Callable[[KafkaError], Response],
+    ) -> Response | None:
+        """Forward the request if the client may do `action` on the cluster; otherwise return the refusal."""
+        if not request.may(action, CLUSTER):
+            return refusal(KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        self.forward(request, operation, refusal)
+        return None
 
     def pass_on(self, request: Request, refusal: Refusal) -> bool:
         """Forward the request if another node is the active controller and the request came from one of our clients."""

@@ -26,6 +26,7 @@ from penstock.broker.metadata.controller_channel import ControllerChannel, Done
 from penstock.broker.metadata.registration import Registration
 from penstock.broker.net.peers import PeerFailed
 from penstock.io.clock import Clock
+from penstock.metadata.cluster import features_message
 from penstock.metadata.features import METADATA_4_3_IV0, SUPPORTED_FEATURES
 from penstock.metadata.image import Metadata
 from penstock.model.errors import ErrorCode, KafkaError
@@ -34,7 +35,6 @@ from penstock.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, 
 from penstock.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
-    Feature,
     Listener,
 )
 from penstock.settings.live import LiveSettings
@@ -162,10 +162,7 @@ class BrokerLifecycle:
             cluster_id=self._cluster_id,
             incarnation_id=self._incarnation_id,
             listeners=self._listeners,
-            features=[
-                Feature(name=name, min_supported_version=levels.minimum, max_supported_version=levels.maximum)
-                for name, levels in SUPPORTED_FEATURES.items()
-            ],
+            features=features_message(SUPPORTED_FEATURES),
             rack=self._settings.now.broker_rack or None,
             log_dirs=self._directories.online_ids,
             previous_broker_epoch=self._previous_broker_epoch,

@@ -141,15 +141,15 @@ class MetadataQuorum:
             ReplicaKey(settings.node_id, identity.directories[settings.metadata_directory]), controller_endpoints
         )
         self._store = MetadataStore(files, settings)
-        self._snapshots = MetadataSnapshots(
+        self.snapshots = MetadataSnapshots(
             self._store,
             settings,
             loop=loop,
             now_ms=clock.now_ms,
             executor=executor,
-            on_log_trimmed=lambda: self._driver.log_start_moved(),
+            on_log_trimmed=lambda: self.driver.log_start_moved(),
         )
-        self._driver: RaftDriver
+        self.driver: RaftDriver
         self._bootstrap: DecodedSnapshot | None = None
         self._pending: deque[Pending] = deque()
         self._committed = 0
@@ -174,7 +174,7 @@ class MetadataQuorum:
         self.image = recovered.image
         if settings.is_controller:
             self.controller.reset(self.image)
-        self._snapshots.begin_with(recovered.last_snapshot)
+        self.snapshots.begin_with(recovered.last_snapshot)
         raft_settings = RaftSettings.of(settings)
         raft = Raft(
             local=self._local,
@@ -196,7 +196,7 @@ class MetadataQuorum:
                 f"{settings.node_id}, or its disk was replaced",
             )
         self._committed = raft.high_watermark
-        self._driver = RaftDriver(
+        self.driver = RaftDriver(
             raft=raft,
             store=self._store,
             settings=raft_settings,
@@ -209,7 +209,7 @@ class MetadataQuorum:
             executor=self._executor,
             is_dead=self._is_dead,
         )
-        self._driver.open()
+        self.driver.open()
         self._is_opening = False
         logger.info(
             "metadata: epoch %d, %d topics, log up to %d after the snapshot at %d",
@@ -227,7 +227,7 @@ class MetadataQuorum:
 
     @property
     def _raft(self) -> Raft:
-        return self._driver.raft
+        return self.driver.raft
 
     @property
     def epoch(self) -> int:
@@ -327,7 +327,7 @@ class MetadataQuorum:
 
     def request(self, request: Request, answer: Callable[[Any], None]) -> None:
         """A request of the quorum protocol; `answer` gets its Answer."""
-        self._driver.request(request, answer)
+        self.driver.request(request, answer)
 
     def upgrade_kraft_version(
         self, kraft_version: int, *, validate_only: bool, done: Callable[[KafkaError | None], None]
@@ -339,7 +339,7 @@ class MetadataQuorum:
             self.controller.kraft_version = self._raft.kraft_version
             done(error)
 
-        self._driver.upgrade_kraft_version(kraft_version, validate_only=validate_only, done=begun)
+        self.driver.upgrade_kraft_version(kraft_version, validate_only=validate_only, done=begun)
 
     # -- operations ----------------------------------------------------------------------------------------------------
 
@@ -399,9 +399,8 @@ class MetadataQuorum:
         version = before.metadata_version or self.controller.image.metadata_version
         values: list[NewRecord] = [(now_ms, None, encode_record(record, version), ()) for record in records]
         batch = build_batch(values, base_offset=base_offset, leader_epoch=epoch)
-        self._store.log.append_preassigned(batch, now_ms)
-        self._snapshots.count(len(batch))
-        self._driver.appended()
+        self.driver.append(batch, now_ms)
+        self.snapshots.count(len(batch))
         return self.controller.image, delta
 
     # -- events of the quorum ------------------------------------------------------------------------------------------
@@ -435,7 +434,7 @@ class MetadataQuorum:
         self.image = image
         if self._settings.is_controller:
             self.controller.reset(image)
-        self._snapshots.begin_with(SnapshotId(image.offset + 1, image.epoch))
+        self.snapshots.begin_with(SnapshotId(image.offset + 1, image.epoch))
         self._on_commit(image, delta)
 
     def failed(self, error: BaseException) -> None:
@@ -481,7 +480,7 @@ class MetadataQuorum:
                     self._on_commit(self.image, delta)
             if pending.done is not None:
                 pending.done(pending.outcome)
-        if not self._failed and self._snapshots.is_due(self.image):
+        if not self._failed and self.snapshots.is_due(self.image):
             self.snapshot()
 
     def _replay_later(self) -> None:
@@ -500,7 +499,7 @@ class MetadataQuorum:
             self._replay_slice()
             if self._is_opening:
                 continue
-            if self._snapshots.is_due(self.image):
+            if self.snapshots.is_due(self.image):
                 self.snapshot()
             if self.image.offset + 1 < self._committed:
                 self._replaying_later = True
@@ -509,7 +508,7 @@ class MetadataQuorum:
         self._claim_if_caught_up()
 
     def _replay_slice(self) -> None:
-        data = self._driver.read_log(self.image.offset + 1, REPLAY_SLICE_BYTES, self._committed)
+        data = self.driver.read_log(self.image.offset + 1, REPLAY_SLICE_BYTES, self._committed)
         delta = MetadataDelta(self.image)
         last = None
         for position, header in iterate_headers(data):
@@ -524,7 +523,7 @@ class MetadataQuorum:
         self.image = delta.apply(last.last_offset, last.leader_epoch, last.max_timestamp)
         if self._settings.is_controller:
             self.controller.follow(self.image, delta)
-        self._snapshots.count(len(data))
+        self.snapshots.count(len(data))
         if delta.records:
             self._on_commit(self.image, delta)
 
@@ -547,13 +546,13 @@ class MetadataQuorum:
         raft, image = self._raft, self.image
         kraft_version = raft.kraft_version_at(image.offset)
         voters = raft.voters_at(image.offset) if kraft_version else None
-        return self._snapshots.write(image, QuorumConfiguration(kraft_version, voters), lambda: self._committed)
+        return self.snapshots.write(image, QuorumConfiguration(kraft_version, voters), lambda: self._committed)
 
     # -- stop ----------------------------------------------------------------------------------------------------------
 
     def resign(self) -> None:
         """Hand over to another controller, if there can be one."""
-        self._driver.shut_down()
+        self.driver.shut_down()
 
     @property
     def may_leave(self) -> bool:
@@ -562,11 +561,11 @@ class MetadataQuorum:
 
     async def close(self) -> None:
         """Finish the accepted operations, then close the files."""
-        while not self._failed and (running := [*self._driver.under_way, *self._snapshots.under_way]):
+        while not self._failed and (running := [*self.driver.under_way, *self.snapshots.under_way]):
             await asyncio.wait(running)
         self._is_closed = True
-        self._driver.close()
-        self._snapshots.close()
+        self.driver.close()
+        self.snapshots.close()
         self._store.close(clean=not self._failed)
 
 

@@ -4,6 +4,7 @@ Theory of operation:
 
 - Every event (a request, an answer, a timer, a finished sync) is an input. Inputs are handled one at a time; while a
   worker thread writes the result of one of them, the others wait in a queue.
+- Only the driver writes to the log; the active controller's batches come in through `append`.
 - A worker thread syncs an election before anything is sent or answered. Log records are written on the loop, as
   everywhere, and synced by a worker thread in parallel to everything else. The finished sync is an input again
   (`flushed`), so many records share one sync. Only a truncation and the installation of a snapshot wait for a running
@@ -126,7 +127,7 @@ class RaftDriver:
         self._request_timeout_ms = settings.request_timeout_ms
         self._timeout_s = (settings.request_timeout_ms + settings.fetch_max_wait_ms) / 1000
         self._inputs: deque[Input] = deque()
-        self._is_busy = False
+        self.is_busy = False
         self._is_opening = True
         self._is_closed = False
         self._syncing: asyncio.Future[int] | None = None
@@ -154,8 +155,9 @@ class RaftDriver:
         """A request from another node; `answer` gets its Answer now or later, or never if this node ends first."""
         self._input(lambda now: self.raft.requested(now, answer, request))
 
-    def appended(self) -> None:
-        """The controller has appended a batch. All batches of one turn of the loop are one input."""
+    def append(self, batch: bytearray, now_ms: int) -> None:
+        """Append a batch of the active controller. All batches of one turn of the loop are one input."""
+        self._store.log.append_preassigned(batch, now_ms)
         if self._is_opening:
             self._input(self.raft.appended)
         elif not self._append_is_news:
@@ -201,16 +203,16 @@ class RaftDriver:
         return int(self._loop.time() * 1000)
 
     def _take_inputs(self) -> None:
-        while self._inputs and not self._is_busy and not self.is_failed and not self._is_closed:
+        while self._inputs and not self.is_busy and not self.is_failed and not self._is_closed:
             act = self._inputs.popleft()
-            self._is_busy = True
+            self.is_busy = True
             try:
                 self._persist(act(self._now()))
             except Exception as error:
                 logger.exception("a step of the quorum failed")
                 self._fail(error)
                 return
-        if not self._is_busy:
+        if not self.is_busy:
             self._sync_if_due()
 
     def _go_on(self, step: Callable[[], None]) -> None:
@@ -332,7 +334,7 @@ class RaftDriver:
         if ready.high_watermark is not None:
             self._events.committed(ready.high_watermark)
         self._set_deadline(ready.deadline)
-        self._is_busy = False
+        self.is_busy = False
 
     # -- messages --------------------------------------------------------------------------------------------------
 

@@ -8,11 +8,12 @@ belong to the listener that received the request.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import ZERO_UUID
 from penstock.model.topics import METADATA_TOPIC, METADATA_TOPIC_ID
+from penstock.protocol.apis import API
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages import (
     add_raft_voter,
@@ -25,11 +26,20 @@ from penstock.protocol.messages import (
     update_raft_voter,
     vote,
 )
+from penstock.protocol.messages.quorum_structs import (
+    KRaftVersionFeature,
+    Listener,
+    NodeEndpoint,
+    PartitionAnswer,
+    TopicAnswer,
+)
 from penstock.raft import messages as raft
 from penstock.raft.log_view import OffsetAndEpoch
 from penstock.raft.voters import ReplicaKey, VoterEndpoint
 
 _KRAFT_VERSION: Final = "kraft.version"
+
+EpochAnswer = TypeVar("EpochAnswer", raft.BeginQuorumEpochAnswer, raft.EndQuorumEpochAnswer)
 
 
 def _refused(error: ErrorCode) -> KafkaError:
@@ -54,8 +64,9 @@ def _named(topics: Sequence[Any]) -> Any:
     return _only(topics, lambda topic: topic.topic_name, METADATA_TOPIC)
 
 
-def _key(node_id: int, directory_id: bytes) -> ReplicaKey:
-    return ReplicaKey(node_id, directory_id)
+def _is_metadata_topic(topic: Any) -> bool:
+    """Of a Fetch: versions below 13 have the name, later ones the id; the other field has its default."""
+    return bool(topic.topic == METADATA_TOPIC or topic.topic_id == METADATA_TOPIC_ID)
 
 
 def _voter(node_id: int, directory_id: bytes) -> ReplicaKey | None:
@@ -79,7 +90,7 @@ def _vote_from(message: vote.VoteRequest) -> raft.Vote:
     return raft.Vote(
         cluster_id=message.cluster_id,
         voter=_voter(message.voter_id, partition.voter_directory_id),
-        candidate=_key(partition.replica_id, partition.replica_directory_id),
+        candidate=ReplicaKey(partition.replica_id, partition.replica_directory_id),
         epoch=partition.replica_epoch,
         last_epoch=partition.last_offset_epoch,
         last_offset=partition.last_offset,
@@ -97,7 +108,7 @@ def _begin_from(message: begin_quorum_epoch.BeginQuorumEpochRequest) -> raft.Beg
 
 def _end_from(message: end_quorum_epoch.EndQuorumEpochRequest) -> raft.EndQuorumEpoch:
     partition = _named(message.topics)
-    successors = [_key(each.candidate_id, each.candidate_directory_id) for each in partition.preferred_candidates]
+    successors = [ReplicaKey(each.candidate_id, each.candidate_directory_id) for each in partition.preferred_candidates]
     successors = successors or [ReplicaKey(node_id) for node_id in partition.preferred_successors]
     return raft.EndQuorumEpoch(
         cluster_id=message.cluster_id,
@@ -107,14 +118,11 @@ def _end_from(message: end_quorum_epoch.EndQuorumEpochRequest) -> raft.EndQuorum
 
 
 def _fetch_from(message: fetch.FetchRequest) -> raft.Fetch:
-    # Versions below 13 have the name, later ones the id; the other field has its default.
-    partition = _only(
-        message.topics, lambda topic: topic.topic == METADATA_TOPIC or topic.topic_id == METADATA_TOPIC_ID, True
-    )
+    partition = _only(message.topics, _is_metadata_topic, True)
     state = message.replica_state
     return raft.Fetch(
         cluster_id=message.cluster_id,
-        replica=_key(message.replica_id if state is None else state.replica_id, partition.replica_directory_id),
+        replica=ReplicaKey(message.replica_id if state is None else state.replica_id, partition.replica_directory_id),
         leader_epoch=partition.current_leader_epoch,
         offset=partition.fetch_offset,
         last_fetched_epoch=partition.last_fetched_epoch,
@@ -128,7 +136,7 @@ def _fetch_snapshot_from(message: fetch_snapshot.FetchSnapshotRequest) -> raft.F
     partition = _only(message.topics, lambda topic: topic.name, METADATA_TOPIC)
     return raft.FetchSnapshot(
         cluster_id=message.cluster_id,
-        replica=_key(message.replica_id, partition.replica_directory_id),
+        replica=ReplicaKey(message.replica_id, partition.replica_directory_id),
         leader_epoch=partition.current_leader_epoch,
         snapshot=OffsetAndEpoch(partition.snapshot_id.end_offset, partition.snapshot_id.epoch),
         position=partition.position,
@@ -139,14 +147,16 @@ def _fetch_snapshot_from(message: fetch_snapshot.FetchSnapshotRequest) -> raft.F
 def _add_from(message: add_raft_voter.AddRaftVoterRequest) -> raft.AddVoter:
     return raft.AddVoter(
         cluster_id=message.cluster_id,
-        voter=_key(message.voter_id, message.voter_directory_id),
+        voter=ReplicaKey(message.voter_id, message.voter_directory_id),
         endpoints=_endpoints(message.listeners),
         ack_when_committed=message.ack_when_committed,
     )
 
 
 def _remove_from(message: remove_raft_voter.RemoveRaftVoterRequest) -> raft.RemoveVoter:
-    return raft.RemoveVoter(cluster_id=message.cluster_id, voter=_key(message.voter_id, message.voter_directory_id))
+    return raft.RemoveVoter(
+        cluster_id=message.cluster_id, voter=ReplicaKey(message.voter_id, message.voter_directory_id)
+    )
 
 
 def _update_from(message: update_raft_voter.UpdateRaftVoterRequest) -> raft.UpdateVoter:
@@ -154,7 +164,7 @@ def _update_from(message: update_raft_voter.UpdateRaftVoterRequest) -> raft.Upda
     return raft.UpdateVoter(
         cluster_id=message.cluster_id,
         leader_epoch=message.current_leader_epoch,
-        voter=_key(message.voter_id, message.voter_directory_id),
+        voter=ReplicaKey(message.voter_id, message.voter_directory_id),
         endpoints=_endpoints(message.listeners),
         kraft_versions=(versions.min_supported_version, versions.max_supported_version),
     )
@@ -182,10 +192,10 @@ def answer_to_wire(message: Message, answer: Any, listener: str) -> Message:
 
 def refusal_to_wire(message: Message, error: ErrorCode, text: str | None = None) -> Message:
     """A response with just an error."""
-    response: Message = _RESPONSES[type(message)](error_code=error)
+    response: Any = API[message.__schema__.key or 0].response(error_code=error)
     if text is not None and hasattr(response, "error_message"):
         response.error_message = text
-    return response
+    return cast("Message", response)
 
 
 def _top(answer: Any) -> ErrorCode | None:
@@ -210,33 +220,29 @@ def _vote_to(answer: raft.VoteAnswer, listener: str) -> Message:
         vote_granted=answer.granted,
     )
     topic = vote.VoteResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
-    return vote.VoteResponse(topics=[topic], node_endpoints=_nodes(vote.NodeEndpoint, answer.leader, listener))
+    return vote.VoteResponse(topics=[topic], node_endpoints=_nodes(NodeEndpoint, answer.leader, listener))
 
 
 def _begin_to(answer: raft.BeginQuorumEpochAnswer, listener: str) -> Message:
-    if (top := _top(answer)) is not None:
-        return begin_quorum_epoch.BeginQuorumEpochResponse(error_code=top)
-    partition = begin_quorum_epoch.BeginQuorumEpochResponsePartitionData(
-        error_code=answer.error, leader_id=answer.leader.leader_id, leader_epoch=answer.leader.epoch
-    )
-    return begin_quorum_epoch.BeginQuorumEpochResponse(
-        topics=[
-            begin_quorum_epoch.BeginQuorumEpochResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
-        ],
-        node_endpoints=_nodes(begin_quorum_epoch.NodeEndpoint, answer.leader, listener),
-    )
+    return _epoch_answer(begin_quorum_epoch.BeginQuorumEpochResponse, answer, listener)
 
 
 def _end_to(answer: raft.EndQuorumEpochAnswer, listener: str) -> Message:
+    return _epoch_answer(end_quorum_epoch.EndQuorumEpochResponse, answer, listener)
+
+
+def _epoch_answer(
+    response_type: type[begin_quorum_epoch.BeginQuorumEpochResponse | end_quorum_epoch.EndQuorumEpochResponse],
+    answer: raft.BeginQuorumEpochAnswer | raft.EndQuorumEpochAnswer,
+    listener: str,
+) -> Message:
     if (top := _top(answer)) is not None:
-        return end_quorum_epoch.EndQuorumEpochResponse(error_code=top)
-    partition = end_quorum_epoch.EndQuorumEpochResponsePartitionData(
+        return response_type(error_code=top)
+    partition = PartitionAnswer(
         error_code=answer.error, leader_id=answer.leader.leader_id, leader_epoch=answer.leader.epoch
     )
-    return end_quorum_epoch.EndQuorumEpochResponse(
-        topics=[end_quorum_epoch.EndQuorumEpochResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
-        node_endpoints=_nodes(end_quorum_epoch.NodeEndpoint, answer.leader, listener),
-    )
+    topic = TopicAnswer(topic_name=METADATA_TOPIC, partitions=[partition])
+    return response_type(topics=[topic], node_endpoints=_nodes(NodeEndpoint, answer.leader, listener))
 
 
 def _fetch_to(answer: raft.FetchAnswer, listener: str) -> Message:
@@ -276,7 +282,7 @@ def _fetch_snapshot_to(answer: raft.FetchSnapshotAnswer, listener: str) -> Messa
     )
     return fetch_snapshot.FetchSnapshotResponse(
         topics=[fetch_snapshot.FetchSnapshotResponseTopicSnapshot(name=METADATA_TOPIC, partitions=[partition])],
-        node_endpoints=_nodes(fetch_snapshot.NodeEndpoint, answer.leader, listener),
+        node_endpoints=_nodes(NodeEndpoint, answer.leader, listener),
     )
 
 
@@ -306,16 +312,6 @@ _ANSWERS_TO: Final[dict[type[Message], Callable[[Any, str], Message]]] = {
     remove_raft_voter.RemoveRaftVoterRequest: _remove_to,
     update_raft_voter.UpdateRaftVoterRequest: _update_to,
 }
-_RESPONSES: Final[dict[type[Message], Callable[..., Any]]] = {
-    vote.VoteRequest: vote.VoteResponse,
-    begin_quorum_epoch.BeginQuorumEpochRequest: begin_quorum_epoch.BeginQuorumEpochResponse,
-    end_quorum_epoch.EndQuorumEpochRequest: end_quorum_epoch.EndQuorumEpochResponse,
-    fetch.FetchRequest: fetch.FetchResponse,
-    fetch_snapshot.FetchSnapshotRequest: fetch_snapshot.FetchSnapshotResponse,
-    add_raft_voter.AddRaftVoterRequest: add_raft_voter.AddRaftVoterResponse,
-    remove_raft_voter.RemoveRaftVoterRequest: remove_raft_voter.RemoveRaftVoterResponse,
-    update_raft_voter.UpdateRaftVoterRequest: update_raft_voter.UpdateRaftVoterResponse,
-}
 
 
 # -- outgoing requests -----------------------------------------------------------------------------------------------
@@ -340,7 +336,7 @@ def request_to_wire(request: raft.Request, timeout_ms: int) -> Message:
                 timeout_ms=timeout_ms,
                 voter_id=request.voter.node_id,
                 voter_directory_id=request.voter.directory_id,
-                listeners=_listeners(add_raft_voter.Listener, request.endpoints),
+                listeners=_listeners(request.endpoints),
                 ack_when_committed=request.ack_when_committed,
             )
         case raft.RemoveVoter():
@@ -356,17 +352,15 @@ def request_to_wire(request: raft.Request, timeout_ms: int) -> Message:
                 current_leader_epoch=request.leader_epoch,
                 voter_id=request.voter.node_id,
                 voter_directory_id=request.voter.directory_id,
-                listeners=_listeners(update_raft_voter.Listener, request.endpoints),
-                kraft_version_feature=update_raft_voter.KRaftVersionFeature(
-                    min_supported_version=lowest, max_supported_version=highest
-                ),
+                listeners=_listeners(request.endpoints),
+                kraft_version_feature=KRaftVersionFeature(min_supported_version=lowest, max_supported_version=highest),
             )
         case raft.KRaftVersions():
             return api_versions.ApiVersionsRequest(client_software_name="penstock", client_software_version="0")
 
 
-def _listeners(listener_type: type[Any], endpoints: raft.Endpoints) -> list[Any]:
-    return [listener_type(name=each.listener, host=each.host, port=each.port) for each in endpoints]
+def _listeners(endpoints: raft.Endpoints) -> list[Listener]:
+    return [Listener(name=each.listener, host=each.host, port=each.port) for each in endpoints]
 
 
 def _vote_request(request: raft.Vote) -> Message:
@@ -393,7 +387,7 @@ def _begin_request(request: raft.BeginQuorumEpoch) -> Message:
         cluster_id=request.cluster_id,
         voter_id=voter.node_id,
         topics=[begin_quorum_epoch.BeginQuorumEpochRequestTopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
-        leader_endpoints=_listeners(begin_quorum_epoch.LeaderEndpoint, leader.endpoints),
+        leader_endpoints=_listeners(leader.endpoints),
     )
 
 
@@ -413,7 +407,7 @@ def _end_request(request: raft.EndQuorumEpoch) -> Message:
     return end_quorum_epoch.EndQuorumEpochRequest(
         cluster_id=request.cluster_id,
         topics=[end_quorum_epoch.EndQuorumEpochRequestTopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
-        leader_endpoints=_listeners(end_quorum_epoch.LeaderEndpoint, leader.endpoints),
+        leader_endpoints=_listeners(leader.endpoints),
     )
 
 
@@ -466,19 +460,9 @@ def answer_from_wire(message: Message, listener: str) -> raft.Answer:
                 granted=granted.vote_granted,
             )
         case begin_quorum_epoch.BeginQuorumEpochResponse():
-            if message.error_code:
-                return raft.BeginQuorumEpochAnswer(error=ErrorCode(message.error_code))
-            begun = _named(message.topics)
-            return raft.BeginQuorumEpochAnswer(
-                error=ErrorCode(begun.error_code), leader=_hint(begun, message.node_endpoints, listener)
-            )
+            return _epoch_answered(raft.BeginQuorumEpochAnswer, message, listener)
         case end_quorum_epoch.EndQuorumEpochResponse():
-            if message.error_code:
-                return raft.EndQuorumEpochAnswer(error=ErrorCode(message.error_code))
-            ended = _named(message.topics)
-            return raft.EndQuorumEpochAnswer(
-                error=ErrorCode(ended.error_code), leader=_hint(ended, message.node_endpoints, listener)
-            )
+            return _epoch_answered(raft.EndQuorumEpochAnswer, message, listener)
         case fetch.FetchResponse():
             return _fetched(message, listener)
         case fetch_snapshot.FetchSnapshotResponse():
@@ -505,12 +489,21 @@ def _hint(leader: Any, nodes: Sequence[Any], listener: str) -> raft.LeaderHint:
     return raft.LeaderHint(leader.leader_epoch, leader.leader_id, endpoints)
 
 
+def _epoch_answered(
+    answer_type: type[EpochAnswer],
+    message: begin_quorum_epoch.BeginQuorumEpochResponse | end_quorum_epoch.EndQuorumEpochResponse,
+    listener: str,
+) -> EpochAnswer:
+    if message.error_code:
+        return answer_type(error=ErrorCode(message.error_code))
+    partition: PartitionAnswer = _named(message.topics)
+    return answer_type(error=ErrorCode(partition.error_code), leader=_hint(partition, message.node_endpoints, listener))
+
+
 def _fetched(message: fetch.FetchResponse, listener: str) -> raft.FetchAnswer:
     if message.error_code:
         return raft.FetchAnswer(error=ErrorCode(message.error_code))
-    partition: fetch.PartitionData = _only(
-        message.responses, lambda topic: topic.topic == METADATA_TOPIC or topic.topic_id == METADATA_TOPIC_ID, True
-    )
+    partition: fetch.PartitionData = _only(message.responses, _is_metadata_topic, True)
     diverging, snapshot = partition.diverging_epoch, partition.snapshot_id
     records: Any = partition.records
     return raft.FetchAnswer(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 
+
+@dataclass(slots=True, eq=False)
 class Registration:
     """`broker_epoch` comes from the controller, for the registration of this process; -1 before that."""
 
-    __slots__ = ("broker_epoch", "broker_id")
-
-    def __init__(self, broker_id: int) -> None:
-        self.broker_id = broker_id
-        self.broker_epoch = -1
+    broker_id: int
+    broker_epoch: int = field(default=-1, init=False)

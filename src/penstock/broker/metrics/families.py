@@ -24,165 +24,119 @@ class Family(NamedTuple):
 FAMILIES: Final[dict[str, Family]] = {}
 
 
-def _declare(section: str, kind: Kind, name: str, help_text: str, *labels: str) -> Family:
-    assert name not in FAMILIES
-    assert kind != "counter" or name.endswith("_total")
-    family = FAMILIES[name] = Family(name, kind, section, labels, help_text)
-    return family
+class Section(NamedTuple):
+    """A section of the documentation, and the metrics declared in it."""
+
+    title: str
+
+    def counter(self, name: str, help_text: str, *labels: str) -> Family:
+        assert name.endswith("_total")
+        return self._declare("counter", name, help_text, labels)
+
+    def gauge(self, name: str, help_text: str, *labels: str) -> Family:
+        return self._declare("gauge", name, help_text, labels)
+
+    def histogram(self, name: str, help_text: str, *labels: str) -> Family:
+        return self._declare("histogram", name, help_text, labels)
+
+    def _declare(self, kind: Kind, name: str, help_text: str, labels: tuple[str, ...]) -> Family:
+        assert name not in FAMILIES
+        family = FAMILIES[name] = Family(name, kind, self.title, labels, help_text)
+        return family
 
 
-TRAFFIC = "Topics: what goes in and out"
-BYTES_IN = _declare(
-    TRAFFIC,
-    "counter",
-    "kafka_server_brokertopicmetrics_bytesin_total",
-    "Bytes of batches appended by leaders.",
-    "topic",
+TRAFFIC = Section("Topics: what goes in and out")
+BYTES_IN = TRAFFIC.counter(
+    "kafka_server_brokertopicmetrics_bytesin_total", "Bytes of batches appended by leaders.", "topic"
 )
-BYTES_OUT = _declare(
-    TRAFFIC, "counter", "kafka_server_brokertopicmetrics_bytesout_total", "Bytes of batches sent to consumers.", "topic"
+BYTES_OUT = TRAFFIC.counter(
+    "kafka_server_brokertopicmetrics_bytesout_total", "Bytes of batches sent to consumers.", "topic"
 )
-MESSAGES_IN = _declare(
-    TRAFFIC,
-    "counter",
+MESSAGES_IN = TRAFFIC.counter(
     "kafka_server_brokertopicmetrics_messagesin_total",
     "Records appended by leaders, transaction markers and what coordinators write among them.",
     "topic",
 )
-MESSAGES_OUT = _declare(
-    TRAFFIC,
-    "counter",
+MESSAGES_OUT = TRAFFIC.counter(
     "penstock_topic_messages_out_total",
     "Records sent to consumers, counted by offsets: in a compacted topic, those that are gone too.",
     "topic",
 )
-REPLICATION_BYTES_IN = _declare(
-    TRAFFIC,
-    "counter",
-    "kafka_server_brokertopicmetrics_replicationbytesin_total",
-    "Bytes that this broker copied from leaders.",
+REPLICATION_BYTES_IN = TRAFFIC.counter(
+    "kafka_server_brokertopicmetrics_replicationbytesin_total", "Bytes that this broker copied from leaders."
 )
-REPLICATION_BYTES_OUT = _declare(
-    TRAFFIC,
-    "counter",
-    "kafka_server_brokertopicmetrics_replicationbytesout_total",
-    "Bytes that followers copied from this broker.",
+REPLICATION_BYTES_OUT = TRAFFIC.counter(
+    "kafka_server_brokertopicmetrics_replicationbytesout_total", "Bytes that followers copied from this broker."
 )
 
-REQUESTS = "Requests"
-LATENCY = _declare(
-    REQUESTS,
-    "histogram",
+REQUESTS = Section("Requests")
+LATENCY = REQUESTS.histogram(
     "kafka_network_requestmetrics_totaltime_seconds",
     "From the read that brought a request until its answer goes to the socket, waiting included. Fetches of consumers "
     "(FetchConsumer) wait for data on purpose.",
     "request",
 )
-PARKED = _declare(
-    REQUESTS,
-    "gauge",
+PARKED = REQUESTS.gauge(
     "kafka_server_delayedoperationpurgatory_purgatorysize",
     "Requests that wait for their answer now: for replicas, for data, for the quorum.",
     "delayedOperation",
 )
-CONNECTIONS = _declare(
-    REQUESTS, "gauge", "kafka_server_socketservermetrics_connection_count", "Connections that are open.", "listener"
+CONNECTIONS = REQUESTS.gauge(
+    "kafka_server_socketservermetrics_connection_count", "Connections that are open.", "listener"
 )
-CONNECTIONS_OPENED = _declare(
-    REQUESTS,
-    "counter",
-    "kafka_server_socketservermetrics_connection_creation_total",
-    "Connections that were accepted, on all listeners.",
+CONNECTIONS_OPENED = REQUESTS.counter(
+    "kafka_server_socketservermetrics_connection_creation_total", "Connections that were accepted, on all listeners."
 )
-CONNECTIONS_REFUSED = _declare(
-    REQUESTS,
-    "counter",
-    "penstock_connections_refused_total",
-    "Connections that were refused for max.connections or max.connections.per.ip.",
+CONNECTIONS_REFUSED = REQUESTS.counter(
+    "penstock_connections_refused_total", "Connections that were refused for max.connections or max.connections.per.ip."
 )
-FETCH_SESSIONS = _declare(
-    REQUESTS,
-    "gauge",
+FETCH_SESSIONS = REQUESTS.gauge(
     "kafka_server_fetchsessioncache_numincrementalfetchsessions",
     "Incremental fetch sessions of consumers and followers.",
 )
 
-REPLICAS = "Partitions and replicas"
-PARTITIONS = _declare(
-    REPLICAS, "gauge", "kafka_server_replicamanager_partitioncount", "Partitions that this broker has a replica of."
+REPLICAS = Section("Partitions and replicas")
+PARTITIONS = REPLICAS.gauge(
+    "kafka_server_replicamanager_partitioncount", "Partitions that this broker has a replica of."
 )
-LEADERS = _declare(REPLICAS, "gauge", "kafka_server_replicamanager_leadercount", "Partitions that this broker leads.")
-UNDER_REPLICATED = _declare(
-    REPLICAS,
-    "gauge",
+LEADERS = REPLICAS.gauge("kafka_server_replicamanager_leadercount", "Partitions that this broker leads.")
+UNDER_REPLICATED = REPLICAS.gauge(
     "kafka_server_replicamanager_underreplicatedpartitions",
     "Partitions led here with fewer replicas in sync than they should have. Should be 0.",
 )
-UNDER_MIN_ISR = _declare(
-    REPLICAS,
-    "gauge",
+UNDER_MIN_ISR = REPLICAS.gauge(
     "kafka_server_replicamanager_underminisrpartitioncount",
     "Partitions led here with fewer replicas in sync than min.insync.replicas: acks=all is refused. Should be 0.",
 )
-REASSIGNING = _declare(
-    REPLICAS,
-    "gauge",
-    "kafka_server_replicamanager_reassigningpartitions",
-    "Partitions led here that are being moved to other brokers.",
+REASSIGNING = REPLICAS.gauge(
+    "kafka_server_replicamanager_reassigningpartitions", "Partitions led here that are being moved to other brokers."
 )
-ISR_SHRINKS = _declare(
-    REPLICAS,
-    "counter",
-    "kafka_server_replicamanager_isrshrinks_total",
-    "Times that a partition led here lost a replica in sync.",
+ISR_SHRINKS = REPLICAS.counter(
+    "kafka_server_replicamanager_isrshrinks_total", "Times that a partition led here lost a replica in sync."
 )
-ISR_EXPANDS = _declare(
-    REPLICAS,
-    "counter",
-    "kafka_server_replicamanager_isrexpands_total",
-    "Times that a partition led here got a replica in sync.",
+ISR_EXPANDS = REPLICAS.counter(
+    "kafka_server_replicamanager_isrexpands_total", "Times that a partition led here got a replica in sync."
 )
-FOLLOWER_LAG = _declare(
-    REPLICAS,
-    "gauge",
-    "penstock_follower_lag_max",
-    "The most records that a follower lacks in any partition led here.",
-    "follower",
+FOLLOWER_LAG = REPLICAS.gauge(
+    "penstock_follower_lag_max", "The most records that a follower lacks in any partition led here.", "follower"
 )
-LOG_SIZE = _declare(REPLICAS, "gauge", "kafka_log_log_size", "Bytes of the replica's segments.", "topic", "partition")
-LOG_SEGMENTS = _declare(
-    REPLICAS, "gauge", "kafka_log_log_numlogsegments", "Segments of the replica.", "topic", "partition"
+LOG_SIZE = REPLICAS.gauge("kafka_log_log_size", "Bytes of the replica's segments.", "topic", "partition")
+LOG_SEGMENTS = REPLICAS.gauge("kafka_log_log_numlogsegments", "Segments of the replica.", "topic", "partition")
+LOG_START = REPLICAS.gauge("kafka_log_log_logstartoffset", "The first offset the replica has.", "topic", "partition")
+LOG_END = REPLICAS.gauge("kafka_log_log_logendoffset", "The next offset the replica will have.", "topic", "partition")
+DIRECTORY_TOTAL = REPLICAS.gauge("penstock_log_directory_total_bytes", "The size of the volume.", "directory")
+DIRECTORY_FREE = REPLICAS.gauge("penstock_log_directory_free_bytes", "What is left of it for this node.", "directory")
+OFFLINE_DIRECTORIES = REPLICAS.gauge(
+    "kafka_log_logmanager_offlinelogdirectorycount", "Log directories of this broker that have failed. Should be 0."
 )
-LOG_START = _declare(
-    REPLICAS, "gauge", "kafka_log_log_logstartoffset", "The first offset the replica has.", "topic", "partition"
-)
-LOG_END = _declare(
-    REPLICAS, "gauge", "kafka_log_log_logendoffset", "The next offset the replica will have.", "topic", "partition"
-)
-DIRECTORY_TOTAL = _declare(
-    REPLICAS, "gauge", "penstock_log_directory_total_bytes", "The size of the volume.", "directory"
-)
-DIRECTORY_FREE = _declare(
-    REPLICAS, "gauge", "penstock_log_directory_free_bytes", "What is left of it for this node.", "directory"
-)
-OFFLINE_DIRECTORIES = _declare(
-    REPLICAS,
-    "gauge",
-    "kafka_log_logmanager_offlinelogdirectorycount",
-    "Log directories of this broker that have failed. Should be 0.",
-)
-DIRECTORY_OFFLINE = _declare(
-    REPLICAS,
-    "gauge",
+DIRECTORY_OFFLINE = REPLICAS.gauge(
     "kafka_log_logmanager_logdirectoryoffline",
     "1 for a log directory that has failed, 0 for one that works.",
     "logdirectory",
 )
 
-GROUPS = "Consumer groups and transactions"
-GROUP_LAG = _declare(
-    GROUPS,
-    "gauge",
+GROUPS = Section("Consumer groups and transactions")
+GROUP_LAG = GROUPS.gauge(
     "kafka_consumergroup_lag",
     "Records between what the group has committed and the end of the partition; told by the group's coordinator, which "
     "asks the partitions' leaders.",
@@ -190,47 +144,29 @@ GROUP_LAG = _declare(
     "topic",
     "partition",
 )
-GROUP_OFFSET = _declare(
-    GROUPS,
-    "gauge",
-    "kafka_consumergroup_current_offset",
-    "What the group has committed.",
-    "consumergroup",
-    "topic",
-    "partition",
+GROUP_OFFSET = GROUPS.gauge(
+    "kafka_consumergroup_current_offset", "What the group has committed.", "consumergroup", "topic", "partition"
 )
-GROUP_MEMBERS = _declare(GROUPS, "gauge", "kafka_consumergroup_members", "Members of the group.", "consumergroup")
-GROUP_GENERATION = _declare(
-    GROUPS,
-    "gauge",
+GROUP_MEMBERS = GROUPS.gauge("kafka_consumergroup_members", "Members of the group.", "consumergroup")
+GROUP_GENERATION = GROUPS.gauge(
     "penstock_consumergroup_generation",
     "The group's generation or epoch, which grows with every rebalance: changes(...[10m]) shows a group that cannot "
     "settle.",
     "consumergroup",
 )
-GROUP_STATES = _declare(
-    GROUPS,
-    "gauge",
-    "kafka_coordinator_group_groupmetadatamanager_numgroups",
-    "Groups that this broker coordinates, by state.",
-    "state",
+GROUP_STATES = GROUPS.gauge(
+    "kafka_coordinator_group_groupmetadatamanager_numgroups", "Groups that this broker coordinates, by state.", "state"
 )
-TRANSACTIONS = _declare(
-    GROUPS,
-    "gauge",
+TRANSACTIONS = GROUPS.gauge(
     "penstock_transactions",
     "Transactional ids that this broker coordinates, by the state of their transaction; open ones are Ongoing.",
     "state",
 )
-OLDEST_TRANSACTION = _declare(
-    GROUPS,
-    "gauge",
+OLDEST_TRANSACTION = GROUPS.gauge(
     "penstock_transaction_oldest_open_seconds",
     "How long the oldest transaction coordinated here has been open; 0 if none is.",
 )
-COORDINATORS = _declare(
-    GROUPS,
-    "gauge",
+COORDINATORS = GROUPS.gauge(
     "penstock_coordinator_partitions",
     "Partitions of __consumer_offsets (group) and __transaction_state (transaction) that this broker looks after. "
     "Those that are loading cannot answer yet.",
@@ -238,90 +174,67 @@ COORDINATORS = _declare(
     "state",
 )
 
-QUORUM = "Controllers and the metadata quorum"
-ACTIVE_CONTROLLER = _declare(
-    QUORUM,
-    "gauge",
+QUORUM = Section("Controllers and the metadata quorum")
+ACTIVE_CONTROLLER = QUORUM.gauge(
     "kafka_controller_kafkacontroller_activecontrollercount",
     "1 on the active controller. The sum over all controllers should be 1.",
 )
-OFFLINE_PARTITIONS = _declare(
-    QUORUM,
-    "gauge",
+OFFLINE_PARTITIONS = QUORUM.gauge(
     "kafka_controller_kafkacontroller_offlinepartitionscount",
     "Partitions of the cluster without a leader, as this controller knows it. Should be 0.",
 )
-NOT_PREFERRED = _declare(
-    QUORUM,
-    "gauge",
+NOT_PREFERRED = QUORUM.gauge(
     "kafka_controller_kafkacontroller_preferredreplicaimbalancecount",
     "Partitions of the cluster that are led by another than their first replica.",
 )
-GLOBAL_TOPICS = _declare(QUORUM, "gauge", "kafka_controller_kafkacontroller_globaltopiccount", "Topics of the cluster.")
-GLOBAL_PARTITIONS = _declare(
-    QUORUM, "gauge", "kafka_controller_kafkacontroller_globalpartitioncount", "Partitions of the cluster."
+GLOBAL_TOPICS = QUORUM.gauge("kafka_controller_kafkacontroller_globaltopiccount", "Topics of the cluster.")
+GLOBAL_PARTITIONS = QUORUM.gauge("kafka_controller_kafkacontroller_globalpartitioncount", "Partitions of the cluster.")
+ACTIVE_BROKERS = QUORUM.gauge(
+    "kafka_controller_kafkacontroller_activebrokercount", "Brokers that are registered and unfenced."
 )
-ACTIVE_BROKERS = _declare(
-    QUORUM, "gauge", "kafka_controller_kafkacontroller_activebrokercount", "Brokers that are registered and unfenced."
+FENCED_BROKERS = QUORUM.gauge(
+    "kafka_controller_kafkacontroller_fencedbrokercount", "Brokers that are registered, and gone or not ready."
 )
-FENCED_BROKERS = _declare(
-    QUORUM,
-    "gauge",
-    "kafka_controller_kafkacontroller_fencedbrokercount",
-    "Brokers that are registered, and gone or not ready.",
-)
-RAFT_STATE = _declare(
-    QUORUM,
-    "gauge",
+RAFT_STATE = QUORUM.gauge(
     "kafka_server_raftmetrics_currentstate",
     "1 for the node's role in the metadata quorum: leader, follower, observer, candidate, prospective, unattached or "
     "resigned.",
     "state",
 )
-RAFT_LEADER = _declare(
-    QUORUM, "gauge", "kafka_server_raftmetrics_currentleader", "The node that leads the quorum; -1 if none is known."
+RAFT_LEADER = QUORUM.gauge(
+    "kafka_server_raftmetrics_currentleader", "The node that leads the quorum; -1 if none is known."
 )
-RAFT_EPOCH = _declare(QUORUM, "gauge", "kafka_server_raftmetrics_currentepoch", "The quorum's epoch.")
-RAFT_HIGH_WATERMARK = _declare(
-    QUORUM, "gauge", "kafka_server_raftmetrics_highwatermark", "The metadata log is committed below this offset."
+RAFT_EPOCH = QUORUM.gauge("kafka_server_raftmetrics_currentepoch", "The quorum's epoch.")
+RAFT_HIGH_WATERMARK = QUORUM.gauge(
+    "kafka_server_raftmetrics_highwatermark", "The metadata log is committed below this offset."
 )
-RAFT_LOG_END = _declare(QUORUM, "gauge", "kafka_server_raftmetrics_logendoffset", "Where the node's metadata log ends.")
-RAFT_LAG = _declare(
-    QUORUM,
-    "gauge",
+RAFT_LOG_END = QUORUM.gauge("kafka_server_raftmetrics_logendoffset", "Where the node's metadata log ends.")
+RAFT_LAG = QUORUM.gauge(
     "penstock_raft_replica_lag",
     "Records of the metadata log that another node lacks; told by the quorum's leader.",
     "replica",
     "role",
 )
-METADATA_LAG = _declare(
-    QUORUM,
-    "gauge",
+METADATA_LAG = QUORUM.gauge(
     "kafka_server_broker_metadata_metrics_last_applied_record_lag",
     "Committed metadata records that this node has not applied yet.",
 )
 
-PROCESS = "The process"
-LOOP_LAG = _declare(
-    PROCESS,
-    "histogram",
+PROCESS = Section("The process")
+LOOP_LAG = PROCESS.histogram(
     "penstock_loop_lag_seconds",
     "How late the event loop was for what it was to do, looked at ten times a second. Everything waits for this.",
 )
-BUILD = _declare(PROCESS, "gauge", "penstock_build_info", "1; which version this is.", "version", "node_id", "roles")
-CPU = _declare(PROCESS, "counter", "process_cpu_seconds_total", "User and system CPU time.")
-RESIDENT = _declare(PROCESS, "gauge", "process_resident_memory_bytes", "Resident memory.")
-VIRTUAL = _declare(PROCESS, "gauge", "process_virtual_memory_bytes", "Virtual memory.")
-OPEN_FILES = _declare(PROCESS, "gauge", "process_open_fds", "Open file descriptors.")
-MAX_FILES = _declare(PROCESS, "gauge", "process_max_fds", "How many there may be.")
-START_TIME = _declare(PROCESS, "gauge", "process_start_time_seconds", "When the process started, as Unix time.")
-CLOCK = _declare(
-    PROCESS, "gauge", "penstock_clock_seconds", "The node's clock, as Unix time; compare it with your own."
-)
-SCRAPES = _declare(PROCESS, "counter", "penstock_metrics_scrapes_total", "How often these numbers were asked for.")
-LEFT_OUT = _declare(
-    PROCESS,
-    "gauge",
+BUILD = PROCESS.gauge("penstock_build_info", "1; which version this is.", "version", "node_id", "roles")
+CPU = PROCESS.counter("process_cpu_seconds_total", "User and system CPU time.")
+RESIDENT = PROCESS.gauge("process_resident_memory_bytes", "Resident memory.")
+VIRTUAL = PROCESS.gauge("process_virtual_memory_bytes", "Virtual memory.")
+OPEN_FILES = PROCESS.gauge("process_open_fds", "Open file descriptors.")
+MAX_FILES = PROCESS.gauge("process_max_fds", "How many there may be.")
+START_TIME = PROCESS.gauge("process_start_time_seconds", "When the process started, as Unix time.")
+CLOCK = PROCESS.gauge("penstock_clock_seconds", "The node's clock, as Unix time; compare it with your own.")
+SCRAPES = PROCESS.counter("penstock_metrics_scrapes_total", "How often these numbers were asked for.")
+LEFT_OUT = PROCESS.gauge(
     "penstock_metrics_series_left_out",
     "Partitions of logs and groups that are not named here for penstock.metrics.max.series.",
 )

@@ -16,7 +16,7 @@ from penstock.broker.net.connection import Connection
 from penstock.broker.net.latency import Latency
 from penstock.broker.net.server import ConnectionLimits, FrameHandler, Listener, RunHandler
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.protocol.messages import broker_registration, controller_registration
+from penstock.protocol.messages import broker_registration
 from penstock.raft.voters import VoterEndpoint
 from penstock.settings.listeners import SECURITY_PROTOCOLS, Endpoint
 from penstock.settings.live import LiveSettings
@@ -128,10 +128,10 @@ class Listeners:
             for endpoint in self._settings.now.advertised_endpoints
         ]
 
-    def registered_by_controller(self) -> list[controller_registration.Listener]:
+    def registered_by_controller(self) -> list[broker_registration.Listener]:
         protocols = self._settings.now.protocol_map
         return [
-            controller_registration.Listener(
+            broker_registration.Listener(
                 name=endpoint.listener,
                 host=endpoint.host,
                 port=endpoint.port,

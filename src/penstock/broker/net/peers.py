@@ -119,10 +119,6 @@ class Peer:
     # -- for callers --------------------------------------------------------------------------------------------------
 
     @property
-    def is_connected(self) -> bool:
-        return self._conversation.is_open
-
-    @property
     def local_host(self) -> str | None:
         """The address of this machine that the peer sees; None while not connected."""
         return self._stream.local_host if self._stream is not None else None

@@ -1,9 +1,9 @@
 """Decodes a frame, calls the handler of its API, and sends the response.
 
-A handler is `handle(services, request, message) -> response | None`, in its own module. The services are the parts of
-the node that its family of handlers works with. None means that no reply is due now: the handler has parked the
-request, or the client wants no answer (Produce with acks=0). A handler whose work depends on more than its request is a
-generator (see `long_answers`).
+A handler is `handle(services, request, message) -> response | None`, in a module named after the key of its API. The
+services are the parts of the node that its family of handlers works with. None means that no reply is due now: the
+handler has parked the request, or the client wants no answer (Produce with acks=0). A handler whose work depends on
+more than its request is a generator (see `long_answers`).
 
 Bad input: a frame that cannot be parsed, or an API or version that is not served, closes the connection, as in Kafka.
 Only ApiVersions answers an unknown version, in the one form that every client can read. Bytes after a request are
@@ -40,15 +40,18 @@ _read_start = struct.Struct(">hhi").unpack_from
 
 
 class Api(Protocol[ServicesUsed]):
-    """A module that serves one API."""
+    """A module that serves one API, and is named after its key."""
+
+    __name__: str
 
     @property
-    def API_KEY(self) -> ApiKey: ...  # noqa: N802 - a constant of the module
-
-    @property
-    def VERSIONS(self) -> tuple[int, int]: ...  # noqa: N802
+    def VERSIONS(self) -> tuple[int, int]: ...  # noqa: N802 - a constant of the module
 
     def handle(self, services: ServicesUsed, request: Request, message: Never, /) -> object: ...
+
+
+def key_of(api: Api[Never]) -> ApiKey:
+    return ApiKey[api.__name__.rpartition(".")[2].upper()]
 
 
 class Route(NamedTuple):
@@ -82,7 +85,7 @@ class Router:
 
     def serve(self, apis: Iterable[Api[Services]], services: Services) -> None:
         for api in apis:
-            key = api.API_KEY
+            key = key_of(api)
             low, high = api.VERSIONS
             spec = API[key]
             advertised_min = min(low, spec.advertised_min_version)

@@ -1,0 +1,1 @@
+"""The partitions of a broker: replicas, fetchers, in-sync replicas and fetch sessions."""

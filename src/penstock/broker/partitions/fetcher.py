@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.broker.log_limiter import SparingLog
@@ -86,31 +87,20 @@ class Followed:
         self.timer: asyncio.TimerHandle | None = None  # set while the partition waits to be fetched again
 
 
+@dataclass(eq=False, kw_only=True)
 class Fetchers:
-    def __init__(
-        self,
-        *,
-        settings: LiveSettings,
-        loop: asyncio.AbstractEventLoop,
-        registration: Registration,
-        brokers: Brokers,
-        flusher: Flusher,
-        wakeups: Wakeups,
-        throttle: ReplicationThrottle,
-        store_log_starts: Callable[[], Awaitable[None]],
-    ) -> None:
-        """`store_log_starts` makes the current log start offsets durable."""
-        self.settings = settings
-        self.loop = loop
-        self.registration = registration
-        self.brokers = brokers
-        self.flusher = flusher
-        self.wakeups = wakeups
-        self.throttle = throttle
-        self.store_log_starts = store_log_starts
-        self._by_leader: dict[int, Fetcher] = {}
-        self._leaders: dict[Replica, int] = {}
-        self.damaged_answers = 0  # answers with batches that were damaged or not contiguous
+    settings: LiveSettings
+    loop: asyncio.AbstractEventLoop
+    registration: Registration
+    brokers: Brokers
+    flusher: Flusher
+    wakeups: Wakeups
+    throttle: ReplicationThrottle
+    # Makes the current log start offsets durable.
+    store_log_starts: Callable[[], Awaitable[None]]
+    _by_leader: dict[int, Fetcher] = field(default_factory=dict, init=False)
+    _leaders: dict[Replica, int] = field(default_factory=dict, init=False)
+    damaged_answers: int = field(default=0, init=False)  # answers with batches that were damaged or not contiguous
 
     def follow(self, replica: Replica) -> None:
         """Fetch from the replica's current leader, under its epoch; do not fetch if there is no leader."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.log.log import NoRoom
@@ -23,15 +24,13 @@ if TYPE_CHECKING:
 NO_ROOM_RETRY_S = 0.5
 
 
+@dataclass(slots=True, eq=False)
 class _Flush:
     """A running flush, and whether another one must follow it."""
 
-    __slots__ = ("again", "waiters", "waiters_of_next")
-
-    def __init__(self, waiters: list[asyncio.Future[None]]) -> None:
-        self.again = False
-        self.waiters = waiters
-        self.waiters_of_next: list[asyncio.Future[None]] = []
+    waiters: list[asyncio.Future[None]]
+    again: bool = field(default=False, init=False)
+    waiters_of_next: list[asyncio.Future[None]] = field(default_factory=list, init=False)
 
 
 @owned_by_loop()

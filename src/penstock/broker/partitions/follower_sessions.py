@@ -18,6 +18,7 @@ import asyncio
 import math
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.broker.partitions.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, PartitionKey, TopicKey
@@ -113,33 +114,23 @@ class Position:
 
 
 @owned_by_loop()
+@dataclass(slots=True, eq=False)
 class FollowerSession:
-    __slots__ = (
-        "broker_epoch", "broker_id", "by_id", "due", "epoch", "id", "joining", "positions", "tells_commits_at_once",
-        "unconfirmed", "waiting", "wakeups",
-    )  # fmt: skip
-
-    def __init__(
-        self, broker_id: int, broker_epoch: int, by_id: bool, wakeups: Wakeups, tells_commits_at_once: bool
-    ) -> None:
-        """`tells_commits_at_once`: answer waiting fetches as soon as the high watermark moves.
-
-        Consumers that read from followers wait for the high watermark. Otherwise followers learn it with the next data,
-        or when their wait ends.
-        """
-        self.id = NO_SESSION
-        self.tells_commits_at_once = tells_commits_at_once
-        self.broker_id = broker_id
-        self.broker_epoch = broker_epoch
-        self.by_id = by_id
-        self.epoch = 1
-        self.wakeups = wakeups
-        self.positions: dict[PartitionKey, Position] = {}
-        self.due: dict[Position, None] = {}
-        self.joining: dict[Position, None] = {}
-        # Positions that were sent data: unless the follower names a new offset, it needs the same data again.
-        self.unconfirmed: dict[Position, None] = {}
-        self.waiting: FollowerFetch | None = None
+    broker_id: int
+    broker_epoch: int
+    by_id: bool
+    wakeups: Wakeups
+    # Answer waiting fetches as soon as the high watermark moves: consumers that read from followers wait for it.
+    # Otherwise followers learn it with the next data, or when their wait ends.
+    tells_commits_at_once: bool
+    id: int = field(default=NO_SESSION, init=False)
+    epoch: int = field(default=1, init=False)
+    positions: dict[PartitionKey, Position] = field(default_factory=dict, init=False)
+    due: dict[Position, None] = field(default_factory=dict, init=False)
+    joining: dict[Position, None] = field(default_factory=dict, init=False)
+    # Positions that were sent data: unless the follower names a new offset, it needs the same data again.
+    unconfirmed: dict[Position, None] = field(default_factory=dict, init=False)
+    waiting: FollowerFetch | None = field(default=None, init=False)
 
     def update(self, request: FetchRequest) -> list[Position]:
         """Apply a request. Returns the positions that it names, and those for which every fetch counts."""

@@ -86,16 +86,14 @@ class Wakeups:
                 waiting.wake()
 
 
+@dataclass(slots=True, eq=False)
 class ReplicationCounts:
     """Counters shared by all replicas of a broker."""
 
-    __slots__ = ("bytes_in", "bytes_out", "isr_expands", "isr_shrinks")
-
-    def __init__(self) -> None:
-        self.bytes_in = 0
-        self.bytes_out = 0
-        self.isr_expands = 0
-        self.isr_shrinks = 0
+    bytes_in: int = field(default=0, init=False)
+    bytes_out: int = field(default=0, init=False)
+    isr_expands: int = field(default=0, init=False)
+    isr_shrinks: int = field(default=0, init=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -45,15 +46,13 @@ class _ReplicaKey(NamedTuple):
     partition: int
 
 
+@dataclass(slots=True, eq=False)
 class _Report:
     """One queued or sent assignment. Compared by identity: a later report about the same replica is a different one."""
 
-    __slots__ = ("directory_id", "outcome")
-
-    def __init__(self, directory_id: Uuid, outcome: asyncio.Future[bool]) -> None:
-        self.directory_id = directory_id
-        # True: acknowledged. False: superseded or obsolete.
-        self.outcome = outcome
+    directory_id: Uuid
+    # True: acknowledged. False: superseded or obsolete.
+    outcome: asyncio.Future[bool]
 
 
 class DirectoryAssignments:

@@ -1,0 +1,1 @@
+"""Producers and consumers on librdkafka, synchronous and asynchronous."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
@@ -27,6 +27,7 @@ from confluent_kafka import KafkaException
 from penstock.client.errors import ClientError, Closed, NotDelivered, TimedOut
 from penstock.client.librdkafka.delivery import AsyncDelivery
 from penstock.client.librdkafka.producer_base import ANY_PARTITION, POLL, Headers, ProducerBase, unserializable
+from penstock.client.librdkafka.producer_transaction import Transactions
 from penstock.client.librdkafka.types import K, Timestamp, V, milliseconds
 
 T = TypeVar("T")
@@ -236,7 +237,7 @@ class AsyncProducer(ProducerBase[K, V]):
     def transaction(self) -> AsyncTransaction:
         """`async with`: records, and offsets of an `AsyncConsumer`, that take effect together or not at all."""
         self._check_open()
-        return AsyncTransaction(self)
+        return AsyncTransaction(self._transactions, self._in_thread, self.drain, self._give_up_waiting)
 
     async def _in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
         return await self._loop.run_in_executor(None, function, *arguments)
@@ -250,28 +251,36 @@ class AsyncProducer(ProducerBase[K, V]):
 class AsyncTransaction:
     """As `Transaction`, with each step in a thread."""
 
-    def __init__(self, producer: AsyncProducer[Any, Any]) -> None:
-        self._producer = producer
-        self._transactions = producer._transactions
+    def __init__(
+        self,
+        transactions: Transactions,
+        in_thread: Callable[..., Awaitable[Any]],
+        drain: Callable[[], Awaitable[None]],
+        give_up_waiting: Callable[[str], None],
+    ) -> None:
+        self._transactions = transactions
+        self._in_thread = in_thread
+        self._drain = drain
+        self._give_up_waiting = give_up_waiting
 
     async def __aenter__(self) -> AsyncTransaction:
-        await self._producer._in_thread(self._transactions.begin)
+        await self._in_thread(self._transactions.begin)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            await self._producer.drain()
-            await self._producer._in_thread(self._transactions.commit)
+            await self._drain()
+            await self._in_thread(self._transactions.commit)
             return
-        self._producer._give_up_waiting("its transaction was aborted")
+        self._give_up_waiting("its transaction was aborted")
         try:
-            await self._producer._in_thread(self._transactions.abort)
+            await self._in_thread(self._transactions.abort)
         except ClientError as failure:
             error.add_note(f"and the transaction could not be aborted: {failure}")
 
     async def send_offsets(self, consumer: Any) -> None:
         """Commit the consumer's positions with the transaction; all records that it has returned count as processed."""
         offsets, group = await consumer.offsets_for_transaction()
-        await self._producer._in_thread(self._transactions.send_offsets, offsets, group)
+        await self._in_thread(self._transactions.send_offsets, offsets, group)

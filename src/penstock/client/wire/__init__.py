@@ -1,0 +1,1 @@
+"""Our own client of Kafka's protocol, and the administration of clusters."""

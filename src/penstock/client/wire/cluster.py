@@ -10,10 +10,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from enum import IntEnum
-from types import TracebackType
 from typing import TypeVar
 
 from penstock.client.errors import ClientError, TimedOut, Unreachable, raise_for
+from penstock.client.wire.closing import Closing
 from penstock.client.wire.connection import DEFAULT_TIMEOUT_S, Connection
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
@@ -73,20 +73,12 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
     return addresses
 
 
-class Cluster:
+class Cluster(Closing):
     def __init__(self, bootstrap: str, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
         self.bootstrap = parse_bootstrap(bootstrap)
         self.timeout = timeout
         self._any: Connection | None = None
         self._brokers: dict[int, Connection] = {}
-
-    def __enter__(self) -> Cluster:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         for connection in [*self._brokers.values(), *([self._any] if self._any else [])]:

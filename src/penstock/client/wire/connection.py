@@ -10,10 +10,10 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any, TypeVar
 
 from penstock.client.errors import BadResponse, TimedOut, Unreachable, UnsupportedApi, raise_for
+from penstock.client.wire.closing import Closing
 from penstock.protocol.apis import API, ApiKey
 from penstock.protocol.codec import MalformedMessage
 from penstock.protocol.conversation import Conversation, HandshakeRefused, ImplausibleLength, spec_of
@@ -25,7 +25,7 @@ CLIENT_ID = "penstock"
 DEFAULT_TIMEOUT_S = 10.0
 
 
-class Connection:
+class Connection(Closing):
     def __init__(
         self,
         host: str,
@@ -50,14 +50,6 @@ class Connection:
             while not self._conversation.is_open:
                 self._move_bytes(deadline)
                 self._conversation.next_answer()
-
-    def __enter__(self) -> Connection:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self._socket.close()

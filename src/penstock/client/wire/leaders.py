@@ -14,11 +14,11 @@ import select
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import NamedTuple, TypeVar
 
 from penstock.client.errors import ClientError, TimedOut, UnknownTopic, Unreachable, raise_for
 from penstock.client.wire.channel import Answer, Channel
+from penstock.client.wire.closing import Closing
 from penstock.client.wire.cluster import MOVING, Cluster
 from penstock.client.wire.connection import DEFAULT_TIMEOUT_S
 from penstock.model.errors import ErrorCode, KafkaError
@@ -64,21 +64,13 @@ class LedTopic:
     leaders: dict[int, Leader | None] = field(default_factory=dict)  # by partition; None: it has no leader now
 
 
-class Leaders:
+class Leaders(Closing):
     def __init__(self, bootstrap: str, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
         self.cluster = Cluster(bootstrap, timeout=timeout)
         self.topics: dict[str, LedTopic] = {}
         self.names: dict[Uuid, str] = {}
         self._addresses: dict[int, tuple[str, int]] = {}
         self._channels: dict[int, Channel] = {}
-
-    def __enter__(self) -> Leaders:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self.disconnect()

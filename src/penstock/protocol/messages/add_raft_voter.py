@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from penstock.protocol.declaration import Message, field
-from penstock.protocol.primitives import Int16, Int32, Uint16, Uuid
+from penstock.protocol.messages.quorum_structs import Listener
+from penstock.protocol.primitives import Int16, Int32, Uuid
 
 
 class AddRaftVoterRequest(Message, key=80, versions="0-1", flexible="0+"):
@@ -13,12 +14,6 @@ class AddRaftVoterRequest(Message, key=80, versions="0-1", flexible="0+"):
     voter_directory_id: Uuid = field("0+")
     listeners: list[Listener] = field("0+")
     ack_when_committed: bool = field("1+", default=True)
-
-
-class Listener(Message):
-    name: str = field("0+")
-    host: str = field("0+")
-    port: Uint16 = field("0+")
 
 
 class AddRaftVoterResponse(Message, key=80, versions="0-1", flexible="0+"):

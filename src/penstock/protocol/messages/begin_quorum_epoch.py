@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from penstock.protocol.declaration import Message, field
-from penstock.protocol.primitives import Int16, Int32, Uint16, Uuid
+from penstock.protocol.messages.quorum_structs import Listener, NodeEndpoint, TopicAnswer
+from penstock.protocol.primitives import Int16, Int32, Uuid
 
 
 class BeginQuorumEpochRequest(Message, key=53, versions="0-1", flexible="1+"):
     cluster_id: str | None = field("0+", nullable="0+", default=None)
     voter_id: Int32 = field("1+", default=-1, ignorable=True)
     topics: list[BeginQuorumEpochRequestTopicData] = field("0+")
-    leader_endpoints: list[LeaderEndpoint] = field("1+", ignorable=True)
+    leader_endpoints: list[Listener] = field("1+", ignorable=True)
 
 
 class BeginQuorumEpochRequestTopicData(Message):
@@ -25,31 +26,7 @@ class BeginQuorumEpochRequestPartitionData(Message):
     leader_epoch: Int32 = field("0+")
 
 
-class LeaderEndpoint(Message):
-    name: str = field("1+")
-    host: str = field("1+")
-    port: Uint16 = field("1+")
-
-
 class BeginQuorumEpochResponse(Message, key=53, versions="0-1", flexible="1+"):
     error_code: Int16 = field("0+")
-    topics: list[BeginQuorumEpochResponseTopicData] = field("0+")
+    topics: list[TopicAnswer] = field("0+")
     node_endpoints: list[NodeEndpoint] = field("1+", tag=0)
-
-
-class BeginQuorumEpochResponseTopicData(Message):
-    topic_name: str = field("0+")
-    partitions: list[BeginQuorumEpochResponsePartitionData] = field("0+")
-
-
-class BeginQuorumEpochResponsePartitionData(Message):
-    partition_index: Int32 = field("0+")
-    error_code: Int16 = field("0+")
-    leader_id: Int32 = field("0+")
-    leader_epoch: Int32 = field("0+")
-
-
-class NodeEndpoint(Message):
-    node_id: Int32 = field("1+")
-    host: str = field("1+")
-    port: Uint16 = field("1+")

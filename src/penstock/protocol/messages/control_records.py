@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from penstock.protocol.declaration import Message, field
-from penstock.protocol.primitives import Int16, Int32, Int64, Uint16, Uuid
+from penstock.protocol.messages.quorum_structs import KRaftVersionFeature, Listener
+from penstock.protocol.primitives import Int16, Int32, Int64, Uuid
 
 
 class LeaderChangeMessage(Message, versions="0-1", flexible="0+"):
@@ -40,19 +41,8 @@ class VotersRecord(Message, versions="0", flexible="0+"):
 class VotersRecordVoter(Message):
     voter_id: Int32 = field("0+")
     voter_directory_id: Uuid = field("0+")
-    endpoints: list[Endpoint] = field("0+")
+    endpoints: list[Listener] = field("0+")
     kraft_version_feature: KRaftVersionFeature = field("0+")
-
-
-class Endpoint(Message):
-    name: str = field("0+")
-    host: str = field("0+")
-    port: Uint16 = field("0+")
-
-
-class KRaftVersionFeature(Message):
-    min_supported_version: Int16 = field("0+")
-    max_supported_version: Int16 = field("0+")
 
 
 class EndTxnMarker(Message, versions="0"):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from penstock.protocol.declaration import Message, field
-from penstock.protocol.primitives import Int16, Int32, Uint16, Uuid
+from penstock.protocol.messages.broker_registration import Feature, Listener
+from penstock.protocol.primitives import Int16, Int32, Uuid
 
 
 class ControllerRegistrationRequest(Message, key=70, versions="0", flexible="0+"):
@@ -12,19 +13,6 @@ class ControllerRegistrationRequest(Message, key=70, versions="0", flexible="0+"
     zk_migration_ready: bool = field("0+")
     listeners: list[Listener] = field("0+")
     features: list[Feature] = field("0+")
-
-
-class Listener(Message):
-    name: str = field("0+")
-    host: str = field("0+")
-    port: Uint16 = field("0+")
-    security_protocol: Int16 = field("0+")
-
-
-class Feature(Message):
-    name: str = field("0+")
-    min_supported_version: Int16 = field("0+")
-    max_supported_version: Int16 = field("0+")
 
 
 class ControllerRegistrationResponse(Message, key=70, versions="0", flexible="0+"):

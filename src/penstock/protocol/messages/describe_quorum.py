@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from penstock.protocol.declaration import Message, field
-from penstock.protocol.primitives import Int16, Int32, Int64, Uint16, Uuid
+from penstock.protocol.messages.quorum_structs import Listener
+from penstock.protocol.primitives import Int16, Int32, Int64, Uuid
 
 
 class DescribeQuorumRequest(Message, key=55, versions="0-2", flexible="0+"):
@@ -53,9 +54,3 @@ class ReplicaState(Message):
 class Node(Message):
     node_id: Int32 = field("2+")
     listeners: list[Listener] = field("2+")
-
-
-class Listener(Message):
-    name: str = field("2+")
-    host: str = field("2+")
-    port: Uint16 = field("2+")

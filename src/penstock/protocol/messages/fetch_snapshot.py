@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from penstock.protocol.declaration import Message, field
-from penstock.protocol.primitives import Int16, Int32, Int64, Records, Uint16, Uuid
+from penstock.protocol.messages.quorum_structs import NodeEndpoint
+from penstock.protocol.primitives import Int16, Int32, Int64, Records, Uuid
 
 
 class FetchSnapshotRequest(Message, key=59, versions="0-1", flexible="0+"):
@@ -56,9 +57,3 @@ class FetchSnapshotResponsePartitionSnapshot(Message):
 class LeaderIdAndEpoch(Message):
     leader_id: Int32 = field("0+")
     leader_epoch: Int32 = field("0+")
-
-
-class NodeEndpoint(Message):
-    node_id: Int32 = field("1+")
-    host: str = field("1+")
-    port: Uint16 = field("1+")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from penstock.protocol.declaration import Message, field
-from penstock.protocol.primitives import Int8, Int16, Int32
+from penstock.protocol.messages.alter_configs import AlterConfigsResourceResponse
+from penstock.protocol.primitives import Int8, Int32
 
 
 class IncrementalAlterConfigsRequest(Message, key=44, versions="0-1", flexible="1+"):
@@ -26,10 +27,3 @@ class AlterableConfig(Message):
 class IncrementalAlterConfigsResponse(Message, key=44, versions="0-1", flexible="1+"):
     throttle_time_ms: Int32 = field("0+")
     responses: list[AlterConfigsResourceResponse] = field("0+")
-
-
-class AlterConfigsResourceResponse(Message):
-    error_code: Int16 = field("0+")
-    error_message: str | None = field("0+", nullable="0+")
-    resource_type: Int8 = field("0+")
-    resource_name: str = field("0+")

@@ -6,7 +6,8 @@ A record's key is its type number on the wire. Missing numbers belong to records
 from __future__ import annotations
 
 from penstock.protocol.declaration import Message, field
-from penstock.protocol.primitives import Float64, Int8, Int16, Int32, Int64, Uint16, Uuid
+from penstock.protocol.messages.broker_registration import Feature, Listener
+from penstock.protocol.primitives import Float64, Int8, Int16, Int32, Int64, Uuid
 
 
 class RegisterBrokerRecord(Message, key=0, versions="0-4", flexible="0+"):
@@ -14,26 +15,13 @@ class RegisterBrokerRecord(Message, key=0, versions="0-4", flexible="0+"):
     is_migrating_zk_broker: bool = field("2+")
     incarnation_id: Uuid = field("0+")
     broker_epoch: Int64 = field("0+")
-    end_points: list[BrokerEndpoint] = field("0+")
-    features: list[BrokerFeature] = field("0+")
+    end_points: list[Listener] = field("0+")
+    features: list[Feature] = field("0+")
     rack: str | None = field("0+", nullable="0+")
     fenced: bool = field("0+", default=True)
     in_controlled_shutdown: bool = field("1+")
     log_dirs: list[Uuid] = field("3+", tag=0)
     cordoned_log_dirs: list[Uuid] | None = field("4+", nullable="4+", default=None, tag=1)
-
-
-class BrokerEndpoint(Message):
-    name: str = field("0+")
-    host: str = field("0+")
-    port: Uint16 = field("0+")
-    security_protocol: Int16 = field("0+")
-
-
-class BrokerFeature(Message):
-    name: str = field("0+")
-    min_supported_version: Int16 = field("0+")
-    max_supported_version: Int16 = field("0+")
 
 
 class UnregisterBrokerRecord(Message, key=1, versions="0", flexible="0+"):
@@ -196,21 +184,8 @@ class RegisterControllerRecord(Message, key=27, versions="0", flexible="0+"):
     controller_id: Int32 = field("0+")
     incarnation_id: Uuid = field("0+")
     zk_migration_ready: bool = field("0+")
-    end_points: list[ControllerEndpoint] = field("0+")
-    features: list[ControllerFeature] = field("0+")
-
-
-class ControllerEndpoint(Message):
-    name: str = field("0+")
-    host: str = field("0+")
-    port: Uint16 = field("0+")
-    security_protocol: Int16 = field("0+")
-
-
-class ControllerFeature(Message):
-    name: str = field("0+")
-    min_supported_version: Int16 = field("0+")
-    max_supported_version: Int16 = field("0+")
+    end_points: list[Listener] = field("0+")
+    features: list[Feature] = field("0+")
 
 
 class ClearElrRecord(Message, key=28, versions="0", flexible="0+"):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from penstock.protocol.declaration import Message, field
-from penstock.protocol.primitives import Int16, Int32, Uint16, Uuid
+from penstock.protocol.messages.quorum_structs import KRaftVersionFeature, Listener
+from penstock.protocol.primitives import Int16, Int32, Uuid
 
 
 class UpdateRaftVoterRequest(Message, key=82, versions="0", flexible="0+"):
@@ -13,17 +14,6 @@ class UpdateRaftVoterRequest(Message, key=82, versions="0", flexible="0+"):
     voter_directory_id: Uuid = field("0+")
     listeners: list[Listener] = field("0+")
     kraft_version_feature: KRaftVersionFeature = field("0+")
-
-
-class Listener(Message):
-    name: str = field("0+")
-    host: str = field("0+")
-    port: Uint16 = field("0+")
-
-
-class KRaftVersionFeature(Message):
-    min_supported_version: Int16 = field("0+")
-    max_supported_version: Int16 = field("0+")
 
 
 class UpdateRaftVoterResponse(Message, key=82, versions="0", flexible="0+"):

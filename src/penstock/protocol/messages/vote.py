@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from penstock.protocol.declaration import Message, field
-from penstock.protocol.primitives import Int16, Int32, Int64, Uint16, Uuid
+from penstock.protocol.messages.quorum_structs import NodeEndpoint
+from penstock.protocol.primitives import Int16, Int32, Int64, Uuid
 
 
 class VoteRequest(Message, key=52, versions="0-2", flexible="0+"):
@@ -45,9 +46,3 @@ class VoteResponsePartitionData(Message):
     leader_id: Int32 = field("0+")
     leader_epoch: Int32 = field("0+")
     vote_granted: bool = field("0+")
-
-
-class NodeEndpoint(Message):
-    node_id: Int32 = field("1+")
-    host: str = field("1+")
-    port: Uint16 = field("1+")

@@ -7,7 +7,7 @@ the log take time and run concurrently with everything else.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from penstock.raft.log_view import OffsetAndEpoch
@@ -72,33 +72,26 @@ class World(Protocol):
         ...
 
 
+@dataclass(eq=False)
 class SimulatedNode:
-    def __init__(
-        self,
-        world: World,
-        node_id: int,
-        disk: Disk,
-        *,
-        settings: RaftSettings,
-        static_voters: VoterSet,
-        bootstrap: tuple[QuorumNode, ...],
-        can_become_voter: bool,
-    ) -> None:
-        self.world = world
-        self.node_id = node_id
-        self.disk = disk
-        # Disks that were removed, with their content.
-        self.former_disks: list[Disk] = []
-        self.settings = settings
-        self.static_voters = static_voters
-        self.bootstrap = bootstrap
-        self.can_become_voter = can_become_voter
-        self.raft: Raft | None = None
-        self.log = SimulatedRaftLog(disk)
-        # Counts processes: events of an earlier process do not reach this one.
-        self.incarnation = 0
-        self._syncing = False
-        self._part = bytearray()
+    world: World
+    node_id: int
+    disk: Disk
+    _: KW_ONLY
+    settings: RaftSettings
+    static_voters: VoterSet
+    bootstrap: tuple[QuorumNode, ...]
+    can_become_voter: bool
+    # Disks that were removed, with their content.
+    former_disks: list[Disk] = field(default_factory=list, init=False)
+    raft: Raft | None = field(default=None, init=False)
+    # Counts processes: events of an earlier process do not reach this one.
+    incarnation: int = field(default=0, init=False)
+    _syncing: bool = field(default=False, init=False)
+    _part: bytearray = field(default_factory=bytearray, init=False)
+
+    def __post_init__(self) -> None:
+        self.log = SimulatedRaftLog(self.disk)
 
     @property
     def key(self) -> ReplicaKey:

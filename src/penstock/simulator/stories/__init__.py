@@ -1,0 +1,1 @@
+"""What happens to simulated clusters, and the laws that hold meanwhile."""

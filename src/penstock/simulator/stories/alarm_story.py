@@ -15,8 +15,6 @@ import random
 from collections import Counter
 
 from penstock.metadata.partition import Partition
-from penstock.model.errors import ErrorCode
-from penstock.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from penstock.simulator.program import play_on_loop
 from penstock.simulator.stories.cluster_world import ClusterWorld, Machine
 from penstock.simulator.story import StoryResult, Violation
@@ -78,11 +76,8 @@ class AlarmStory:
         await self.notice_death()
 
     async def create(self) -> None:
-        config = CreatableTopicConfig(name="unclean.leader.election.enable", value=str(self.unclean).lower())
-        topic = CreatableTopic(name=TOPIC, num_partitions=PARTITIONS, replication_factor=2, configs=[config])
-        async with self.world.client("broker-1") as client:
-            (result,) = (await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))).topics
-        assert result.error_code == ErrorCode.NONE, result
+        configs = {"unclean.leader.election.enable": str(self.unclean).lower()}
+        await self.world.create_topics([TOPIC], PARTITIONS, 2, configs)
         self.events["unclean allowed"] += self.unclean
         await self.world.until(self.is_known, "all brokers know the topic")
 

@@ -183,15 +183,15 @@ class ClusterWatch:
             raise Violation("OneLeaderPerEpoch", f"{former} and {machine.name} lead the quorum in {epoch}")
 
     def _check_role(self, machine: Machine, quorum: MetadataQuorum) -> None:
-        driver = quorum._driver
-        if driver._is_busy or driver.is_failed:
+        driver = quorum.driver
+        if driver.is_busy or driver.is_failed:
             return  # it is about to be written
         role = driver.raft.role
         seen = (role, getattr(role, "voted", None))
         known = self._elections.get(machine.name)
         if known is not None and known[0] is seen[0] and known[1] is seen[1]:
             return
-        election = driver.raft._quorum.election
+        election = driver.raft.election
         durable = machine.disk.durable(f"{DATA}/{METADATA_PARTITION}/{QUORUM_STATE_FILE}")
         if not durable or decode_quorum_state(durable) != election:
             raise Violation("VotePersisted", f"{machine.name} acts on {election}, its disk says {durable!r}")

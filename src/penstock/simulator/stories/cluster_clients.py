@@ -13,13 +13,13 @@ from penstock.protocol.messages.list_offsets import ListOffsetsPartition, ListOf
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from penstock.protocol.messages.produce import PartitionProduceResponse
 from penstock.records.batch import CorruptBatch
+from penstock.simulator import requests
 from penstock.simulator.client import FETCH_VERSION, PRODUCE_VERSION, Client, Lost
 from penstock.simulator.stories.cluster_checkers import Promises
 from penstock.simulator.stories.cluster_stamps import check_no_time
 from penstock.simulator.stories.cluster_world import ClusterWorld
 from penstock.simulator.stories.replica_content import values_of
 from penstock.simulator.story import Violation
-from penstock.testing import requests
 
 RETRIABLE = frozenset(
     (

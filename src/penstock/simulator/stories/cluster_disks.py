@@ -15,10 +15,7 @@ import asyncio
 import random
 from collections.abc import Mapping, Sequence
 
-from penstock.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from penstock.metadata.partition import Partition
-from penstock.model.errors import ErrorCode
-from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from penstock.simulator.program import interleaves, play_on_loop
 from penstock.simulator.stories import cluster_story
 from penstock.simulator.stories.cluster_checkers import Promises
@@ -30,7 +27,6 @@ from penstock.simulator.twins.loop import SimulatedLoop
 
 DISKS = ("/mnt/a", "/mnt/b")
 EVERY, REMAINDER = 5, 3
-SAFE_DOWNGRADE = 2
 EVENTS = (
     *cluster_story.EVENTS, "directories failed", "directories replaced", "replaced alone in sync", "disks without ELR",
 )  # fmt: skip
@@ -56,12 +52,7 @@ class DiskStory(ClusterStory):
 
     async def create(self) -> None:
         if not self.elr:
-            update = FeatureUpdateKey(
-                feature=ELIGIBLE_LEADER_REPLICAS_VERSION, max_version_level=0, upgrade_type=SAFE_DOWNGRADE
-            )
-            async with self.world.client("broker-1") as client:
-                answer = await client.ask(UpdateFeaturesRequest(feature_updates=[update]))
-            assert answer.error_code == ErrorCode.NONE, answer
+            await self.world.do_without_elr()
             self.events["disks without ELR"] += 1
         await super().create()
 

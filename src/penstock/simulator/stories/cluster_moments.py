@@ -32,7 +32,7 @@ def _replicas(machine: Machine) -> Iterator[Replica]:
 
 def _driver(machine: Machine) -> RaftDriver | None:
     """None while a node starts."""
-    driver: RaftDriver | None = getattr(getattr(machine.node, "quorum", None), "_driver", None)
+    driver: RaftDriver | None = getattr(getattr(machine.node, "quorum", None), "driver", None)
     return driver
 
 
@@ -103,9 +103,9 @@ def stands_for_election(machine: Machine) -> bool:
 
 def has_uncommitted_metadata(machine: Machine) -> bool:
     driver = _driver(machine)
-    if driver is None or not isinstance(driver.raft.role, Leader):
+    if machine.node is None or driver is None or not isinstance(driver.raft.role, Leader):
         return False
-    return driver._store.end_offset > driver.raft.high_watermark
+    return machine.node.quorum.log_end_offset > driver.raft.high_watermark
 
 
 def downloads_snapshot(machine: Machine) -> bool:
@@ -114,7 +114,7 @@ def downloads_snapshot(machine: Machine) -> bool:
 
 
 def writes_snapshot(machine: Machine) -> bool:
-    return machine.node is not None and _driver(machine) is not None and bool(machine.node.quorum._snapshots.under_way)
+    return machine.node is not None and _driver(machine) is not None and bool(machine.node.quorum.snapshots.under_way)
 
 
 def changes_voters(machine: Machine) -> bool:
@@ -126,17 +126,17 @@ def changes_voters(machine: Machine) -> bool:
 
 
 def loads_coordinator(machine: Machine) -> bool:
-    return any(partition._load is not None for partition in _coordinated(machine))
+    return any(partition.load is not None for partition in _coordinated(machine))
 
 
 def owes_answers(machine: Machine) -> bool:
-    return any(partition._owed for partition in _coordinated(machine))
+    return any(partition.owed for partition in _coordinated(machine))
 
 
 def owes_markers(machine: Machine) -> bool:
     """Transactions are decided, and some partitions do not have their marker."""
     return any(
-        isinstance(partition.shard, TransactionShard) and len(partition.shard._outbox) > 0
+        isinstance(partition.shard, TransactionShard) and len(partition.shard.outbox) > 0
         for partition in _coordinated(machine)
     )
 

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from penstock.simulator import requests
 from penstock.simulator.client import PRODUCE_VERSION, Client, Lost
 from penstock.simulator.stories.cluster_checkers import Promises
 from penstock.simulator.stories.cluster_clients import DAMAGED, RETRIABLE, Clients
 from penstock.simulator.story import Violation
-from penstock.testing import requests
 
 NAME = "plain"
 LEADER_ONLY = 1

@@ -12,13 +12,13 @@ import asyncio
 from collections.abc import Callable
 
 from penstock.model.errors import ErrorCode
+from penstock.simulator import requests
 from penstock.simulator.client import FETCH_VERSION, Client, Lost
 from penstock.simulator.stories.cluster_checkers import NOT_LEADING, Law, Promises, Seen, State
 from penstock.simulator.stories.cluster_clients import DAMAGED, FINISH_S, RETRIABLE, Clients, LeaderFound
 from penstock.simulator.stories.cluster_world import ClusterWorld, Machine
 from penstock.simulator.stories.replica_content import values_of
 from penstock.simulator.story import Violation
-from penstock.testing import requests
 
 InSync = list[tuple[float, frozenset[int]]]
 """The replicas in sync, with the moment from which on they were."""

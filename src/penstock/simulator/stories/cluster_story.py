@@ -24,12 +24,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from penstock.controller.elections import Election
-from penstock.controller.features import UpgradeType
-from penstock.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from penstock.metadata.partition import Partition
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.alter_partition_reassignments import (
@@ -38,17 +36,14 @@ from penstock.protocol.messages.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from penstock.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from penstock.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from penstock.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from penstock.simulator.client import Lost
-from penstock.simulator.moments import Moments
 from penstock.simulator.program import PAUSES, interleaves, play_on_loop
 from penstock.simulator.stories import cluster_moments
 from penstock.simulator.stories.cluster_checkers import ClusterWatch, LastInSyncStays, Promises
 from penstock.simulator.stories.cluster_circumstances import RETAINED_BYTES, Circumstances, choose, rack_of
 from penstock.simulator.stories.cluster_clients import Clients
-from penstock.simulator.stories.cluster_faults import Faults
+from penstock.simulator.stories.cluster_misfortunes import Misfortune, Misfortunes
 from penstock.simulator.stories.cluster_producers import NAME, PlainProducer
 from penstock.simulator.stories.cluster_readers import LeadersView, RackReader
 from penstock.simulator.stories.cluster_retention import Deleter, Deletions
@@ -83,17 +78,6 @@ MISFORTUNES = (
     "isolate", "slow_network", "reset", "jump", "slow_disk", "lose_controller", "reassign", "reassign", "elect",
     "doom", "doom", "aim", "aim", "aim",
 )  # fmt: skip
-# Brings about a moment that does not come by itself.
-PROVOCATIONS = {
-    cluster_moments.STARTS: "restart",
-    cluster_moments.NO_CONTROLLER: "lose_controller",
-    cluster_moments.STANDS: "lose_controller",
-    cluster_moments.TRUNCATED: "isolate_and_heal",
-    cluster_moments.CATCHES_UP: "isolate_and_heal",
-    cluster_moments.ISR_CHANGES: "isolate_and_heal",
-    cluster_moments.REASSIGNED: "reassign",
-    cluster_moments.LOADS: "restart",
-}
 CRITICAL = {
     "while it starts": ("kill", "cut"),
     "while no controller is active": ("kill", "power loss", "cut"),
@@ -107,7 +91,6 @@ CRITICAL = {
     "while a partition is reassigned": ("kill",),
 }
 MOMENTS = {**cluster_moments.METADATA, **cluster_moments.REPLICATION, **cluster_moments.TOPIC}
-AIM_S = 8.0
 
 PROPERTIES = {
     "replica.lag.time.max.ms": "3000",
@@ -126,10 +109,21 @@ PROPERTIES = {
 Reader = EpochReader | RackReader
 
 
-class ClusterStory:
+class ClusterStory(Misfortunes):
     properties: Mapping[str, str] = PROPERTIES
     topic_configs: Mapping[str, str] = {}
     critical_moments: Mapping[str, cluster_moments.Moment] = MOMENTS
+    provocations = {
+        cluster_moments.STARTS: "restart",
+        cluster_moments.NO_CONTROLLER: "lose_controller",
+        cluster_moments.STANDS: "lose_controller",
+        cluster_moments.TRUNCATED: "isolate_and_heal",
+        cluster_moments.CATCHES_UP: "isolate_and_heal",
+        cluster_moments.ISR_CHANGES: "isolate_and_heal",
+        cluster_moments.REASSIGNED: "reassign",
+        cluster_moments.LOADS: "restart",
+    }
+    aim_s = 8.0
 
     def __init__(
         self,
@@ -140,25 +134,24 @@ class ClusterStory:
         misfortunes: Sequence[str] | None = None,
         circumstances: Circumstances | None = None,
     ) -> None:
-        self.chance = random.Random(f"{seed}/cluster")
+        chance = random.Random(f"{seed}/cluster")
+        events: Counter[str] = Counter()
         self.rounds = rounds
         self.circumstances = choose(seed) if circumstances is None else circumstances
         self.misfortunes = self._misfortunes() if misfortunes is None else misfortunes
-        self.events: Counter[str] = Counter()
-        self.world = ClusterWorld(
+        world = ClusterWorld(
             loop,
             seed,
-            controllers=self.chance.choice((1, 3, 3)),
-            brokers=self.chance.choice((3, 3, 4, 5)),
+            controllers=chance.choice((1, 3, 3)),
+            brokers=chance.choice((3, 3, 4, 5)),
             properties=dict(self.properties),
-            events=self.events,
+            events=events,
             one_machine=random.Random(f"{seed}/machines").random() < 0.5,
         )
-        self.moments = self.world.moments = Moments(self.critical_moments)
+        super().__init__(world, chance, events)
         self.flushes = self.circumstances.flushes
         self.circumstances.prepare(self.world)
         self.promises = [self._new_promises(index) for index in range(PARTITIONS)]
-        self.faults = Faults(self.world, self.chance, self.events)
         self.watch = ClusterWatch(self.world, TOPIC, self.promises, self.events)
         start_ms = self.world.brokers[0].clock.now_ms() - int(loop.time() * 1000)
         self.clients = Clients(self.world, TOPIC, self.chance, self.events, lambda: start_ms + int(loop.time() * 1000))
@@ -218,10 +211,6 @@ class ClusterStory:
         await self.check_replicas()
         await self.world.settled()
 
-    def look(self) -> None:
-        self.watch.look()
-        self.moments.look(self.world.touched())
-
     def start_clients(self, promises: Promises) -> None:
         """Two producers and one consumer."""
         assert self.tasks is not None
@@ -243,12 +232,7 @@ class ClusterStory:
         self.tasks.create_task(reader.run())
 
     async def do_without_elr(self) -> None:
-        update = FeatureUpdateKey(
-            feature=ELIGIBLE_LEADER_REPLICAS_VERSION, max_version_level=0, upgrade_type=UpgradeType.SAFE_DOWNGRADE
-        )
-        async with self.world.client("broker-1") as client:
-            answer = await client.ask(UpdateFeaturesRequest(feature_updates=[update]))
-        assert answer.error_code == ErrorCode.NONE, answer
+        await self.world.do_without_elr()
         self.events["worlds without ELR"] += 1
 
     async def pause(self) -> None:
@@ -263,21 +247,13 @@ class ClusterStory:
             **self.topic_configs,
         }
         self.events["worlds with append times"] += self.circumstances.stamps
-        topic = CreatableTopic(
-            name=TOPIC,
-            num_partitions=len(self.promises),
-            replication_factor=REPLICAS,
-            configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
-        )
-        async with self.world.client("broker-1") as client:
-            (result,) = (await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))).topics
-        assert result.error_code == ErrorCode.NONE, result
+        await self.world.create_topics([TOPIC], len(self.promises), REPLICAS, configs)
 
     # -- faults -----------------------------------------------------------------------------------------------------
 
     async def misfortune(self) -> None:
         machine = self.chance.choice(self.world.brokers)
-        what: Callable[[Machine], Awaitable[None]] = getattr(self, self.chance.choice(self.misfortunes))
+        what: Misfortune = getattr(self, self.chance.choice(self.misfortunes))
         if self.chance.random() < 0.2:
             self.heal()
         elif not machine.runs:
@@ -290,40 +266,14 @@ class ClusterStory:
         if self.chance.random() < 0.3:  # so quickly that no node notices
             machine.start()
 
-    async def doom(self, machine: Machine) -> None:
-        """It ends in the middle of its work, or of its start."""
-        if self.chance.random() < 0.5:
-            await self.restart(machine)
-        self.faults.doom(machine, power=self.flushes and self.chance.random() < 0.5)
-        await self.suffer()
-
-    async def aim(self, machine: Machine) -> None:
-        """A fault waits for a critical moment of any machine, and strikes the first that has it."""
-        moment = self.chance.choice(list(self.critical_moments))
-        faults = (self.kill, self.isolate, *((self.lose_power,) if self.flushes else ()))
-        aimed = asyncio.create_task(self.strike_at(moment, self.chance.choice(faults)))
-        if moment in PROVOCATIONS:
-            await getattr(self, PROVOCATIONS[moment])(machine)
-        await aimed
-
-    async def strike_at(self, moment: str, fault: Callable[[Machine], Awaitable[None]]) -> None:
-        victim = await self.moments.come(moment, AIM_S)
-        if victim is not None and victim.runs:
-            self.events["aimed faults"] += 1
-            await fault(victim)
-
-    async def restart(self, machine: Machine) -> None:
-        self.faults.crash(machine)
-        machine.start()
+    def aimed(self) -> Sequence[Misfortune]:
+        return (self.kill, self.isolate, *((self.lose_power,) if self.flushes else ()))
 
     async def isolate_and_heal(self, machine: Machine) -> None:
         """What it has written alone meanwhile must be truncated."""
         self.faults.isolate(machine)
         await asyncio.sleep(self.chance.choice((2.0, 6.0)))
         self.heal()
-
-    async def stop(self, machine: Machine) -> None:
-        await self.faults.stop(machine)
 
     async def lose_power(self, machine: Machine) -> None:
         victims = [machine]
@@ -397,14 +347,6 @@ class ClusterStory:
             if not active.runs:
                 active.start()
 
-    async def cut(self, machine: Machine) -> None:
-        self.faults.cut()
-        await self.suffer()
-
-    async def cut_one_way(self, machine: Machine) -> None:
-        self.faults.cut_one_way()
-        await self.suffer()
-
     async def separate(self, machine: Machine) -> None:
         """Only from another broker: the controller considers both alive, and one of them cannot copy from the other."""
         other = self.chance.choice([each for each in self.world.brokers if each is not machine])
@@ -416,25 +358,12 @@ class ClusterStory:
         self.faults.isolate(machine)
         await asyncio.sleep(self.chance.choice((0.5, 6.0)))
 
-    async def slow_network(self, machine: Machine) -> None:
-        self.faults.delay()
-        await self.suffer()
-
     async def suffer(self) -> None:
         """Sometimes long enough for sessions to end."""
         await asyncio.sleep(self.chance.choice((0.5, 6.0)) * self.chance.random())
 
-    async def reset(self, machine: Machine) -> None:
-        self.faults.reset()
-
-    async def jump(self, machine: Machine) -> None:
-        self.faults.jump()
-
     async def suspend(self, machine: Machine) -> None:
         self.faults.suspend()
-
-    async def slow_disk(self, machine: Machine) -> None:
-        self.faults.slow_disk()
 
     async def reassign(self, machine: Machine) -> None:
         """To other brokers, or in another order; or cancels a reassignment in progress."""
@@ -521,12 +450,6 @@ class ClusterStory:
         return 0 if topic is None else len(topic.partitions)
 
     # -- repairs ----------------------------------------------------------------------------------------------------
-
-    def heal(self) -> None:
-        self.faults.heal()
-        for machine in self.world.machines.values():
-            if not machine.runs:
-                machine.start()
 
     async def everybody_back(self) -> None:
         self.heal()

@@ -28,13 +28,13 @@ from penstock.protocol.messages.offset_for_leader_epoch import (
 )
 from penstock.records.batch import check_crc, iterate_headers
 from penstock.records.record import iterate_records
+from penstock.simulator import requests
 from penstock.simulator.client import FETCH_VERSION, Client, Lost
 from penstock.simulator.stories.cluster_checkers import NOT_LEADING, Law, Promises, Seen, State
 from penstock.simulator.stories.cluster_clients import DAMAGED, FINISH_S, RETRIABLE, Clients
 from penstock.simulator.stories.cluster_world import Machine
 from penstock.simulator.stories.replica_content import Batch, ReplicaContent
 from penstock.simulator.story import Violation
-from penstock.testing import requests
 
 NEVER = -1
 AWAY_S = (0.1, 0.1, 2.0, 20.0)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -26,9 +26,14 @@ from penstock.broker.metadata.formatting import format_quorum
 from penstock.broker.metadata.store import METADATA_PARTITION
 from penstock.broker.node import Node
 from penstock.broker.partitions.replicas import Replicas
+from penstock.controller.features import UpgradeType
 from penstock.io.environment import Environment
 from penstock.io.neighbours import Neighbours, NoNeighbours
+from penstock.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from penstock.metadata.image import MetadataImage
+from penstock.model.errors import ErrorCode
+from penstock.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from penstock.settings.node import NodeSettings
 from penstock.simulator.client import Client, connected
 from penstock.simulator.moments import Moments
@@ -316,6 +321,31 @@ class ClusterWorld:
         for image in images:
             assert image.same_content(images[0]), f"seed {self.seed}: images differ at offset {image.offset}"
         return images[0]
+
+    async def create_topics(
+        self, names: Iterable[str], partitions: int, replication_factor: int, configs: Mapping[str, str]
+    ) -> None:
+        topics = [
+            CreatableTopic(
+                name=name,
+                num_partitions=partitions,
+                replication_factor=replication_factor,
+                configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+            )
+            for name in names
+        ]
+        async with self.client("broker-1") as client:
+            answer = await client.ask(CreateTopicsRequest(topics=topics, timeout_ms=10_000))
+        assert all(result.error_code == ErrorCode.NONE for result in answer.topics), answer
+
+    async def do_without_elr(self) -> None:
+        """No eligible leader replicas are kept."""
+        update = FeatureUpdateKey(
+            feature=ELIGIBLE_LEADER_REPLICAS_VERSION, max_version_level=0, upgrade_type=UpgradeType.SAFE_DOWNGRADE
+        )
+        async with self.client("broker-1") as client:
+            answer = await client.ask(UpdateFeaturesRequest(feature_updates=[update]))
+        assert answer.error_code == ErrorCode.NONE, answer
 
     def client(self, name: str, *, patience: float = 30.0) -> AbstractAsyncContextManager[Client]:
         return connected(name, PORT, patience)

@@ -10,6 +10,7 @@ from penstock.controller.configs import ConfigOperation
 from penstock.controller.controller import Controller
 from penstock.controller.elections import Election
 from penstock.controller.result import Result, Unfinished
+from penstock.metadata.cluster import features_message
 from penstock.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION, NEW_CLUSTER_FEATURES, SUPPORTED_FEATURES
 from penstock.metadata.image import MetadataImage, ResourceType
 from penstock.metadata.partition import Partition
@@ -34,7 +35,7 @@ from penstock.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequestTopicData,
 )
 from penstock.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from penstock.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
+from penstock.protocol.messages.broker_registration import BrokerRegistrationRequest, Listener
 from penstock.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -75,10 +76,7 @@ def registration(
         cluster_id=cluster_id,
         incarnation_id=(broker_id * 1000 + incarnation).to_bytes(16, "big"),
         listeners=[Listener(name="PLAINTEXT", host=f"host-{broker_id}", port=9092, security_protocol=0)],
-        features=[
-            Feature(name=name, min_supported_version=levels.minimum, max_supported_version=levels.maximum)
-            for name, levels in SUPPORTED_FEATURES.items()
-        ],
+        features=features_message(SUPPORTED_FEATURES),
         rack=rack,
         log_dirs=[directory(broker_id, disk)],
     )

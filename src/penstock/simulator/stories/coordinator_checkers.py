@@ -145,7 +145,7 @@ class CoordinatorWatch:
         replayed.append((partition.end_offset, shard.position))
         while replayed and replayed[0][0] <= partition.replica.high_watermark:
             self._decided[shard] = replayed.popleft()[1]
-        for transactional_id, ending in shard._outbox._endings.items():
+        for transactional_id, ending in shard.outbox.endings.items():
             if ending.attempts and ending.position > self._decided.get(shard, 0):
                 raise Violation("DecidedFirst", f"{transactional_id}: {ending.transaction.status.label} is told around")
 
@@ -197,7 +197,7 @@ def _replayed(shard: Any) -> int:
     """The number of replayed records, as far as it can be counted cheaply."""
     if shard is None:
         return 0
-    replayed: int = shard.position if isinstance(shard, TransactionShard) else shard.state.offsets._sequence
+    replayed: int = shard.position if isinstance(shard, TransactionShard) else shard.state.offsets.sequence
     return replayed
 
 

@@ -24,9 +24,7 @@ from typing import Any, NamedTuple
 
 from penstock.broker.partitions.replica import Replica
 from penstock.metadata.partition import Partition
-from penstock.model.errors import ErrorCode
 from penstock.model.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
-from penstock.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from penstock.records.compression import Codec
 from penstock.simulator.program import PAUSES, interleaves, play_on_loop
 from penstock.simulator.stories import cluster_moments, cluster_story
@@ -195,18 +193,7 @@ class CoordinatorStory(ClusterStory):
             "min.cleanable.dirty.ratio": "0.1",
             **({"flush.messages": "1"} if self.flushes else {}),
         }
-        topics = [
-            CreatableTopic(
-                name=name,
-                num_partitions=INTERNAL_PARTITIONS,
-                replication_factor=REPLICAS,
-                configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
-            )
-            for name in INTERNAL_TOPICS
-        ]
-        async with self.world.client("broker-1") as client:
-            answer = await client.ask(CreateTopicsRequest(topics=topics, timeout_ms=10_000))
-        assert all(result.error_code == ErrorCode.NONE for result in answer.topics), answer
+        await self.world.create_topics(INTERNAL_TOPICS, INTERNAL_PARTITIONS, REPLICAS, configs)
 
     async def pause(self) -> None:
         """Sometimes long enough for groups to form, and for logs to be compacted."""
@@ -315,15 +302,15 @@ class CoordinatorStory(ClusterStory):
                 if replica.leader is not None and not _is_decided(replica, spared):
                     return False
             for partition in machine.broker.coordinators.groups.partitions.values():
-                if partition.shard is None or partition.shard.state.offsets._pending.keys() - {spared}:
+                if partition.shard is None or partition.shard.state.offsets.pending.keys() - {spared}:
                     return False
         return True
 
 
 def _is_decided(replica: Replica, spared: int | None) -> bool:
     producers = replica.log.producers
-    if spared is not None and spared in producers._ongoing.values():
-        return len(producers._ongoing) == 1
+    if spared is not None and spared in producers.ongoing.values():
+        return len(producers.ongoing) == 1
     return replica.last_stable_offset >= replica.log.log_end_offset
 
 

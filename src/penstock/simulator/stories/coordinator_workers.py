@@ -33,6 +33,7 @@ from penstock.records.batch import iterate_headers
 from penstock.records.compression import Codec
 from penstock.records.control import read_transaction_marker
 from penstock.records.record import iterate_records
+from penstock.simulator import requests
 from penstock.simulator.client import FETCH_VERSION, Client
 from penstock.simulator.stories.coordinator_clients import (
     GROUP,
@@ -45,7 +46,6 @@ from penstock.simulator.stories.coordinator_clients import (
     Place,
 )
 from penstock.simulator.story import Violation
-from penstock.testing import requests
 
 TIMEOUT_MS: Final = 8000
 NOBODY: Final = (-1, -1)

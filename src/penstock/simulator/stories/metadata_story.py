@@ -15,17 +15,17 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages import add_raft_voter
+from penstock.protocol.messages.quorum_structs import Listener
 from penstock.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from penstock.simulator.client import Client, Lost
-from penstock.simulator.moments import Moments
 from penstock.simulator.program import PAUSES, interleaves, play_on_loop
 from penstock.simulator.stories import cluster_moments
 from penstock.simulator.stories.cluster_checkers import ClusterWatch
-from penstock.simulator.stories.cluster_faults import Faults
+from penstock.simulator.stories.cluster_misfortunes import Misfortune, Misfortunes
 from penstock.simulator.stories.cluster_world import CLUSTER_ID, CONTROLLER_PORT, DATA, ClusterWorld, Machine
 from penstock.simulator.story import StoryResult, Violation
 from penstock.simulator.twins.loop import SimulatedLoop
@@ -48,15 +48,6 @@ CRITICAL = {
     "while voters change": ("kill",),
 }
 MOMENTS = {**cluster_moments.METADATA, **cluster_moments.VOTERS}
-AIM_S = 3.0
-# Brings about a moment that does not come by itself.
-PROVOCATIONS = {
-    cluster_moments.STARTS: "restart",
-    cluster_moments.NO_CONTROLLER: "lose_controller",
-    cluster_moments.STANDS: "lose_controller",
-    cluster_moments.VOTERS_CHANGE: "change_voters",
-}
-
 PROPERTIES = {
     "metadata.log.max.record.bytes.between.snapshots": "2000",
     "metadata.max.retention.bytes": "6000",
@@ -66,25 +57,34 @@ PROPERTIES = {
 }
 
 
-class MetadataStory:
+class MetadataStory(Misfortunes):
+    critical_moments = MOMENTS
+    provocations = {
+        cluster_moments.STARTS: "restart",
+        cluster_moments.NO_CONTROLLER: "lose_controller",
+        cluster_moments.STANDS: "lose_controller",
+        cluster_moments.VOTERS_CHANGE: "change_voters",
+    }
+    aim_s = 3.0
+    flushes = True
+
     def __init__(self, loop: SimulatedLoop, seed: int, *, rounds: int = ROUNDS) -> None:
-        self.chance = random.Random(f"{seed}/metadata")
+        chance = random.Random(f"{seed}/metadata")
+        events: Counter[str] = Counter()
         self.rounds = rounds
-        self.events: Counter[str] = Counter()
-        self.is_dynamic = self.chance.random() < 0.6
-        self.world = ClusterWorld(
+        self.is_dynamic = chance.random() < 0.6
+        world = ClusterWorld(
             loop,
             seed,
-            controllers=self.chance.choice((1, 3, 3, 3, 5)),
+            controllers=chance.choice((1, 3, 3, 3, 5)),
             brokers=2,
             properties=PROPERTIES,
             dynamic=self.is_dynamic,
-            events=self.events,
+            events=events,
         )
         if self.is_dynamic:
-            self.world.add_controller(len(self.world.controllers) + 1)
-        self.moments = self.world.moments = Moments(MOMENTS)
-        self.faults = Faults(self.world, self.chance, self.events)
+            world.add_controller(len(world.controllers) + 1)
+        super().__init__(world, chance, events)
         self.watch = ClusterWatch(self.world, "", (), self.events)
         self.answered: dict[str, bool] = {}  # topics, and whether they should exist
         self.producer_ids: set[int] = set()
@@ -106,10 +106,6 @@ class MetadataStory:
             await self.world.until(self.all_ready, "all nodes are ready")
         await self.make_progress()
         await self.check()
-
-    def look(self) -> None:
-        self.watch.look()
-        self.moments.look(self.world.touched())
 
     async def make_progress(self) -> None:
         """Brokers that have not sent heartbeats may be fenced for another moment."""
@@ -170,7 +166,7 @@ class MetadataStory:
         active = self.world.active_controller()
         machine = self.chance.choice([active or self.world.controllers[0], *self.world.machines.values()])
         down = [each for each in self.world.machines.values() if not each.runs]
-        what: Callable[[Machine], Awaitable[None]] = self.chance.choice(
+        what: Misfortune = self.chance.choice(
             (
                 *(self.kill, self.kill, self.lose_power, self.lose_power, self.stop, self.lose_disk, self.black_out),
                 *(self.cut, self.cut_one_way, self.slow_network, self.reset, self.jump, self.slow_disk),
@@ -184,45 +180,13 @@ class MetadataStory:
         elif machine.runs and len(down) < 2:
             await what(machine)
 
-    async def kill(self, machine: Machine) -> None:
-        self.faults.crash(machine)
-
-    async def lose_power(self, machine: Machine) -> None:
-        self.faults.lose_power(machine)
-
-    async def doom(self, machine: Machine) -> None:
-        """It ends in the middle of its work, or of its start."""
-        if self.chance.random() < 0.5:
-            await self.restart(machine)
-        self.faults.doom(machine, power=self.chance.random() < 0.5)
-
-    async def aim(self, machine: Machine) -> None:
-        """A fault waits for a critical moment of any machine, and strikes the first that has it."""
-        moment = self.chance.choice(list(MOMENTS))
-        aimed = asyncio.create_task(
-            self.strike_at(moment, self.chance.choice((self.kill, self.lose_power, self.isolate)))
-        )
-        if moment in PROVOCATIONS:
-            await getattr(self, PROVOCATIONS[moment])(machine)
-        await aimed
-
-    async def strike_at(self, moment: str, fault: Callable[[Machine], Awaitable[None]]) -> None:
-        victim = await self.moments.come(moment, AIM_S)
-        if victim is not None and victim.runs:
-            self.events["aimed faults"] += 1
-            await fault(victim)
-
-    async def restart(self, machine: Machine) -> None:
-        self.faults.crash(machine)
-        machine.start()
+    def aimed(self) -> Sequence[Misfortune]:
+        return (self.kill, self.lose_power, self.isolate)
 
     async def lose_controller(self, _: Machine) -> None:
         active = self.world.active_controller()
         if active is not None:
             await self.restart(active)
-
-    async def isolate(self, machine: Machine) -> None:
-        self.faults.isolate(machine)
 
     async def black_out(self, _: Machine) -> None:
         """All at once: what was acknowledged is on the disks."""
@@ -232,32 +196,11 @@ class MetadataStory:
                 self.faults.lose_power(machine)
         self.heal()
 
-    async def stop(self, machine: Machine) -> None:
-        await self.faults.stop(machine)
-
     async def lose_disk(self, _: Machine) -> None:
         """A broker's: nothing depends on its copy of the metadata."""
         machine = self.chance.choice(self.world.brokers)
         if machine.runs:
             self.faults.lose_disk(machine)
-
-    async def cut(self, _: Machine) -> None:
-        self.faults.cut()
-
-    async def cut_one_way(self, _: Machine) -> None:
-        self.faults.cut_one_way()
-
-    async def slow_network(self, _: Machine) -> None:
-        self.faults.delay()
-
-    async def reset(self, _: Machine) -> None:
-        self.faults.reset()
-
-    async def jump(self, _: Machine) -> None:
-        self.faults.jump()
-
-    async def slow_disk(self, _: Machine) -> None:
-        self.faults.slow_disk()
 
     async def change_voters(self, _: Machine) -> None:
         """A voter is added or removed, as the active controller sees it."""
@@ -273,7 +216,7 @@ class MetadataStory:
             await self.remove_voter(self.chance.choice(inside))
 
     async def add_voter(self, machine: Machine) -> None:
-        endpoint = add_raft_voter.Listener(name="CONTROLLER", host=machine.name, port=CONTROLLER_PORT)
+        endpoint = Listener(name="CONTROLLER", host=machine.name, port=CONTROLLER_PORT)
         request = add_raft_voter.AddRaftVoterRequest(
             cluster_id=CLUSTER_ID,
             timeout_ms=3000,
@@ -294,12 +237,6 @@ class MetadataStory:
     ) -> None:
         answer = await client.ask(request)
         self.events["voter changes"] += answer.error_code == ErrorCode.NONE
-
-    def heal(self) -> None:
-        self.faults.heal()
-        for machine in self.world.machines.values():
-            if not machine.runs:
-                machine.start()
 
 
 def play(seed: int, rounds: int = ROUNDS) -> StoryResult:

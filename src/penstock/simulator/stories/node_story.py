@@ -22,6 +22,7 @@ from typing import Any
 
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.records.compression import Codec
+from penstock.simulator import requests
 from penstock.simulator.client import Client, Lost, records_checked
 from penstock.simulator.moments import Moments
 from penstock.simulator.program import PAUSES, interleaves, play_on_loop
@@ -29,7 +30,6 @@ from penstock.simulator.stories import node_moves
 from penstock.simulator.stories.broker_world import DATA, HOST, BrokerWorld
 from penstock.simulator.story import StoryResult
 from penstock.simulator.twins.loop import SimulatedLoop
-from penstock.testing import requests
 
 # The errors that a client must expect of a broker that starts, stops, or has no space.
 TRANSIENT = {
@@ -71,7 +71,7 @@ def rewrites(world: BrokerWorld) -> bool:
 
 
 def writes_snapshot(world: BrokerWorld) -> bool:
-    return world.node is not None and bool(world.node.quorum._snapshots.under_way)
+    return world.node is not None and bool(world.node.quorum.snapshots.under_way)
 
 
 def removes_topic(world: BrokerWorld) -> bool:

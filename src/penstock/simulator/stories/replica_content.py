@@ -9,8 +9,8 @@ from typing import NamedTuple
 from penstock.log.log import Log
 from penstock.records.batch import CorruptBatch, check_crc, iterate_headers
 from penstock.records.record import iterate_records
+from penstock.simulator.requests import MAX_RECORDS_SIZE
 from penstock.simulator.stories.cluster_world import Machine
-from penstock.testing.requests import MAX_RECORDS_SIZE
 
 
 class Batch(NamedTuple):

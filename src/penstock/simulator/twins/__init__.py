@@ -1,0 +1,1 @@
+"""The simulated twins of disk, event loop, network, clock, threads and processes."""

@@ -23,6 +23,7 @@ import fnmatch
 import os
 import random
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.io.clock import Clock
@@ -54,13 +55,11 @@ class _Inode:
         self.linked = True
 
 
+@dataclass(slots=True, eq=False)
 class _Directory:
-    __slots__ = ("durable", "entries", "modified_ms")
-
-    def __init__(self, modified_ms: int) -> None:
-        self.entries: dict[str, _Node] = {}
-        self.durable: dict[str, _Node] = {}
-        self.modified_ms = modified_ms
+    modified_ms: int
+    entries: dict[str, _Node] = field(default_factory=dict, init=False)
+    durable: dict[str, _Node] = field(default_factory=dict, init=False)
 
 
 _Node = _Inode | _Directory
@@ -80,14 +79,12 @@ class _NameChange(NamedTuple):
                 directory.durable[name] = node
 
 
+@dataclass(slots=True, eq=False)
 class _Fault:
-    __slots__ = ("error", "operation", "pattern", "times")
-
-    def __init__(self, operation: str, pattern: str, error: int, times: int | None) -> None:
-        self.operation = operation
-        self.pattern = pattern
-        self.error = error
-        self.times = times
+    operation: str
+    pattern: str
+    error: int
+    times: int | None
 
 
 class SimulatedFile:

@@ -24,6 +24,7 @@ import socket
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -243,13 +244,11 @@ class Endpoint:
         self._pipe.send(packet)
 
 
+@dataclass(slots=True, eq=False)
 class _Connection:
-    __slots__ = ("ends", "open", "pipes")
-
-    def __init__(self, ends: tuple[Endpoint, Endpoint], pipes: tuple[_Pipe, _Pipe]) -> None:
-        self.ends = ends
-        self.pipes = pipes
-        self.open = 2
+    ends: tuple[Endpoint, Endpoint]
+    pipes: tuple[_Pipe, _Pipe]
+    open: int = field(default=2, init=False)
 
 
 class Network:

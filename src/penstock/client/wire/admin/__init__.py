@@ -18,8 +18,6 @@ is a `ClientError`.
 
 from __future__ import annotations
 
-from types import TracebackType
-
 from penstock.client.wire.admin.cluster import ClusterGroup
 from penstock.client.wire.admin.configs import Configs, ResourceType
 from penstock.client.wire.admin.groups import Groups
@@ -27,13 +25,14 @@ from penstock.client.wire.admin.log_dirs import LogDirs
 from penstock.client.wire.admin.reassignments import Reassignments
 from penstock.client.wire.admin.topics import Topics
 from penstock.client.wire.admin.transactions import Transactions
+from penstock.client.wire.closing import Closing
 from penstock.client.wire.cluster import Cluster
 from penstock.client.wire.connection import DEFAULT_TIMEOUT_S
 
 __all__ = ["Admin", "ResourceType"]
 
 
-class Admin:
+class Admin(Closing):
     def __init__(self, bootstrap: str, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
         self._cluster = Cluster(bootstrap, timeout=timeout)
         self.topics = Topics(self._cluster)
@@ -43,14 +42,6 @@ class Admin:
         self.transactions = Transactions(self._cluster)
         self.cluster = ClusterGroup(self._cluster)
         self.log_dirs = LogDirs(self._cluster)
-
-    def __enter__(self) -> Admin:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self._cluster.close()
