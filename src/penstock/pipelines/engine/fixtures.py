@@ -97,6 +97,10 @@ def _run(
     frame: DataFrame, pipeline: Pipeline, plan: BatchPlan, query: QueryPlan, checkpoint: str, written: PipelineOutput
 ) -> None:
     def keep(batch: DataFrame, number: int) -> None:
+        # Every use of a batch computes it again. Two tasks that compute the same state at the same time disturb each
+        # other: only one of them makes the directory of the state store, and the other may find none.
+        if query.head in pipeline.steps:
+            batch = batch.persist()
         outputs = plan.outputs(batch)
         records: dict[str, DataFrame] = {}
         for name, rows in outputs.sinks.items():
@@ -111,6 +115,7 @@ def _run(
                 written.sinks[row["sink"]].append(_record_written(row))
             else:
                 written.dead_letters.append(_letter(row))
+        batch.unpersist()
 
     if query.drive != "stream":
         keep(frame, 0)
