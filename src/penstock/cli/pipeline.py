@@ -8,6 +8,7 @@ import typer
 
 from penstock.cli import pipeline_operate, pipeline_replay
 from penstock.cli.output import Json, command_group, fail, note, parse_pairs, print_json, quiet_librdkafka
+from penstock.cli.pipeline_cluster import cluster_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -209,9 +210,8 @@ def run(
         typer.Option(
             "--bootstrap-server",
             "-b",
-            envvar="PENSTOCK_BOOTSTRAP",
             metavar="HOST:PORT,...",
-            help="Brokers to use instead of those in the file.",
+            help="Brokers to use instead of those in the file; default: those in the file, or else PENSTOCK_BOOTSTRAP.",
             show_default=False,
         ),
     ] = None,
@@ -243,21 +243,24 @@ def run(
         penstock pipeline run orders.yaml --from 2026-05-01 --to 2026-05-02 --as orders-may --output-suffix .may
     """
     from penstock.cli.pipeline_display import watched
-    from penstock.cli.pipeline_run import backfill_of, backfill_runner, refuse_second, serving_metrics
+    from penstock.cli.pipeline_run import backfill_of, backfill_runner, has_topics, refuse_second, serving_metrics
     from penstock.pipelines.engine.runner import Runner
 
     quiet_librdkafka()
     loaded = checked(file, env, settings)
     wanted = backfill_of(begin, end, name, output_suffix, tuple(query or ()))
     check_secrets(loaded.pipeline)
-    bootstrap = bootstrap_server or loaded.pipeline.bootstrap
+    cluster = cluster_of(bootstrap_server, loaded)
+    bootstrap = cluster.address
 
     def session() -> SparkSession:
         made = _session(loaded, master)
         made.sparkContext.setLogLevel(spark_log)
         return made
 
-    refuse_second(loaded, wanted, bootstrap)
+    if has_topics(loaded):
+        note(f"{loaded.pipeline.name}: cluster {cluster}")
+        refuse_second(loaded, wanted, bootstrap)
     with serving_metrics(metrics_listener) as metrics:
         if wanted is None:
             runner = Runner(loaded, session(), bootstrap)

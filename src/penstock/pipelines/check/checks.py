@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 
-from penstock.pipelines.check import codecs
+from penstock.pipelines.check import codecs, written_rows
 from penstock.pipelines.check.analysis import Analysis, Finding, Table, analyse
 from penstock.pipelines.check.query_plan import has_dead_letters, plan
 from penstock.pipelines.spec import schemas, sql
@@ -282,6 +282,7 @@ class _Check:
         if self._broken or self._analysis.findings:
             return
         queries = plan(self._pipeline, self._analysis)
+        yield from written_rows.findings(self._pipeline, queries)
         for name, settings in self._pipeline.queries.items():
             if name not in queries:
                 yield Finding(f'no query "{name}"; {nearest(name, queries)}', ("queries", name))
