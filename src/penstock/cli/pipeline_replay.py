@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.output import Json, fail, print_json, print_table
+from penstock.cli.output import Json, fail, print_json, print_table, quiet_librdkafka
 from penstock.cli.pipeline_cluster import cluster_of
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ def replay_dead_letters(
         fail(f"--env and --set are for files; {target} is taken for a topic")
     else:
         bootstrap = cluster_of(bootstrap_server).address
+    quiet_librdkafka()
     selection = Selection(reason=reason, pipeline=owner if pipeline is None else pipeline)
     letters = DeadLetterTopic(bootstrap, topic)
     if dry_run:

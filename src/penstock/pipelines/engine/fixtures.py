@@ -22,6 +22,7 @@ from penstock.pipelines.check.analysis import analyse
 from penstock.pipelines.check.query_plan import QueryPlan, plan
 from penstock.pipelines.engine.batch import BatchPlan
 from penstock.pipelines.engine.evolution import MemoryNotes, Notes
+from penstock.pipelines.engine.failures import message_of
 from penstock.pipelines.engine.query_input import Sources, query_input
 from penstock.pipelines.spec.loading import Loaded
 from penstock.pipelines.spec.model import FormatSource, Pipeline, PipelineTest, Source, TopicSink, TopicSource
@@ -56,7 +57,14 @@ def run_tests(loaded: Loaded, session: SparkSession, names: Iterable[str] = ()) 
 
 
 def run_test(loaded: Loaded, session: SparkSession, test: PipelineTest) -> TestResult:
-    return TestResult(test.name, list(_differences(test, pipeline_output(loaded, session, test.given))))
+    """A test whose pipeline fails has failed, and the other tests still run."""
+    from pyspark.errors import PySparkException
+
+    try:
+        written = pipeline_output(loaded, session, test.given)
+    except (PySparkException, PipelineFailed) as error:
+        return TestResult(test.name, [f"error: {message_of(error)}"])
+    return TestResult(test.name, list(_differences(test, written)))
 
 
 Given = dict[str, list[Any]] | list[dict[str, list[Any]]]

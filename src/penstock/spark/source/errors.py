@@ -15,6 +15,10 @@ class BadOption(BadSetting):
     """An option that is missing, misspelt, in conflict with another, or has an invalid value."""
 
 
+class MissingTopic(BadOption):
+    """A topic that the cluster does not have; it may come."""
+
+
 class OutOfRange(ClientError):
     """Offsets to start or end at that are outside the log."""
 

@@ -18,7 +18,7 @@ from penstock.client.wire.log_offsets import READ_UNCOMMITTED, LogOffsets
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import ZERO_UUID, TopicPartition, Uuid
 from penstock.protocol.messages.metadata import MetadataResponseTopic
-from penstock.spark.source.errors import BadOption, SourceUnreachable
+from penstock.spark.source.errors import MissingTopic, SourceUnreachable
 from penstock.spark.source.kafka_settings import nearest
 from penstock.spark.source.offsets import Offsets, TopicIds
 from penstock.spark.source.options import SourceOptions
@@ -126,15 +126,17 @@ class TopicLogs:
         now = self.topic_ids.get(topic, ZERO_UUID)
         return ZERO_UUID not in (now, then := known.get(topic) or self.first_ids.get(topic, ZERO_UUID)) and now != then
 
-    def _not_there(self, missing: list[str]) -> BadOption:
+    def _not_there(self, missing: list[str]) -> MissingTopic:
         option = self._subscription.option
         if self._subscription.pattern is not None:
-            return BadOption(f"subscribePattern={self._subscription.pattern!r} matches no topic of {self._bootstrap}")
+            return MissingTopic(
+                f"subscribePattern={self._subscription.pattern!r} matches no topic of {self._bootstrap}"
+            )
         if option == "assign":
-            return BadOption(f"assign names {', '.join(missing)}, which {self._bootstrap} does not have")
+            return MissingTopic(f"assign names {', '.join(missing)}, which {self._bootstrap} does not have")
         names = [topic.name or "" for topic in self.leaders.cluster.metadata(None).topics if not topic.is_internal]
         near = nearest(missing[0], names)
-        return BadOption(f"there is no topic {missing[0]!r} (subscribe) at {self._bootstrap}.{near}")
+        return MissingTopic(f"there is no topic {missing[0]!r} (subscribe) at {self._bootstrap}.{near}")
 
     # -- Asking.
 
