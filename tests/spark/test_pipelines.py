@@ -53,13 +53,13 @@ sinks:
 
 COUNTING = """\
 def counts(rows):
-    return rows.groupBy("id").count().mapInArrow(noting, "id BIGINT, count BIGINT")
+    def noting(batches):
+        for batch in batches:
+            with open({notes!r}, "a") as notes:
+                notes.write("computed\\n" * batch.num_rows)
+            yield batch
 
-def noting(batches):
-    for batch in batches:
-        with open({notes!r}, "a") as notes:
-            notes.write("computed\\n" * batch.num_rows)
-        yield batch
+    return rows.groupBy("id").count().mapInArrow(noting, "id BIGINT, count BIGINT")
 """
 
 

@@ -30,6 +30,7 @@ from penstock.pipelines.spec.problems import PipelineFailed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 RECORDS = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
@@ -80,8 +81,12 @@ class PipelineOutput:
 
 
 def pipeline_output(loaded: Loaded, session: SparkSession, given: Given) -> PipelineOutput:
-    """For rows of each source, as one batch or as several."""
+    """For rows of each source, as one batch or as several. The queries of a pipeline run at the same time: here they do
+    not read what others write, and each of them mostly waits."""
+    from pyspark.errors import PySparkException
+
     directory = tempfile.mkdtemp(prefix="penstock-test-")
+    running: dict[str, StreamingQuery] = {}
     try:
         written = PipelineOutput({name: [] for name in loaded.pipeline.sinks})
         analysis = analyse(loaded.pipeline, loaded.directory)
@@ -95,15 +100,26 @@ def pipeline_output(loaded: Loaded, session: SparkSession, given: Given) -> Pipe
             own.conf.set("spark.sql.codegen.wholeStage", "false")  # compiling costs more than processing a few rows
             body = BatchPlan(loaded.pipeline, analysis, query, loaded.directory, sources)
             frame = query_input(own, loaded.pipeline, analysis, query, loaded.directory, sources)
-            _run(frame, loaded.pipeline, body, query, os.path.join(place, "checkpoint"), written)
+            started = _start(frame, loaded.pipeline, body, query, os.path.join(place, "checkpoint"), written)
+            if started is not None:
+                running[query.name] = started
+        for name, each in running.items():
+            try:
+                each.awaitTermination()
+            except PySparkException as error:
+                raise PipelineFailed(f'query "{name}": {message_of(error)}') from error
         return written
     finally:
+        for each in running.values():
+            each.stop()
         shutil.rmtree(directory)
 
 
-def _run(
+def _start(
     frame: DataFrame, pipeline: Pipeline, plan: BatchPlan, query: QueryPlan, checkpoint: str, written: PipelineOutput
-) -> None:
+) -> StreamingQuery | None:
+    """None for what has ended at once, because it is no stream."""
+
     def keep(batch: DataFrame, number: int) -> None:
         # Every use of a batch computes it again. Two tasks that compute the same state at the same time disturb each
         # other: only one of them makes the directory of the state store, and the other may find none.
@@ -127,9 +143,9 @@ def _run(
 
     if query.drive != "stream":
         keep(frame, 0)
-        return
+        return None
     starting = frame.writeStream.foreachBatch(keep).outputMode(query.output_mode)
-    starting.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
+    return starting.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
 
 
 def _together(records: dict[str, DataFrame]) -> list[Row]:
