@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import AnalysisException
 
 from penstock.arrow import write_table
 from penstock.pipelines.check.validate import load_checked
@@ -85,3 +86,11 @@ def test_a_test_that_fails_does_not_end_the_others(spark: SparkSession, tmp_path
     assert results["passes"] == []
     (difference,) = results["fails"]
     assert difference == 'error: query "orders": [USER_RAISED_EXCEPTION] "valid" expects a small id'
+
+
+def test_an_error_in_sql_is_raised_and_not_printed(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
+    """PySpark would print 20 KB of JSON beside the exception."""
+    with pytest.raises(AnalysisException, match="nothing"):
+        spark.sql("SELECT nothing FROM range(3)")
+
+    assert capfd.readouterr() == ("", "")

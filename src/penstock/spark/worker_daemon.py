@@ -28,5 +28,5 @@ class QuietTraceback:
 if __name__ == "__main__":
     from pyspark import daemon
 
-    daemon.traceback = QuietTraceback  # type: ignore[assignment]
+    vars(daemon)["traceback"] = QuietTraceback
     daemon.manager()
