@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.arrow.errors import BadColumn
 from penstock.client.errors import ClientError
 from penstock.pipelines.engine.failures import BY_CLASS, QueryFailed, explain
 from penstock.pipelines.sinks import SinkUnavailable
 from penstock.pipelines.spec.problems import PipelineFailed
 from penstock.pipelines.spec.secrets import SecretMissing
+from penstock.spark.sink.two_phase import OlderCheckpoint
 from penstock.spark.source.errors import MissingTopic
 
 STREAM = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: "
@@ -142,6 +144,8 @@ def test_a_failed_run_ends_with_five_lines() -> None:
 def test_all_names_are_names_of_errors() -> None:
     """An error that is renamed does not silently lose its advice."""
     assert issubclass(SecretMissing, ClientError)
+    assert issubclass(OlderCheckpoint, ClientError)
+    assert issubclass(BadColumn, ClientError)
 
     def below(kind: type[Exception]) -> set[str]:
         return {kind.__name__}.union(*(below(each) for each in kind.__subclasses__()))

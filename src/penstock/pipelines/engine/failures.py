@@ -59,6 +59,14 @@ BY_CLASS: dict[str, Advice] = {
     "RecordTooLarge": Advice(False, "raise max.message.bytes of the topic, or write smaller records"),
     "SecretMissing": Advice(False, "set the variable or the file that the secret refers to"),
     "UnsupportedApi": Advice(False, "use brokers that support it"),
+    "OlderCheckpoint": Advice(
+        False, "restore the checkpoint, or give the source or step another name to write it again"
+    ),
+    "OtherQuery": Advice(False, _ANOTHER_NAME),
+    "NotCarriedOut": Advice(
+        False, "restore the rows that the message names, then give the source or step another name"
+    ),
+    "BadColumn": Advice(False, "correct the columns of the sink in the file"),
     "SourceUnreachable": Advice(True, "start the brokers, or correct bootstrap in the file"),
     "Unreachable": Advice(True, "start the brokers, or correct bootstrap in the file"),
     "TimedOut": Advice(True, "see whether the brokers are well: penstock doctor"),
