@@ -43,8 +43,9 @@ tests:
 def test_errors_are_named_and_end_the_run_where_no_attempt_can_help(
     spark: SparkSession, cluster: Cluster, new_topic: NewTopic, tmp_path: Path, unique_topic: Callable[[str], str]
 ) -> None:
-    topic, copies, missing = new_topic(), new_topic(), unique_topic("missing")
+    topic, small, copies, missing = new_topic(), new_topic(), new_topic(), unique_topic("missing")
     write_table(cluster.bootstrap, topic, pa.table({"value": [json.dumps({"id": each}) for each in (1, 10)]}))
+    write_table(cluster.bootstrap, small, pa.table({"value": [json.dumps({"id": 1})]}))
 
     def failed(**edits: str | int) -> list[str]:
         file = tmp_path / "shop.yaml"
@@ -57,13 +58,13 @@ def test_errors_are_named_and_end_the_run_where_no_attempt_can_help(
 
     query, batch, what, why, to_do = failed(read=missing)
     assert query.startswith("orders of shop-")
-    assert (query.partition(", ")[2], batch, what) == ("failed once", "none yet", "finding the records to read")
+    assert (query.partition(", ")[2], batch, what) == ("failed once", "0", "finding the records to read")
     assert why.startswith(f"there is no topic {missing!r} (subscribe) at {cluster.bootstrap}")
     assert to_do.startswith("create the topic")
 
-    query, batch, _, why, to_do = failed(sink=f"topic: {missing}")
+    query, batch, _, why, to_do = failed(read=small, sink=f"topic: {missing}")
     assert (query.partition(", ")[2], batch) == ("failed once", "0")
-    assert why.startswith(f"topic={missing!r}: ")
+    assert f"there is no topic {missing!r}" in why
     assert to_do.startswith("create the topic")
 
     query, batch, _, why, to_do = failed()
@@ -72,7 +73,7 @@ def test_errors_are_named_and_end_the_run_where_no_attempt_can_help(
     assert "dead-letter" in to_do
 
     query, batch, what, why, to_do = failed(bootstrap="127.0.0.1:1", attempts=1)
-    assert (query.partition(", ")[2], batch, what) == ("failed 2 times", "none yet", "finding the records to read")
+    assert (query.partition(", ")[2], batch, what) == ("failed 2 times", "0", "finding the records to read")
     assert why.startswith("127.0.0.1:1: Connection refused")
     assert to_do.startswith("start the brokers")
 

@@ -132,7 +132,7 @@ def test(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE... [TEST]...",
+            metavar="FILE|TEST",
             show_default=False,
             help="Pipeline files, in YAML, and the names of the tests to run; default: all tests.",
         ),

@@ -120,13 +120,12 @@ class Failure:
 class QueryFailed(PipelineFailed):
     """A query that has ended the run. The message is one line; `lines` say it all."""
 
-    def __init__(self, pipeline: str, query: str, batch: int | None, failure: Failure, times: int) -> None:
+    def __init__(self, pipeline: str, query: str, batch: int, failure: Failure, times: int) -> None:
         often = f" {times} times" if times > 1 else ""
         super().__init__(f'query "{query}" failed{often}: {failure.why}')
-        at = "none yet" if batch is None else str(batch)
         self.lines = (
             f"query:      {query} of {pipeline}, failed{often or ' once'}",
-            f"batch:      {at}",
+            f"batch:      {batch}",
             f"what:       {failure.what}",
             f"why:        {failure.why}",
             f"what to do: {failure.advice.do}",
@@ -176,7 +175,10 @@ def _raised(text: str) -> Iterator[_Cause]:
         if matched["name"].startswith(_OURS):
             yield _Cause(name, matched["message"] or name, is_ours=True)
         elif (module or name.endswith(_BUILT_IN)) and not _WRAPPERS.match(matched["name"]):
-            yield _Cause(name, line.removeprefix("Caused by: "), is_ours=False)
+            message = matched["message"] or ""
+            yield _Cause(
+                name, message if _CONDITION.match(message) else line.removeprefix("Caused by: "), is_ours=False
+            )
 
 
 def _first_lines(text: str) -> str:

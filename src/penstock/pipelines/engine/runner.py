@@ -28,7 +28,7 @@ from penstock.pipelines.check.analysis import analyse
 from penstock.pipelines.check.checkpoint_shape import shape_of
 from penstock.pipelines.check.query_plan import QueryPlan, plan
 from penstock.pipelines.engine.batch import BatchWriter
-from penstock.pipelines.engine.checkpoints import guard
+from penstock.pipelines.engine.checkpoints import guard, next_batch
 from penstock.pipelines.engine.failures import Failure, QueryFailed, explain
 from penstock.pipelines.engine.query_input import Sources, own_session, query_input
 from penstock.pipelines.engine.query_status import STOPPED_HERE, QueryStatus
@@ -219,7 +219,6 @@ class _Watch(threading.Thread):
         self._backoff = Backoff(runner.loaded.pipeline.restart, random.random)
         self._session: SparkSession | None = None
         self._writer: BatchWriter | None = None
-        self._batch: int | None = None
         self.failure: PipelineFailed | None = None
 
     def run(self) -> None:
@@ -251,9 +250,9 @@ class _Watch(threading.Thread):
         self._status.ends()
 
     def _failed(self, failure: Failure) -> QueryFailed:
-        last = self._status.report().batch_id
-        batch = self._batch if self._batch is not None else None if last is None else last + 1
-        return QueryFailed(self._runner.loaded.pipeline.name, self._query.name, batch, failure, self._backoff.failures)
+        runner, name = self._runner, self._query.name
+        batch = next_batch(Files(runner.session, runner.checkpoints), runner.checkpoint(name))
+        return QueryFailed(runner.loaded.pipeline.name, name, batch, failure, self._backoff.failures)
 
     def _attempt(self) -> None:
         runner, query = self._runner, self._query
@@ -295,9 +294,7 @@ class _Watch(threading.Thread):
         def write(batch: DataFrame, number: int) -> None:
             if self._runner.stopping.is_set():
                 raise PipelineFailed(STOPPED_HERE)
-            self._batch = number
             writer(batch, number)
-            self._batch = None
 
         return write
 
@@ -331,9 +328,7 @@ class _Watch(threading.Thread):
             run = log.next(table, cursor)
             if run is not None:
                 began = time.monotonic()
-                self._batch = run.number
                 writer(rows_of(table, cursor, run), run.number, run.checkpoint)
-                self._batch = None
                 log.done(run)
                 self._status.table_done(time.monotonic() - began)
             every = query.trigger.seconds if query.trigger is not None else _TABLE_S
