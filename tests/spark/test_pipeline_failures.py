@@ -74,7 +74,7 @@ def test_errors_are_named_and_end_the_run_where_no_attempt_can_help(
 
     query, batch, what, why, to_do = failed(bootstrap="127.0.0.1:1", attempts=1)
     assert (query.partition(", ")[2], batch, what) == ("failed 2 times", "0", "finding the records to read")
-    assert why.startswith("127.0.0.1:1: Connection refused")
+    assert "127.0.0.1:1: Connection refused" in why
     assert to_do.startswith("start the brokers")
 
 

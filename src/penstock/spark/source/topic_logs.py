@@ -124,7 +124,8 @@ class TopicLogs:
         """Whether the topic of this name is not the one that offsets belong to. Offsets without ids belong to the topic
         that was seen first."""
         now = self.topic_ids.get(topic, ZERO_UUID)
-        return ZERO_UUID not in (now, then := known.get(topic) or self.first_ids.get(topic, ZERO_UUID)) and now != then
+        then = known.get(topic) or self.first_ids.get(topic, ZERO_UUID)
+        return now != then and ZERO_UUID not in (now, then)
 
     def _not_there(self, missing: list[str]) -> MissingTopic:
         option = self._subscription.option
