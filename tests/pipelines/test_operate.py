@@ -280,7 +280,7 @@ def test_a_backfill_has_a_name_and_outputs_of_its_own(chain: tuple[Pipeline, dic
     assert large.topic == "large.v2"
     assert routed.topic_expression == "concat(CAST(('to-' || _key) AS STRING), '.v2')"
     assert expect(FormatSink, shadow.sinks["lake"]).path == "lake.v2"
-    assert shadow.sinks["table"].options["dbtable"] == "public.large.v2"
+    assert shadow.sinks["table"].options["dbtable"] == "public.large_v2"
     assert shadow.sinks["seen"] == pipeline.sinks["seen"]
     assert shadow.sinks["copies"] == pipeline.sinks["copies"]
     assert expect(TopicSource, shadow.sources["large"]).topic == ("large.v2",)

@@ -68,6 +68,7 @@ def test_each_letter_is_sent_once_however_often_it_is_called(world: World, cli: 
 
     planned = call("--dry-run")
     assert (planned["letters"], planned["without_topic"], planned["executed"]) == (5, 1, False)
+    assert call("--dry-run", "--limit", "3")["letters"] == 3
     assert world.numbers() == []
     first = call("--reason", "JSON", "--limit", "3")
     assert (first["letters"], len(world.numbers())) == (3, 3)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from penstock.pipelines import Duration, Restart
 from penstock.pipelines.engine.batch import sink_id
+from penstock.pipelines.engine.failures import message_of
 from penstock.pipelines.engine.fixtures import unmatched
-from penstock.pipelines.engine.runner import Backoff, message_of
+from penstock.pipelines.engine.runner import Backoff
 from penstock.pipelines.spec.secrets import Secret
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.model.ids import TopicPartition
-from penstock.spark.source.offsets import Offsets, from_spark, to_spark
+from penstock.model.ids import ZERO_UUID, TopicPartition
+from penstock.spark.source.offsets import Offsets, from_spark, to_spark, topic_ids
 from penstock.spark.source.planning import Admission, Limits, Piece, plan, share, split
 
 partitions = st.builds(TopicPartition, st.sampled_from(["a", "b", "c.d"]), st.integers(0, 30))
@@ -23,7 +23,11 @@ def backlogs(draw: st.DrawFn) -> tuple[Offsets, Offsets]:
 @given(offsets)
 def test_offsets_survive_the_checkpoint_whatever_their_order(given_offsets: Offsets) -> None:
     backwards = dict(reversed(given_offsets.items()))
+    ids = {each.topic: bytes([1]) * 16 for each in given_offsets}
     assert from_spark(to_spark(given_offsets)) == given_offsets
+    assert from_spark(to_spark(given_offsets, ids)) == given_offsets
+    assert topic_ids(to_spark(given_offsets, ids)) == ids
+    assert to_spark(given_offsets, dict.fromkeys(ids, ZERO_UUID)) == to_spark(given_offsets)
     assert repr(to_spark(backwards)) == repr(to_spark(given_offsets))  # Spark compares text
 
 

@@ -104,6 +104,46 @@ def test_delta(spark: SparkSession, tmp_path: Path) -> None:
         DeltaSink(to).write(spark.sql("SELECT 'x' AS id"), 9)
 
 
+def test_delta_with_a_key(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    to = Destination("shop", "orders", "lake", path, ("flag",), {"optimizeEvery": "4"}, key=("id",))
+
+    def read() -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = DeltaTable(path).to_pyarrow_table().to_pylist()
+        return rows
+
+    check_sink(spark, SinkCase(open=lambda: DeltaSink(to), read=read, keyed=True))
+
+    assert not list((tmp_path / "table" / "_penstock").glob("*/*"))  # nothing staged is left
+
+
+def test_counts_that_change_are_in_a_delta_table_once(spark: SparkSession, tmp_path: Path) -> None:
+    """NULL is a group, too."""
+    (tmp_path / "orders").mkdir()
+    file = tmp_path / "totals.yaml"
+    file.write_text(TOTALS)
+    loaded, _ = load_checked(str(file))
+    for number, customers in enumerate(("ann bob ann", "ann ")):
+        rows = ({"customer": each or None, "amount": 1} for each in customers.split(" "))
+        (tmp_path / "orders" / f"{number}.json").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        Runner(loaded, spark).run_once()
+    table = DeltaTable(str(tmp_path / "totals")).to_pyarrow_table().to_pylist()
+    assert {row["customer"]: row["orders"] for row in table} == {"ann": 3, "bob": 1, None: 1}
+    assert len(table) == 3
+
+
+TOTALS = """\
+name: totals
+restart: {attempts: 0}
+sources:
+  orders: {format: json, mode: stream, path: orders, schema: "customer STRING, amount INT"}
+steps:
+  totals: {sql: "SELECT customer, count(*) AS orders FROM orders GROUP BY customer"}
+sinks:
+  totals: {from: totals, format: delta, path: totals, key: customer}
+"""
+
+
 @pytest.mark.soak  # what its statements do is tested without Spark (tests/pipelines), and the whole below
 def test_postgres(spark: SparkSession, postgres: PostgresServer) -> None:
     """The table is made by the first batch."""

@@ -15,7 +15,7 @@ from penstock.arrow import read_table, write_table
 from penstock.pipelines.check.validate import load_checked
 from penstock.pipelines.engine.decoding import decoded
 from penstock.pipelines.engine.encoding import records
-from penstock.pipelines.engine.fixtures import run_tests
+from penstock.pipelines.engine.fixtures import pipeline_output, run_tests
 from penstock.pipelines.engine.runner import Runner
 from penstock.pipelines.spec.model import Decoding, Encoding, TopicSink, TopicSource
 
@@ -28,17 +28,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "pipelines"
 NewTopic = Callable[..., str]
 
 
-# Windows, sessions, joins: five seconds and more each.
-LONG = {"activity.yaml", "feeds.yaml", "fleet.yaml", "logs.yaml", "metrics.yaml"}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(path.name, marks=[pytest.mark.soak] if path.name in LONG else [])
-        for path in sorted(EXAMPLES.glob("*.yaml"))
-    ],
-)
+@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.yaml")))
 def test_examples(name: str, spark: SparkSession) -> None:
     loaded, warnings = load_checked(str(EXAMPLES / name))
 
@@ -47,6 +37,48 @@ def test_examples(name: str, spark: SparkSession) -> None:
     assert warnings == []
     assert results
     assert results == {name: [] for name in results}
+
+
+COUNTED = """\
+name: counted
+sources:
+  orders: {{topic: orders, value: {{format: json, schema: "id BIGINT"}}}}
+steps:
+  counts: {{python: "{module}:counts", from: orders, stateful: true}}
+  few: {{sql: "SELECT * FROM counts WHERE count < 2"}}
+sinks:
+  counts: {{from: counts, topic: counts}}
+  few: {{from: few, topic: few}}
+"""
+
+COUNTING = """\
+def counts(rows):
+    def noting(batches):
+        for batch in batches:
+            with open({notes!r}, "a") as notes:
+                notes.write("computed\\n" * batch.num_rows)
+            yield batch
+
+    return rows.groupBy("id").count().mapInArrow(noting, "id BIGINT, count BIGINT")
+"""
+
+
+def test_state_is_computed_once_a_batch(
+    spark: SparkSession, tmp_path: Path, unique_topic: Callable[[str], str]
+) -> None:
+    """However many sinks it has. Two tasks with the same state disturb each other: only one of them makes the directory
+    of the state store, and the other may come before it is there."""
+    module, notes = unique_topic("counting").replace("-", "_"), tmp_path / "notes"
+    (tmp_path / f"{module}.py").write_text(COUNTING.format(notes=str(notes)))
+    file = tmp_path / "counted.yaml"
+    file.write_text(COUNTED.format(module=module))
+    loaded, _ = load_checked(str(file))
+
+    written = pipeline_output(loaded, spark, {"orders": [{"value": {"id": number}} for number in (1, 1, 2)]})
+
+    assert sorted(row["value"]["count"] for row in written.sinks["counts"]) == [1, 2]
+    assert [row["value"]["id"] for row in written.sinks["few"]] == [2]
+    assert notes.read_text().count("computed") == 2
 
 
 FILE = """\

@@ -12,14 +12,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from penstock.arrow import Transaction, write_table
 from penstock.model.ids import TopicPartition
 from penstock.spark.source.errors import BadOption, DataLost, ForeignCheckpoint, OutOfRange, SourceUnreachable
 from penstock.spark.source.fetching import close_connections, record_batches
-from penstock.spark.source.offsets import Offsets
+from penstock.spark.source.offsets import Offsets, SparkOffset
 from penstock.spark.source.options import stream_options
 from penstock.spark.source.partitions import PiecePartition
+from penstock.spark.source.reader import StreamReader
 from penstock.spark.source.stream_planner import StreamPlanner
 from penstock.testing import Cluster
 
@@ -234,6 +236,65 @@ def test_a_topic_that_was_deleted_and_created_again_is_another(cluster: Cluster,
         while third == again:
             third = lenient.latest(again, everything=True)
         assert read(lenient, lenient.pieces(again, third)) == [0, 1]
+
+
+def test_offsets_of_a_topic_that_was_replaced_while_the_query_was_stopped(
+    cluster: Cluster, new_topic: NewTopic
+) -> None:
+    """Its successor has more records than the query has read: only the ids in the checkpoint tell them apart."""
+    topic, other = new_topic(), new_topic()
+    write(cluster.bootstrap, topic, 5)
+    write(cluster.bootstrap, other, 2)
+    strict, lenient = {"subscribe": f"{topic},{other}"}, {"subscribe": f"{topic},{other}", "failOnDataLoss": "false"}
+    with reader(cluster.bootstrap, strict) as first:
+        start = first.initialOffset()
+        end = first.latestOffset(start, ReadAllAvailable())
+        assert first.latestOffset(end, ReadAllAvailable()) == end
+        bare = {name: each for name, each in end.items() if name in (topic, other)}
+        assert first.latestOffset(bare, ReadAllAvailable()) == bare  # by an earlier version, and nothing is new
+        write(cluster.bootstrap, other, 1)
+        later = first.latestOffset(bare, ReadAllAvailable())
+        while later == bare:
+            later = first.latestOffset(bare, ReadAllAvailable())
+        assert set(later["topic ids"]) == {topic, other}
+        assert offsets_of(first, bare, later) == {other: [2]}
+    with cluster.admin() as admin:
+        admin.topics.delete(topic)
+        cluster.create_topic(topic)
+    write(cluster.bootstrap, topic, 8)
+
+    said = f"^{topic}-0: the checkpoint is at offset 5 of a topic that was deleted and created again; .*failOnDataLoss"
+    with reader(cluster.bootstrap, strict) as again:
+        with pytest.raises(DataLost, match=said):
+            again.latestOffset(later, ReadAllAvailable())
+        with pytest.raises(DataLost, match=said):
+            again.partitions(end, later)  # a batch that was planned, and did not end
+    with reader(cluster.bootstrap, lenient) as again:
+        assert offsets_of(again, end, later) == {other: [2]}
+        following = again.latestOffset(later, ReadAllAvailable())
+        assert offsets_of(again, later, following) == {topic: [*range(8)]}
+        assert again.latestOffset(following, ReadAllAvailable()) == following
+    with reader(cluster.bootstrap, strict) as again:
+        assert again.latestOffset(following, ReadAllAvailable()) == following
+
+
+@contextmanager
+def reader(bootstrap: str, options: dict[str, str]) -> Iterator[StreamReader]:
+    given = {"kafka.bootstrap.servers": bootstrap, "startingOffsets": "earliest", **options}
+    reading = StreamReader(stream_options(given), COLUMNS)
+    try:
+        yield reading
+    finally:
+        reading.stop()
+
+
+def offsets_of(reading: StreamReader, start: SparkOffset, end: SparkOffset) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for task in reading.partitions(start, end):
+        assert isinstance(task, PiecePartition)
+        for batch in reading.read(task):
+            found.setdefault(task.topic, []).extend(batch.column("offset").to_pylist())
+    return found
 
 
 def test_a_checkpoint_of_another_query_is_told_apart(cluster: Cluster, new_topic: NewTopic) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli import pipeline_operate, pipeline_replay
-from penstock.cli.output import Json, command_group, fail, note, parse_pairs, quiet_librdkafka
+from penstock.cli.output import Json, command_group, note, parse_pairs, quiet_librdkafka
+from penstock.cli.pipeline_cluster import cluster_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,9 +82,10 @@ def validate(
     for file in found.pipelines:
         loaded = checked(file, env, settings)
         if against_checkpoint:
-            fine = compared(loaded, partial(_session, loaded, None, quick=True), json) and fine
+            fine = compared(loaded, partial(_session, loaded, None), json) and fine
         if analyze:
-            fine = analyzed(loaded, _session(loaded, _TEST_MASTER, quick=True), json) and fine
+            session = _quick_session(loaded.pipeline.name, loaded.pipeline.spark, None)
+            fine = analyzed(loaded, session, json) and fine
     raise typer.Exit(0 if fine else 1)
 
 
@@ -125,36 +128,33 @@ def schema() -> None:
 
 @app.command()
 def test(
-    file: File,
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[TEST]...", show_default=False, help="Run only these tests; default: all."),
-    ] = None,
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE|TEST",
+            show_default=False,
+            help="Pipeline files, in YAML, and the names of the tests to run; default: all tests.",
+        ),
+    ],
     env: Environment = None,
     settings: Settings = None,
     master: Master = None,
 ) -> None:
-    """Run the tests in a pipeline file: rows in, rows and dead letters out, on Spark and without a broker.
+    """Run the tests in pipeline files: rows in, rows and dead letters out, on Spark and without a broker.
 
-    Example:
+    All files share one Spark session, so several files in one call take little longer than one.
+
+    Examples:
 
         penstock pipeline test examples/pipelines/routing.yaml
+        penstock pipeline test examples/pipelines/routing.yaml examples/pipelines/fleet.yaml
     """
-    from penstock.pipelines.engine.fixtures import run_tests
+    from penstock.cli.pipeline_test import chosen, shared_settings, tested
 
-    loaded = checked(file, env, settings)
-    known = [each.name for each in loaded.pipeline.tests]
-    for name in names or ():
-        if name not in known:
-            fail(f"{file} has no test {name!r}, only: {', '.join(known) or 'none'}")
-    failed = 0
-    for result in run_tests(loaded, _session(loaded, master or _TEST_MASTER, quick=True), names or ()):
-        failed += bool(result.differences)
-        print(f"{'FAILED' if result.differences else 'passed'}  {result.name}", flush=True)
-        for difference in result.differences:
-            print(f"        {difference}")
-    print(f"{len(names or known) - failed} passed, {failed} failed")
-    if failed:
+    wanted = chosen(files, lambda file: checked(file, env, settings))
+    config = shared_settings([each.loaded for each in wanted])
+    name = wanted[0].loaded.pipeline.name if len(wanted) == 1 else "penstock-pipeline-test"
+    if not tested(wanted, _quick_session(name, config, master)):
         raise typer.Exit(1)
 
 
@@ -208,9 +208,8 @@ def run(
         typer.Option(
             "--bootstrap-server",
             "-b",
-            envvar="PENSTOCK_BOOTSTRAP",
             metavar="HOST:PORT,...",
-            help="Brokers to use instead of those in the file.",
+            help="Brokers to use instead of those in the file; default: those in the file, or else PENSTOCK_BOOTSTRAP.",
             show_default=False,
         ),
     ] = None,
@@ -242,28 +241,37 @@ def run(
         penstock pipeline run orders.yaml --from 2026-05-01 --to 2026-05-02 --as orders-may --output-suffix .may
     """
     from penstock.cli.pipeline_display import watched
-    from penstock.cli.pipeline_run import backfill_of, backfill_runner, refuse_second, serving_metrics
+    from penstock.cli.pipeline_run import backfill_of, backfill_runner, has_topics, refuse_second, serving_metrics
+    from penstock.pipelines.engine.failures import QueryFailed
     from penstock.pipelines.engine.runner import Runner
 
     quiet_librdkafka()
     loaded = checked(file, env, settings)
     wanted = backfill_of(begin, end, name, output_suffix, tuple(query or ()))
     check_secrets(loaded.pipeline)
-    bootstrap = bootstrap_server or loaded.pipeline.bootstrap
+    cluster = cluster_of(bootstrap_server, loaded)
+    bootstrap = cluster.address
 
     def session() -> SparkSession:
         made = _session(loaded, master)
         made.sparkContext.setLogLevel(spark_log)
         return made
 
-    refuse_second(loaded, wanted, bootstrap)
+    if has_topics(loaded):
+        note(f"{loaded.pipeline.name}: cluster {cluster}")
+        refuse_second(loaded, wanted, bootstrap)
     with serving_metrics(metrics_listener) as metrics:
         if wanted is None:
             runner = Runner(loaded, session(), bootstrap)
         else:
             runner = backfill_runner(loaded, wanted, bootstrap, session)
         metrics.show(runner)
-        watched(runner, once=once or (wanted is not None and bool(wanted.end)))
+        try:
+            watched(runner, once=once or (wanted is not None and bool(wanted.end)))
+        except QueryFailed as failed:
+            for line in failed.lines:
+                note(line)
+            raise typer.Exit(1) from None
 
 
 def check_secrets(pipeline: Pipeline) -> None:
@@ -274,13 +282,21 @@ def check_secrets(pipeline: Pipeline) -> None:
                 value.check()
 
 
-def _session(loaded: Loaded, master: str | None, quick: bool = False) -> SparkSession:
+def _session(loaded: Loaded, master: str | None) -> SparkSession:
     from penstock.spark import session
 
     config = {**loaded.pipeline.spark, "spark.sql.session.timeZone": "UTC"}
-    if quick:
-        config |= {"spark.sql.shuffle.partitions": "2"}
     return session(loaded.pipeline.name, master=master, config=config)
+
+
+def _quick_session(name: str, settings: Mapping[str, str], master: str | None) -> SparkSession:
+    """For a few rows. Spark's own log stays silent: what fails is reported by the command."""
+    from penstock.spark import session
+
+    config = {**settings, "spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "2"}
+    made = session(name, master=master or _TEST_MASTER, config=config)
+    made.sparkContext.setLogLevel("OFF")
+    return made
 
 
 def checked(file: str, env: str | None, settings: list[str] | None) -> Loaded:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.output import DEFAULT_BOOTSTRAP, Json, fail, print_json, print_table
+from penstock.cli.output import Json, fail, print_json, print_table, quiet_librdkafka
+from penstock.cli.pipeline_cluster import cluster_of
 
 if TYPE_CHECKING:
     from penstock.pipelines.operate.replay import ReplayResult
@@ -55,9 +56,8 @@ def replay_dead_letters(
         typer.Option(
             "--bootstrap-server",
             "-b",
-            envvar="PENSTOCK_BOOTSTRAP",
             metavar="HOST:PORT,...",
-            help="Any broker of the cluster; default: the brokers in the file.",
+            help="Any broker of the cluster; default: the brokers in the file, or else PENSTOCK_BOOTSTRAP.",
             show_default=False,
         ),
     ] = None,
@@ -77,18 +77,22 @@ def replay_dead_letters(
     from penstock.pipelines.operate.dead_letters import Selection
     from penstock.pipelines.operate.replay import DeadLetterTopic
 
-    bootstrap, topic, owner = bootstrap_server or DEFAULT_BOOTSTRAP, target, ""
+    topic, owner = target, ""
     if os.path.exists(target) or target.endswith((".yaml", ".yml")):
         from penstock.cli.pipeline import checked
 
-        loaded = checked(target, env, settings).pipeline
-        bootstrap, topic, owner = bootstrap_server or loaded.bootstrap, loaded.dead_letter_topic, loaded.name
+        loaded = checked(target, env, settings)
+        bootstrap = cluster_of(bootstrap_server, loaded).address
+        topic, owner = loaded.pipeline.dead_letter_topic, loaded.pipeline.name
     elif env or settings:
         fail(f"--env and --set are for files; {target} is taken for a topic")
+    else:
+        bootstrap = cluster_of(bootstrap_server).address
+    quiet_librdkafka()
     selection = Selection(reason=reason, pipeline=owner if pipeline is None else pipeline)
     letters = DeadLetterTopic(bootstrap, topic)
     if dry_run:
-        outcome = letters.count(selection, to)
+        outcome = letters.count(selection, to, limit=limit)
     else:
         with _bar(letters.size) as progress:
             outcome = letters.replay(selection, to, limit=limit, progress=progress)

@@ -35,17 +35,22 @@ def backfill_of(
     return None
 
 
-def refuse_second(loaded: Loaded, wanted: Backfill | None, bootstrap: str) -> None:
-    """Refuse a second run at the same time. If the cluster is unreachable, the queries will report why."""
-    from penstock.client.errors import ClientError
+def has_topics(loaded: Loaded) -> bool:
+    """Whether it needs a cluster."""
     from penstock.pipelines.check.analysis import analyse
     from penstock.pipelines.check.query_plan import plan
     from penstock.pipelines.engine.runner import uses_cluster
+
+    pipeline = loaded.pipeline
+    return uses_cluster(pipeline, plan(pipeline, analyse(pipeline, loaded.directory)).values())
+
+
+def refuse_second(loaded: Loaded, wanted: Backfill | None, bootstrap: str) -> None:
+    """Refuse a second run at the same time. If the cluster is unreachable, the queries will report why."""
+    from penstock.client.errors import ClientError
     from penstock.pipelines.operate.remote import RunsAlready, wait_until_alone
 
     pipeline = loaded.pipeline
-    if not uses_cluster(pipeline, plan(pipeline, analyse(pipeline, loaded.directory)).values()):
-        return
     try:
         wait_until_alone(bootstrap, wanted.name if wanted is not None else pipeline.name, note)
     except RunsAlready:

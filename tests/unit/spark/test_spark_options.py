@@ -169,7 +169,10 @@ def test_a_bound_names_all_partitions_and_no_others() -> None:
         start.check_names([TopicPartition("orders", 0)])
 
 
-@pytest.mark.parametrize("found", [5, None, [], "x", {"a": 1}, {"a": {"0": -1}}, {"a": {"x": 1}}, {"a": {"0": "1"}}])
+@pytest.mark.parametrize(
+    "found",
+    [5, None, [], "x", {"a": 1}, {"a": {"0": -1}}, {"a": {"x": 1}}, {"a": {"0": "1"}}, {"topic ids": {"a": "x"}}],
+)
 def test_a_checkpoint_of_another_source_is_told_apart(found: object) -> None:
     with pytest.raises(ForeignCheckpoint, match="checkpointLocation"):
         from_spark(found)

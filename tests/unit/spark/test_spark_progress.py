@@ -25,7 +25,7 @@ def batch(number: int, end: int = 5, run_id: str = "r", **more: Any) -> dict[str
     """As Spark tells it, of a query that reads `orders`."""
     source = {
         "description": "PythonMicroBatchStream@1",
-        "endOffset": {"orders": {"0": end, "1": 3}},
+        "endOffset": {"orders": {"0": end, "1": 3}, "topic ids": {"orders": "8bY2OhTzRhKZyc1KZkHcyw"}},
         "latestOffset": {"orders": {"0": 10, "1": 3, "2": 4}},
         "numInputRows": 8,
         "inputRowsPerSecond": 8.0,

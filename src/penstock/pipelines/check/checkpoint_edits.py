@@ -16,10 +16,12 @@ those whose numbers they have seen.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from penstock.pipelines.check.checkpoint_shape import QueryShape, SourceShape, StepShape
+from penstock.pipelines.check.state_types import state_types
+from penstock.pipelines.spec import sql
 from penstock.pipelines.spec.problems import Path
 
 Verdict = Literal["safe", "new checkpoint", "refused"]
@@ -40,7 +42,10 @@ def worst(edits: list[Edit]) -> Verdict:
 
 def compare(old: QueryShape, new: QueryShape, query: str) -> list[Edit]:
     """Every difference, in the order of the file."""
-    return [*_sources(old, new, query), *_steps(old, new, query), *_sinks(old, new)]
+    edits = [*_sources(old, new, query), *_steps(old, new, query), *_sinks(old, new)]
+    if worst(edits) == "safe" and state_types(old, new) != state_types(new, old):
+        edits.append(Edit("new checkpoint", "its state would have other columns or types", _home(query, new)))
+    return [replace(edit, message=sql.shown(edit.message)) for edit in edits]
 
 
 def _sources(old: QueryShape, new: QueryShape, query: str) -> Iterator[Edit]:
@@ -59,14 +64,32 @@ def _sources(old: QueryShape, new: QueryShape, query: str) -> Iterator[Edit]:
         path: Path = ("sources", name)
         if was != name:
             yield Edit("safe", f'it was called "{was}"', path)
-        yield from _source(before, after, old, path)
+        yield from _source(before, after, _Columns(old, new, was), path)
     for name in (*old.lookups, *new.lookups):
         if old.lookups.get(name) != new.lookups.get(name):
             yield Edit("safe", f'the lookup "{name}" is read anew for every batch', _home(name, new))
 
 
-def _source(old: SourceShape, new: SourceShape, query: QueryShape, path: Path) -> Iterator[Edit]:
-    state = query.state
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """The columns of a source, and the state that may be made of them."""
+
+    old: QueryShape
+    new: QueryShape
+    source: str
+
+    def matters(self, column: str, kind: str | None) -> bool:
+        """Whether the state has other types if only this column has another one, comes or goes."""
+        before = self.old.sources[self.source]
+        columns = {name: each for name, each in before.columns.items() if name != column}
+        if kind is not None:
+            columns[column] = kind
+        changed = replace(self.old, sources={**self.old.sources, self.source: replace(before, columns=columns)})
+        return state_types(self.old, self.new) != state_types(changed, self.new)
+
+
+def _source(old: SourceShape, new: SourceShape, columns: _Columns, path: Path) -> Iterator[Edit]:
+    state = columns.old.state
     if old.kind != new.kind:
         yield Edit("refused", f"it was {old.kind}, and the checkpoint has places in that", path)
     elif old.place != new.place:
@@ -85,11 +108,14 @@ def _source(old: SourceShape, new: SourceShape, query: QueryShape, path: Path) -
     for name in dict.fromkeys((*old.columns, *new.columns)):
         was, now = old.columns.get(name), new.columns.get(name)
         if was is not None and now is not None and was != now:
-            matters = any(name.lower() in part.lower() for part in state)
+            matters = columns.matters(name, now)
             verdict: Verdict = "new checkpoint" if matters else "safe"
-            yield Edit(verdict, f'column "{name}" was {was}{", and is part of the state" if matters else ""}', path)
+            yield Edit(verdict, f'column "{name}" was {was}{", and state is made of it" if matters else ""}', path)
         elif was != now:
-            yield Edit("safe", f'column "{name}" was {"added" if was is None else "removed"}', path)
+            matters = columns.matters(name, now)
+            verdict = "new checkpoint" if matters else "safe"
+            come_or_gone = f'column "{name}" was {"added" if was is None else "removed"}'
+            yield Edit(verdict, f"{come_or_gone}{', and state is made of all columns' if matters else ''}", path)
     if old.watermark_column != new.watermark_column:
         was = f'was "{old.watermark_column}"' if old.watermark_column else "is new"
         yield Edit("new checkpoint" if state else "safe", f"the column of its watermark {was}", (*path, "watermark"))

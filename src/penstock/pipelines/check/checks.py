@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 
-from penstock.pipelines.check import codecs, given_rows, sql_checks, stream_checks
+from penstock.pipelines.check import codecs, given_rows, sql_checks, stream_checks, written_rows
 from penstock.pipelines.check.analysis import Analysis, Finding, Table, analyse, session_rules
 from penstock.pipelines.check.column_types import with_types
 from penstock.pipelines.check.query_plan import has_dead_letters, plan
@@ -340,6 +340,7 @@ class _Check:
             return
         queries = plan(self._pipeline, self._analysis)
         yield from stream_checks.of_queries(self._pipeline, self._analysis, queries)
+        yield from written_rows.findings(self._pipeline, queries)
         for name, settings in self._pipeline.queries.items():
             if name not in queries:
                 yield Finding(f'no query "{name}"; {nearest(name, queries)}', ("queries", name))

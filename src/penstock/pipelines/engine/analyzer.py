@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from penstock.pipelines.check.analysis import Analysis, Finding, analyse
 from penstock.pipelines.check.query_plan import QueryPlan, plan
 from penstock.pipelines.engine.encoding import records
+from penstock.pipelines.engine.failures import message_of
 from penstock.pipelines.engine.fixtures import RECORDS
 from penstock.pipelines.engine.query_input import Sources, query_input
 from penstock.pipelines.engine.sink_rows import selected
@@ -153,8 +154,7 @@ def _started(
 
 def _finding(error: PySparkException, path: Path) -> Finding:
     """The first line of Spark's message, and its position in the SQL."""
-    told = str(getattr(error, "desc", None) or error)
-    message = _STATE.sub("", told.partition("\n")[0]).rstrip(";. ")
+    message = _STATE.sub("", message_of(error)).rstrip(";. ")
     index: int | None = None
     if path[-1] == "sql":
         contexts = error.getQueryContext()

@@ -128,7 +128,9 @@ class BatchWriter:
         from penstock.spark.sink.writer import QUERY_ID
 
         checkpoint = checkpoint or batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID) or ""
-        several = len(self._query.sinks) + self._query.dead_letters > 1
+        # A step may read a head with state twice, and two tasks must not compute the same state at the same time.
+        has_state = self._query.head in self._pipeline.steps
+        several = len(self._query.sinks) + self._query.dead_letters > 1 or (has_state and bool(self._query.body))
         if several:
             batch = batch.persist()
         try:

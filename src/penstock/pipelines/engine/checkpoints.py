@@ -55,6 +55,13 @@ def guard(files: Files, checkpoint: str, query: str, shape: QueryShape, loaded: 
         files.write_note(f"{checkpoint}/{NOTE}", shape.to_json())
 
 
+def next_batch(files: Files, checkpoint: str) -> int:
+    """The number of the batch that a query begins or repeats when it starts."""
+    streamed = (name for name in files.names(f"{checkpoint}/commits") if name.isdecimal())
+    whole = (name.removesuffix(".done") for name in files.names(f"{checkpoint}/runs") if name.endswith(".done"))
+    return max(map(int, (*streamed, *whole)), default=-1) + 1
+
+
 def against_checkpoints(loaded: Loaded, read: ReadNote) -> Iterator[Comparison]:
     """Compares every query of a valid pipeline."""
     pipeline, directory = loaded.pipeline, loaded.directory

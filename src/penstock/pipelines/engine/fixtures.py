@@ -22,6 +22,7 @@ from penstock.pipelines.check.analysis import analyse
 from penstock.pipelines.check.query_plan import QueryPlan, plan
 from penstock.pipelines.engine.batch import BatchPlan
 from penstock.pipelines.engine.evolution import MemoryNotes, Notes
+from penstock.pipelines.engine.failures import message_of
 from penstock.pipelines.engine.query_input import Sources, query_input
 from penstock.pipelines.spec.loading import Loaded
 from penstock.pipelines.spec.model import FormatSource, Pipeline, PipelineTest, Source, TopicSink, TopicSource
@@ -29,6 +30,7 @@ from penstock.pipelines.spec.problems import PipelineFailed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 RECORDS = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
@@ -56,7 +58,14 @@ def run_tests(loaded: Loaded, session: SparkSession, names: Iterable[str] = ()) 
 
 
 def run_test(loaded: Loaded, session: SparkSession, test: PipelineTest) -> TestResult:
-    return TestResult(test.name, list(_differences(test, pipeline_output(loaded, session, test.given))))
+    """A test whose pipeline fails has failed, and the other tests still run."""
+    from pyspark.errors import PySparkException
+
+    try:
+        written = pipeline_output(loaded, session, test.given)
+    except (PySparkException, PipelineFailed) as error:
+        return TestResult(test.name, [f"error: {message_of(error)}"])
+    return TestResult(test.name, list(_differences(test, written)))
 
 
 Given = dict[str, list[Any]] | list[dict[str, list[Any]]]
@@ -72,8 +81,12 @@ class PipelineOutput:
 
 
 def pipeline_output(loaded: Loaded, session: SparkSession, given: Given) -> PipelineOutput:
-    """For rows of each source, as one batch or as several."""
+    """For rows of each source, as one batch or as several. The queries of a pipeline run at the same time: here they do
+    not read what others write, and each of them mostly waits."""
+    from pyspark.errors import PySparkException
+
     directory = tempfile.mkdtemp(prefix="penstock-test-")
+    running: dict[str, StreamingQuery] = {}
     try:
         written = PipelineOutput({name: [] for name in loaded.pipeline.sinks})
         analysis = analyse(loaded.pipeline, loaded.directory)
@@ -87,16 +100,31 @@ def pipeline_output(loaded: Loaded, session: SparkSession, given: Given) -> Pipe
             own.conf.set("spark.sql.codegen.wholeStage", "false")  # compiling costs more than processing a few rows
             body = BatchPlan(loaded.pipeline, analysis, query, loaded.directory, sources)
             frame = query_input(own, loaded.pipeline, analysis, query, loaded.directory, sources)
-            _run(frame, loaded.pipeline, body, query, os.path.join(place, "checkpoint"), written)
+            started = _start(frame, loaded.pipeline, body, query, os.path.join(place, "checkpoint"), written)
+            if started is not None:
+                running[query.name] = started
+        for name, each in running.items():
+            try:
+                each.awaitTermination()
+            except PySparkException as error:
+                raise PipelineFailed(f'query "{name}": {message_of(error)}') from error
         return written
     finally:
+        for each in running.values():
+            each.stop()
         shutil.rmtree(directory)
 
 
-def _run(
+def _start(
     frame: DataFrame, pipeline: Pipeline, plan: BatchPlan, query: QueryPlan, checkpoint: str, written: PipelineOutput
-) -> None:
+) -> StreamingQuery | None:
+    """None for what has ended at once, because it is no stream."""
+
     def keep(batch: DataFrame, number: int) -> None:
+        # Every use of a batch computes it again. Two tasks that compute the same state at the same time disturb each
+        # other: only one of them makes the directory of the state store, and the other may find none.
+        if query.head in pipeline.steps:
+            batch = batch.persist()
         outputs = plan.outputs(batch)
         records: dict[str, DataFrame] = {}
         for name, rows in outputs.sinks.items():
@@ -111,12 +139,13 @@ def _run(
                 written.sinks[row["sink"]].append(_record_written(row))
             else:
                 written.dead_letters.append(_letter(row))
+        batch.unpersist()
 
     if query.drive != "stream":
         keep(frame, 0)
-        return
+        return None
     starting = frame.writeStream.foreachBatch(keep).outputMode(query.output_mode)
-    starting.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
+    return starting.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
 
 
 def _together(records: dict[str, DataFrame]) -> list[Row]:

@@ -17,7 +17,6 @@ import contextlib
 import logging
 import os
 import random
-import re
 import socket
 import threading
 import time
@@ -29,7 +28,8 @@ from penstock.pipelines.check.analysis import analyse
 from penstock.pipelines.check.checkpoint_shape import shape_of
 from penstock.pipelines.check.query_plan import QueryPlan, plan
 from penstock.pipelines.engine.batch import BatchWriter
-from penstock.pipelines.engine.checkpoints import guard
+from penstock.pipelines.engine.checkpoints import guard, next_batch
+from penstock.pipelines.engine.failures import Failure, QueryFailed, explain
 from penstock.pipelines.engine.query_input import Sources, own_session, query_input
 from penstock.pipelines.engine.query_status import STOPPED_HERE, QueryStatus
 from penstock.pipelines.engine.reporter import Reporter
@@ -40,7 +40,6 @@ from penstock.pipelines.spec.loading import Loaded
 from penstock.pipelines.spec.model import FormatSource, Pipeline, Restart, TopicSink, TopicSource
 from penstock.pipelines.spec.paths import resolve
 from penstock.pipelines.spec.problems import PipelineFailed
-from penstock.pipelines.spec.secrets import redacted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,12 +50,7 @@ logger = logging.getLogger("penstock.pipelines")
 _POLL_S = 0.1
 _FOLLOW_S = 0.5
 _LAST_WORD_S = 5.0
-_ERROR_CHARACTERS_MAX = 500
 SPARK_ENDED = "Spark has ended: its JVM was killed, or ran out of memory; run the pipeline again, and it goes on"
-
-_RAISED = ("Error", "Exception", "PipelineFailed", "SinkUnavailable")
-_OURS = re.compile(r"^penstock\.pipelines\.[\w.]*\.(PipelineFailed|SinkUnavailable): ")
-_FAILED_QUERY = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: | SQLSTATE: \w+$")
 
 
 class Backoff:
@@ -210,7 +204,7 @@ class Runner:
                 watch.join()
         for watch in watches:
             if watch.failure is not None:
-                raise PipelineFailed(watch.failure)
+                raise watch.failure
 
 
 class _Watch(threading.Thread):
@@ -225,7 +219,7 @@ class _Watch(threading.Thread):
         self._backoff = Backoff(runner.loaded.pipeline.restart, random.random)
         self._session: SparkSession | None = None
         self._writer: BatchWriter | None = None
-        self.failure: str | None = None
+        self.failure: PipelineFailed | None = None
 
     def run(self) -> None:
         stopping = self._runner.stopping
@@ -236,23 +230,29 @@ class _Watch(threading.Thread):
                 self._attempt()
                 break
             except Exception as error:  # noqa: BLE001  # whatever ends a query is told, and tried again
-                message = message_of(error)
+                failure = explain(error)
             self._backoff.failures = self._status.failures  # 0, if a batch has succeeded
             # Wait for a server that is down, however long it takes, unless a caller waits for the end of this run.
             patient = not self._once and self._writer is not None and bool(self._writer.unavailable)
             pause = self._backoff.failed(time.monotonic() - began, patient=patient)
             if has_ended(self._runner.session):
                 self._status.failed(SPARK_ENDED, self._backoff.failures, None)
-                self.failure = SPARK_ENDED
+                self.failure = PipelineFailed(SPARK_ENDED)
                 return
-            self._status.failed(message, self._backoff.failures, pause)
+            if failure.ends_run(once=self._once):
+                pause = None
+            self._status.failed(failure.why, self._backoff.failures, pause)
             if pause is None:
-                times = f" {self._backoff.failures} times" if self._backoff.failures > 1 else ""
-                self.failure = f'query "{self._query.name}" failed{times}: {message}'
+                self.failure = self._failed(failure)
                 return
-            logger.warning('query "%s" failed, starts again in %.1f s: %s', self._query.name, pause, message)
+            logger.warning('query "%s" failed, starts again in %.1f s: %s', self._query.name, pause, failure.why)
             stopping.wait(pause)
         self._status.ends()
+
+    def _failed(self, failure: Failure) -> QueryFailed:
+        runner, name = self._runner, self._query.name
+        batch = next_batch(Files(runner.session, runner.checkpoints), runner.checkpoint(name))
+        return QueryFailed(runner.loaded.pipeline.name, name, batch, failure, self._backoff.failures)
 
     def _attempt(self) -> None:
         runner, query = self._runner, self._query
@@ -353,23 +353,6 @@ def has_ended(session: SparkSession) -> bool:
     """Whether the Spark that was started here is gone: nothing in this process works without it."""
     java = getattr(session.sparkContext._gateway, "proc", None)
     return java is not None and java.poll() is not None
-
-
-def message_of(error: BaseException) -> str:
-    """One line, without secrets, and without the stacks and plans that Spark adds to it."""
-    text = str(getattr(error, "desc", None) or error).partition("=== Streaming Query ===")[0]
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("at ")]
-    cause = next((line for line in reversed(lines) if _is_cause(line)), None)
-    told = _OURS.sub("", _FAILED_QUERY.sub("", cause or " ".join(lines[:3]))).strip()
-    return redacted((told or type(error).__name__)[:_ERROR_CHARACTERS_MAX])
-
-
-def _is_cause(line: str) -> bool:
-    """The last line of a Python traceback, or Spark's message for an error that a user's expectation raised."""
-    name = line.partition(":")[0]
-    return line.startswith("[USER_RAISED_EXCEPTION]") or (
-        ": " in line and name.replace(".", "").replace("_", "").isalnum() and name.endswith(_RAISED)
-    )
 
 
 def _now_ms() -> int:

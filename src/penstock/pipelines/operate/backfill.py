@@ -33,7 +33,8 @@ from penstock.pipelines.spec.problems import nearest
 from penstock.spark.source.offsets import EARLIEST, LATEST, Bound, Offsets, parse_offsets
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
-_PLACES = ("dbtable", "table", "index", "collection", "path", "topic")
+_TABLES = ("dbtable", "table")
+_PLACES = (*_TABLES, "index", "collection", "path", "topic")
 """Options that name the destination in formats of Spark and others."""
 
 Range = tuple[int, int]
@@ -240,14 +241,21 @@ def _beside(name: str, sink: Sink, suffix: str) -> Sink:
     if sink.path:
         return replace(sink, path=sink.path.rstrip("/") + suffix)
     if sink.table:
-        return replace(sink, table=sink.table + suffix)
+        is_index = sink.format == "elasticsearch"
+        return replace(sink, table=sink.table + suffix if is_index else _table_beside(sink.table, suffix))
     for option in _PLACES:
         place = sink.options.get(option)
         if isinstance(place, str) and place:
-            return replace(sink, options={**sink.options, option: place + suffix})
+            beside = _table_beside(place, suffix) if option in _TABLES else place + suffix
+            return replace(sink, options={**sink.options, option: beside})
     raise BackfillRefused(
         f'sink "{name}": {sink.format} has neither a path nor a table that --output-suffix could be put to'
     )
+
+
+def _table_beside(table: str, suffix: str) -> str:
+    """In SQL a dot ends the name of a schema, and a "-" is a minus: the table beside `orders` is `orders_may`."""
+    return table + re.sub(r"\W", "_", suffix)
 
 
 def _following(source: Source, written: set[str], suffix: str) -> Source:

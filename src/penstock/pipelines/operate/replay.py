@@ -60,9 +60,9 @@ class DeadLetterTopic:
             places = [TopicPartition(topic, each.partition) for each in self._described.partitions]
             self._begins = admin.topics.offsets(places, EARLIEST)
 
-    def count(self, selection: Selection, to: str = "") -> ReplayResult:
+    def count(self, selection: Selection, to: str = "", *, limit: int | None = None) -> ReplayResult:
         """What `replay` would send."""
-        return self._each(self._done(), selection, to, lambda letters: None, None, lambda read: None)
+        return self._each(self._done(), selection, to, lambda letters: None, limit, lambda read: None)
 
     def replay(
         self,

@@ -138,7 +138,10 @@ def reached(sink: str) -> Iterator[None]:
     try:
         yield
     except (clusters.NoHostAvailable, driver.OperationTimedOut, driver.RequestExecutionException) as error:
-        raise SinkUnavailable(f'sink "{sink}": Cassandra: {_said(error)}') from error
+        said = _said(error)
+        if "AuthenticationFailed" in str(error):  # the error of each host is within
+            raise PipelineFailed(f'sink "{sink}": Cassandra: {said}') from error
+        raise SinkUnavailable(f'sink "{sink}": Cassandra: {said}') from error
     except driver.DriverException as error:
         raise PipelineFailed(f'sink "{sink}": Cassandra: {_said(error)}') from error
 

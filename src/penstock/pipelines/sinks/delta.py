@@ -3,7 +3,7 @@
 Executors write Parquet, the driver commits with the `deltalake` package. The commit contains (sink, batch) as an
 application transaction, and a batch that the table already has is skipped: so a batch is in the table once, however
 often it is written. Files of attempts that were never committed belong to no version of the table; `vacuum` removes
-them.
+them. With a `key`, rows are not appended but merged (`delta_merge`).
 
 Many batches make many small files. After every hundredth batch (option `optimizeEvery`) they are combined, in a
 separate commit that changes no rows. The replaced files stay for readers of older versions until the table is vacuumed.
@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from penstock.pipelines.sinks import delta_merge
 from penstock.pipelines.sinks.destination import Destination, Sink
 from penstock.pipelines.sinks.hadoop_files import Files
 from penstock.pipelines.spec.problems import PipelineFailed, nearest
@@ -58,15 +59,16 @@ class DeltaSink(Sink):
         if self._adds_columns:
             _add_columns(frame, table)
         _check_columns(frame, table, self.destination.sink)
-        partition_by = list(self.destination.partition_by)
-        actions = list(self._files(frame, partition_by))
-        table.create_write_transaction(
-            actions,
-            "append",
-            table.schema(),
-            partition_by,
-            commit_properties=CommitProperties(app_transactions=[Transaction(self.destination.identity, batch)]),
-        )
+        commit = CommitProperties(app_transactions=[Transaction(self.destination.identity, batch)])
+        self._prepare(frame)
+        if self.destination.key:
+            to = self.destination
+            delta_merge.check_key(frame.columns, to.key, to.sink)
+            delta_merge.merge(table, frame, to.key, _arrow_schema(frame), to.path, self._stages, self._storage, commit)
+        else:
+            partition_by = list(self.destination.partition_by)
+            actions = list(self._files(frame, partition_by))
+            table.create_write_transaction(actions, "append", table.schema(), partition_by, commit_properties=commit)
         if self._optimize_every and (batch + 1) % self._optimize_every == 0:
             table.update_incremental()
             table.optimize.compact()
@@ -87,16 +89,18 @@ class DeltaSink(Sink):
             )
         return DeltaTable(to.path, storage_options=self._storage or None)
 
+    def _prepare(self, frame: DataFrame) -> None:
+        frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        if not self._cleared:
+            Files(frame.sparkSession, self.destination.path).delete(self._stages)  # left by attempts that were killed
+            self._cleared = True
+
     def _files(self, frame: DataFrame, partition_by: list[str]) -> Iterator[Any]:
         """Write the files, and move them into the table's directory."""
         from deltalake.transaction import AddAction
 
-        session, path = frame.sparkSession, self.destination.path
-        session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-        files = Files(session, path)
-        if not self._cleared:
-            files.delete(self._stages)  # left by attempts that were killed
-            self._cleared = True
+        path = self.destination.path
+        files = Files(frame.sparkSession, path)
         staged = f"{self._stages}/{uuid.uuid4().hex}"
         writer = frame.write.mode("overwrite")
         (writer.partitionBy(*partition_by) if partition_by else writer).parquet(staged)

@@ -4,11 +4,13 @@ A sink writes batches. A batch has a number and may be written any number of tim
 perhaps by another process and in other partitions, and the destination must look as if it had been written once. The
 batches of a sink are sequential: when one is written, all before it are written.
 
-There are three kinds of failure:
+There are four kinds of failure:
 
 - The destination refuses a row: the batch continues, and the row is returned as `Refused`.
 - The destination is unavailable: `SinkUnavailable`; the batch is retried until it is available.
-- Anything else, such as a missing table: any other exception; the pipeline's `restart` limits the retries.
+- The destination cannot take the batch however often it is tried, for example without the table: `PipelineFailed`,
+  which ends the run.
+- Anything else: any other exception; the pipeline's `restart` limits the retries.
 """
 
 from __future__ import annotations

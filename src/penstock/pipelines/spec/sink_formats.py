@@ -23,17 +23,25 @@ class SinkFormat:
     """The extra that installs it."""
     origin_or_key: bool = False
     """Rows without a record of their own need a key."""
+    appends: bool = False
+    """Without a key, rows are added and never replaced."""
 
 
-_FILES = SinkFormat("files:FileSink", needs=("path",), takes=("path", "partition_by", "roll_bytes", "roll_every"))
+_FILES = SinkFormat(
+    "files:FileSink", needs=("path",), takes=("path", "partition_by", "roll_bytes", "roll_every"), appends=True
+)
 
 ANY_FORMAT = SinkFormat("spark:SparkSink", takes=("path", "partition_by"))
 
 SINK_FORMATS = {
     **dict.fromkeys(("parquet", "json", "csv", "orc", "text"), _FILES),
     "console": SinkFormat("spark:ConsoleSink"),
-    "delta": SinkFormat("delta:DeltaSink", ("path",), ("path", "partition_by"), "deltalake", "pipelines"),
-    "postgres": SinkFormat("postgres:PostgresSink", ("table",), ("table", "key", "on_error"), "psycopg", "postgres"),
+    "delta": SinkFormat(
+        "delta:DeltaSink", ("path",), ("path", "partition_by", "key"), "deltalake", "pipelines", appends=True
+    ),
+    "postgres": SinkFormat(
+        "postgres:PostgresSink", ("table",), ("table", "key", "on_error"), "psycopg", "postgres", appends=True
+    ),
     "cassandra": SinkFormat("cassandra:CassandraSink", ("table",), ("table", "on_error"), "cassandra", "cassandra"),
     "elasticsearch": SinkFormat(
         "elasticsearch:ElasticsearchSink",
@@ -44,7 +52,7 @@ SINK_FORMATS = {
         origin_or_key=True,
     ),
     "snowflake": SinkFormat(
-        "snowflake:SnowflakeSink", ("table",), ("table", "key"), "snowflake.connector", "snowflake"
+        "snowflake:SnowflakeSink", ("table",), ("table", "key"), "snowflake.connector", "snowflake", appends=True
     ),
 }
 

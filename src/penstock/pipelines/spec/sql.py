@@ -38,6 +38,7 @@ SOURCE_ROW = "__source"
 # sqlglot treats `window` as a keyword, but not after a dot. A name of the same length keeps all positions.
 _WINDOW = re.compile(r"(?<!\.)\bwindow(?=\s*[(.])", re.IGNORECASE)
 _WINDOW_STANDS_AS = "wind0w"
+_STANDS_FOR_WINDOW = re.compile(_WINDOW_STANDS_AS, re.IGNORECASE)
 _TIME_WINDOWS = {_WINDOW_STANDS_AS, "window", "session_window", "window_time"}
 _STATEFUL_FUNCTIONS = {_WINDOW_STANDS_AS, "session_window"}
 
@@ -72,7 +73,7 @@ class SqlInvalid(ValueError):
     """Not SQL; `index` is the position in the text."""
 
     def __init__(self, message: str, index: int) -> None:
-        super().__init__(message)
+        super().__init__(shown(message))
         self.index = index
 
 
@@ -235,10 +236,18 @@ def unknown_in_expression(expression: exp.Expression, known: Columns) -> Iterato
         return
     for column in expression.find_all(exp.Column):
         first = column.parts[0]
-        if isinstance(first, exp.Identifier) and first.name.lower() not in known and not _in_lambda(column):
+        if not isinstance(first, exp.Identifier) or _in_lambda(column):
+            continue
+        name = shown(first.name)
+        if name.lower() not in known:
             index = int(first.meta.get("start", 0)) - len("SELECT ")
-            message = f'no column "{first.name}"; {nearest(first.name, known)}'
-            yield Complaint(message, max(0, index), first.name.lower())
+            message = f'no column "{name}"; {nearest(name, known)}'
+            yield Complaint(message, max(0, index), name.lower())
+
+
+def shown(text: str) -> str:
+    """For messages: as the user wrote it, with `window` by its name."""
+    return _STANDS_FOR_WINDOW.sub(lambda found: "WINDOW" if found[0].isupper() else "window", text)
 
 
 # -- Inside.

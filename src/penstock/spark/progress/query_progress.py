@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from penstock.spark.source.offsets import TOPIC_IDS
+
 VERSION = 1
 HEARTBEAT_MS = 10_000
 LOST_AFTER_MS = 3 * HEARTBEAT_MS
@@ -196,8 +198,8 @@ def lag_between(offsets: Offsets, latest: Offsets) -> int:
 
 def _source(reported: Mapping[str, Any], identity: SourceIdentity | None) -> SourceProgress:
     topics = identity is not None and identity.bootstrap is not None
-    offsets = reported.get("endOffset") if topics else None
-    latest = reported.get("latestOffset") if topics else None
+    offsets = _offsets(reported.get("endOffset")) if topics else None
+    latest = _offsets(reported.get("latestOffset")) if topics else None
     return SourceProgress(
         description=reported.get("description", "") if identity is None else identity.description,
         group=identity.group if identity is not None else None,
@@ -208,6 +210,11 @@ def _source(reported: Mapping[str, Any], identity: SourceIdentity | None) -> Sou
         input_rows_per_second=_rate(reported.get("inputRowsPerSecond")),
         processed_rows_per_second=_rate(reported.get("processedRowsPerSecond")),
     )
+
+
+def _offsets(reported: Mapping[str, Any] | None) -> Offsets | None:
+    """Without the ids of the topics."""
+    return {topic: each for topic, each in reported.items() if topic != TOPIC_IDS} if reported is not None else None
 
 
 def _operator(reported: Mapping[str, Any]) -> StateProgress:

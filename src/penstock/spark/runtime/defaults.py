@@ -65,6 +65,7 @@ def session_defaults(master: str, *, java: int, quiet: bool) -> dict[str, str]:
         defaults |= {
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": str(_cores(master)),
+            "spark.python.daemon.module": "penstock.spark.worker_daemon",  # which is silent where a reader has gone
             # Over TCP, small messages between Spark and its workers take 40 ms, during which both wait.
             "spark.python.unix.domain.socket.enabled": "true",
             # Without a checksum file beside every checkpoint file there are half as many files and renames.

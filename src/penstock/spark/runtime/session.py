@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import socket
 import sys
@@ -115,6 +116,8 @@ def session(
     left_out = [*said.ship_without, *ship_without]
     planned = plan(name, asked, ship_env=ship, ship_without=left_out, archive=archive, quiet=quiet)
     compile_kernels_behind()
+    if quiet:
+        _silence_errors_in_json()
     with _environment(planned.environment):
         try:
             started = SparkSession.builder.config(map=dict(planned.config)).getOrCreate()
@@ -161,6 +164,14 @@ def plan(
     if COMMAND_LINE in os.environ:
         environment[_SUBMIT_ARGUMENTS] = "pyspark-shell"  # `config` contains what the command line put there
     return Plan(config, environment, archive)
+
+
+def _silence_errors_in_json() -> None:
+    """PySpark logs every error in SQL as JSON with the whole trace and plan, and raises it as an exception, too."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _command_line() -> CommandLine:

@@ -15,6 +15,10 @@ class BadOption(BadSetting):
     """An option that is missing, misspelt, in conflict with another, or has an invalid value."""
 
 
+class MissingTopic(BadOption):
+    """A topic that the cluster does not have; it may come."""
+
+
 class OutOfRange(ClientError):
     """Offsets to start or end at that are outside the log."""
 
@@ -37,7 +41,7 @@ def lost(partition: TopicPartition, first: int, end: int, why: str) -> str:
 
 def data_lost(losses: Sequence[str]) -> DataLost:
     more = f" (and so in {len(losses) - 1} more partitions)" if len(losses) > 1 else ""
-    return DataLost(f'{losses[0]}{more}; option("failOnDataLoss", "false") goes on with what is left')
+    return DataLost(f'{losses[0]}{more}; option("failOnDataLoss", "false") goes on with what is there')
 
 
 def report_losses(losses: Sequence[str], *, fail: bool) -> None:

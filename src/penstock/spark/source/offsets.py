@@ -1,8 +1,13 @@
 """Offsets in the form of Spark's checkpoints and options, and the meaning of start and end bounds.
 
-Everything here is pure. In a checkpoint an offset is `{"orders": {"0": 17, "1": 4}}`: the next record to read of each
-partition, in the form that Spark's own Kafka source uses. Spark compares offsets by their text, so they are always
-written in the same order.
+Everything here is pure. In a checkpoint an offset is
+
+    {"orders": {"0": 17, "1": 4}, "topic ids": {"orders": "8bY2OhTzRhKZyc1KZkHcyw"}}
+
+the next record to read of each partition, in the form that Spark's own Kafka source uses, and the topics that these
+offsets belong to: a topic that is deleted and created again keeps its name, and its records have the same offsets. No
+topic can be called "topic ids", because names have no spaces. Checkpoints of earlier versions have no ids. Spark
+compares offsets by their text, so they are always written in the same order.
 """
 
 from __future__ import annotations
@@ -12,28 +17,45 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.model.ids import TopicPartition
+from penstock.model.ids import ZERO_UUID, TopicPartition, Uuid, uuid_from_text, uuid_text
 from penstock.spark.source.errors import BadOption, ForeignCheckpoint, OutOfRange
 
 Offsets = dict[TopicPartition, int]
-SparkOffset = dict[str, dict[str, int]]
+TopicIds = Mapping[str, Uuid]
+SparkOffset = dict[str, dict[str, Any]]
 
 LATEST, EARLIEST = -1, -2  # as Spark's options spell them in JSON
+TOPIC_IDS = "topic ids"
 
 
-def to_spark(offsets: Mapping[TopicPartition, int]) -> SparkOffset:
-    """Sorted by topic and partition number, whatever the order of the input."""
+def to_spark(offsets: Mapping[TopicPartition, int], ids: TopicIds | None = None) -> SparkOffset:
+    """Sorted by topic and partition number, whatever the order of the input; with the ids of these topics, as far as
+    the cluster has any."""
     made: SparkOffset = {}
     for (topic, index), offset in sorted(offsets.items()):
         made.setdefault(topic, {})[str(index)] = offset
-    return made
+    known = {topic: uuid_text(ids[topic]) for topic in made if ids and ids.get(topic, ZERO_UUID) != ZERO_UUID}
+    return {**made, TOPIC_IDS: known} if known else made
 
 
 def from_spark(offset: Any) -> Offsets:
     """The offsets in a checkpoint; ForeignCheckpoint if this source did not write it."""
+    return _of_checkpoint(offset)[0]
+
+
+def topic_ids(offset: Any) -> dict[str, Uuid]:
+    """The topics that the offsets in a checkpoint belong to, as far as it says."""
+    return _of_checkpoint(offset)[1]
+
+
+def _of_checkpoint(offset: Any) -> tuple[Offsets, dict[str, Uuid]]:
     try:
-        return _by_partition(offset, minimum=0)
-    except ValueError:
+        if not isinstance(offset, dict):
+            raise ValueError("not an object")
+        ids = offset.get(TOPIC_IDS, {})
+        by_partition = _by_partition({name: each for name, each in offset.items() if name != TOPIC_IDS}, minimum=0)
+        return by_partition, {topic: uuid_from_text(text) for topic, text in ids.items()}
+    except (ValueError, AttributeError, TypeError):
         raise ForeignCheckpoint(
             f"the checkpoint holds {json.dumps(offset)[:80]}, which is no offset of topics: it belongs to another "
             f"query; give this one a checkpointLocation of its own"

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 
 from penstock.spark.source.filters import Selection, push
 from penstock.spark.source.log_bounds import resolved, starting_offsets
-from penstock.spark.source.offsets import SparkOffset, check_order, from_spark, to_spark
+from penstock.spark.source.offsets import SparkOffset, check_order, from_spark, to_spark, topic_ids
 from penstock.spark.source.options import SourceOptions
 from penstock.spark.source.partitions import PiecePartition, input_partitions
 from penstock.spark.source.planning import Piece
@@ -86,12 +86,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner
 
     def initialOffset(self) -> SparkOffset:  # noqa: N802
-        return to_spark(self._planning().initial())
+        planning = self._planning()
+        return to_spark(planning.initial(), planning.topic_ids)
 
     def latestOffset(self, start: SparkOffset, limit: ReadLimit) -> SparkOffset:  # noqa: N802
-        begin = from_spark(start)
-        end = self._planning().latest(begin, everything=isinstance(limit, ReadAllAvailable))
-        return start if end == begin else to_spark(end)
+        planning, begin, ids = self._planning(), from_spark(start), topic_ids(start)
+        end = planning.latest(begin, everything=isinstance(limit, ReadAllAvailable), ids=ids)
+        # Unchanged offsets are returned as they came: in a checkpoint of an earlier version they have no ids.
+        same = end == begin and all(planning.topic_ids.get(topic) == each for topic, each in ids.items())
+        return start if same else to_spark(end, planning.topic_ids)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         limits = self._options.limits
@@ -106,7 +109,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planning().stop_at_present()
 
     def partitions(self, start: SparkOffset, end: SparkOffset) -> Sequence[InputPartition]:
-        return self._planning().pieces(from_spark(start), from_spark(end))
+        return self._planning().pieces(from_spark(start), from_spark(end), topic_ids(start), topic_ids(end))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, PiecePartition)

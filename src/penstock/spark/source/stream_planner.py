@@ -23,7 +23,7 @@ from penstock.spark.source.errors import ForeignCheckpoint, lost, report_losses
 from penstock.spark.source.group_offsets import GroupProgress
 from penstock.spark.source.log_bounds import starting_offsets
 from penstock.spark.source.log_watch import LogWatch
-from penstock.spark.source.offsets import Bound, Offsets
+from penstock.spark.source.offsets import Bound, Offsets, TopicIds
 from penstock.spark.source.options import SourceOptions
 from penstock.spark.source.partitions import input_partitions
 from penstock.spark.source.planning import Admission, plan
@@ -50,7 +50,6 @@ class StreamPlanner:
         self._initial: Offsets | None = None
         self._settled = not options.start.moves  # whether the checkpoint need not contain where the stream began
         self._target: Offsets | None = None
-        self._outdated: Offsets = {}  # offsets in deleted topics whose name another topic has now
         self._idle_at: Offsets | None = None  # the argument of the last call, if that found nothing new
         self._idle_since = 0.0
         self.known: Offsets = {}  # where the partitions ended at the last look
@@ -58,6 +57,11 @@ class StreamPlanner:
     def close(self) -> None:
         self._logs.leaders.close()
         self._group.close()
+
+    @property
+    def topic_ids(self) -> TopicIds:
+        """Of the topics as they were at the last look."""
+        return self._logs.topic_ids
 
     def initial(self) -> Offsets:
         """Spark asks for it more than once before the first batch, and the answer must not change in between."""
@@ -77,37 +81,45 @@ class StreamPlanner:
             ends = {each: min(end, until[each]) for each, end in ends.items()}
         self._target = ends
 
-    def latest(self, start: Offsets, *, everything: bool) -> Offsets:
-        """The end of the next batch, or `start` if there is none.
+    def latest(self, start: Offsets, *, everything: bool, ids: TopicIds | None = None) -> Offsets:
+        """The end of the next batch, or `start` if there is none. `ids`: the topics that `start` belongs to.
 
         Spark passes the end of the batch before: that batch is finished, and its offsets are committed to the group. If
         Spark passes the same offsets again at once, the query is idle, and the answer may wait for new records.
         """
         self._check_origin(start)
-        self._group.reached(start)
-        if start == self._initial and not self._settled:
-            self._settled = True
-            return dict(start)
         idle = self._idle_at == start and time.monotonic() - self._idle_since < _IDLE_GAP_S
         partitions = self._logs.partitions
         self._logs.look_if_old()
-        start = self._still_valid(start)
+        asked = start
+        start = self._still_valid(start, ids or {})
+        self._group.reached(start)
+        if asked == self._initial and not self._settled:
+            self._settled = True
+            return dict(start)
         if self._target is not None:
             self.known = self._not_behind(start, dict(self._target))
             return self._admitted(start, everything, minimum=False)
         if not idle or partitions != self._logs.partitions or self._watch.wait(self.known, _IDLE_WAIT_S):
             self.known = self._not_behind(start, self._logs.ends())
         end = self._admitted(start, everything)
-        self._idle_at, self._idle_since = (dict(start), time.monotonic()) if end == start else (None, 0.0)
+        self._idle_at, self._idle_since = (dict(asked), time.monotonic()) if end == asked else (None, 0.0)
         return end
 
-    def pieces(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
+    def pieces(
+        self, start: Offsets, end: Offsets, start_ids: TopicIds | None = None, end_ids: TopicIds | None = None
+    ) -> Sequence[InputPartition]:
         """What the tasks of a batch read."""
         self._check_origin(start)
         self._logs.look_if_old()
         if start == self._initial and self.options.start.moves:
             start = {each: min(offset, end.get(each, offset)) for each, offset in start.items()}
-        start = self._still_valid(start)
+        start = self._still_valid(start, start_ids or {})
+        if end_ids:
+            # A batch that was planned in a topic that is gone reads nothing of it. The next one reads its successor.
+            valid = self._still_valid(end, end_ids)
+            start = {each: offset for each, offset in start.items() if each in valid or each not in end}
+            end = valid
         planned = plan(start, end, self._begins_of_new(start, end))
         gone = [piece for piece in planned.pieces if piece.partition.topic not in self._logs.topic_ids]
         losses = planned.losses + [lost(*piece, "the topic was deleted") for piece in gone]
@@ -121,19 +133,17 @@ class StreamPlanner:
         begins = self._begins_of_new(start, self.known) | start
         return self._admission.admit(begins, self.known, time.monotonic(), minimum=minimum)
 
-    def _still_valid(self, start: Offsets) -> Offsets:
-        """`start` without offsets of deleted topics whose name another topic has now. The batch that begins here reads
-        the new topic from its beginning, however often Spark asks for its plan."""
-        for topic in self._logs.recreated & {each.topic for each in start}:
-            outdated = {each: offset for each, offset in start.items() if each.topic == topic}
-            losses = [
-                f"{each}: was read up to {outdated[each]}, and was deleted and created again" for each in outdated
-            ]
-            report_losses(losses, fail=self.options.fail_on_data_loss)
-            self._outdated |= outdated
-        self._logs.recreated.clear()
-        self._outdated = {each: offset for each, offset in self._outdated.items() if start.get(each) == offset}
-        return {each: offset for each, offset in start.items() if each not in self._outdated}
+    def _still_valid(self, offsets: Offsets, ids: TopicIds) -> Offsets:
+        """`offsets` without those of deleted topics whose name another topic has now: that is read from its
+        beginning."""
+        outdated = {topic for topic in {each.topic for each in offsets} if self._logs.is_another(topic, ids)}
+        losses = [
+            f"{each}: the checkpoint is at offset {offset} of a topic that was deleted and created again"
+            for each, offset in offsets.items()
+            if each.topic in outdated
+        ]
+        report_losses(losses, fail=self.options.fail_on_data_loss)
+        return {each: offset for each, offset in offsets.items() if each.topic not in outdated}
 
     def _begins_of_new(self, start: Offsets, end: Offsets) -> Offsets:
         """Partitions that were added since are read from their beginning."""

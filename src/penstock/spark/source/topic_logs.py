@@ -18,9 +18,9 @@ from penstock.client.wire.log_offsets import READ_UNCOMMITTED, LogOffsets
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import ZERO_UUID, TopicPartition, Uuid
 from penstock.protocol.messages.metadata import MetadataResponseTopic
-from penstock.spark.source.errors import BadOption, SourceUnreachable
+from penstock.spark.source.errors import MissingTopic, SourceUnreachable
 from penstock.spark.source.kafka_settings import nearest
-from penstock.spark.source.offsets import Offsets
+from penstock.spark.source.offsets import Offsets, TopicIds
 from penstock.spark.source.options import SourceOptions
 
 Result = TypeVar("Result")
@@ -34,9 +34,8 @@ class TopicLogs:
         self._bootstrap = kafka.bootstrap
         self.leaders = Leaders(kafka.bootstrap, timeout=kafka.request_timeout)
         self.topic_ids: dict[str, Uuid] = {}
-        self.recreated: set[str] = set()  # topics that were deleted and created again; the planner handles them
+        self.first_ids: dict[str, Uuid] = {}  # of every topic, when it was first seen
         self.partitions: list[TopicPartition] = []
-        self._seen: dict[str, Uuid] = {}  # every topic that was ever seen
         self._looked: float | None = None
 
     def __enter__(self) -> TopicLogs:
@@ -97,11 +96,10 @@ class TopicLogs:
         metadata = first_contact(cluster, lambda: cluster.metadata(named or None))
         there = {topic.name or "": topic for topic in metadata.topics if self._is_there(topic)}
         gone = [name for name in self.topic_ids if name not in there]
-        changed = [name for name, topic in there.items() if self._is_another(topic)]
-        self.recreated.update(changed)
+        changed = [name for name, topic in there.items() if self.topic_ids.get(name, topic.topic_id) != topic.topic_id]
         self.leaders.forget([*gone, *changed])
         self.topic_ids = {name: topic.topic_id for name, topic in there.items()}
-        self._seen |= self.topic_ids
+        self.first_ids = {**self.topic_ids, **self.first_ids}
         existing = {TopicPartition(name, each.partition_index) for name in there for each in there[name].partitions}
         wanted = self._subscription.partitions
         partitions = sorted(existing & wanted if wanted else existing)
@@ -122,19 +120,24 @@ class TopicLogs:
             raise_for(topic.error_code, None, f"topic {topic.name!r} of option {self._subscription.option}")
         return True
 
-    def _is_another(self, topic: MetadataResponseTopic) -> bool:
-        known = self._seen.get(topic.name or "", ZERO_UUID)
-        return known not in (ZERO_UUID, topic.topic_id)
+    def is_another(self, topic: str, known: TopicIds) -> bool:
+        """Whether the topic of this name is not the one that offsets belong to. Offsets without ids belong to the topic
+        that was seen first."""
+        now = self.topic_ids.get(topic, ZERO_UUID)
+        then = known.get(topic) or self.first_ids.get(topic, ZERO_UUID)
+        return now != then and ZERO_UUID not in (now, then)
 
-    def _not_there(self, missing: list[str]) -> BadOption:
+    def _not_there(self, missing: list[str]) -> MissingTopic:
         option = self._subscription.option
         if self._subscription.pattern is not None:
-            return BadOption(f"subscribePattern={self._subscription.pattern!r} matches no topic of {self._bootstrap}")
+            return MissingTopic(
+                f"subscribePattern={self._subscription.pattern!r} matches no topic of {self._bootstrap}"
+            )
         if option == "assign":
-            return BadOption(f"assign names {', '.join(missing)}, which {self._bootstrap} does not have")
+            return MissingTopic(f"assign names {', '.join(missing)}, which {self._bootstrap} does not have")
         names = [topic.name or "" for topic in self.leaders.cluster.metadata(None).topics if not topic.is_internal]
         near = nearest(missing[0], names)
-        return BadOption(f"there is no topic {missing[0]!r} (subscribe) at {self._bootstrap}.{near}")
+        return MissingTopic(f"there is no topic {missing[0]!r} (subscribe) at {self._bootstrap}.{near}")
 
     # -- Asking.
 

@@ -1,0 +1,38 @@
+"""The cluster that a pipeline uses: that of the option, else of its file, else of the environment variable.
+
+A file says where its pipeline belongs: a variable that is set for other commands must not send it elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.cli.output import DEFAULT_BOOTSTRAP
+
+if TYPE_CHECKING:
+    from penstock.pipelines.spec.loading import Loaded
+
+VARIABLE = "PENSTOCK_BOOTSTRAP"
+
+
+class ChosenCluster(NamedTuple):
+    address: str
+    origin: str
+    """Where the address comes from."""
+
+    def __str__(self) -> str:
+        return f"{self.address} ({self.origin})"
+
+
+def cluster_of(option: str | None, loaded: Loaded | None = None) -> ChosenCluster:
+    if option:
+        return ChosenCluster(option, "--bootstrap-server")
+    variable = os.environ.get(VARIABLE)
+    if loaded is not None and ("bootstrap",) in loaded.places.nodes:
+        file = loaded.file if loaded.environment is None else f"{loaded.file} --env {loaded.environment}"
+        instead = (
+            f", which overrides {VARIABLE}={variable}" if variable and variable != loaded.pipeline.bootstrap else ""
+        )
+        return ChosenCluster(loaded.pipeline.bootstrap, file + instead)
+    return ChosenCluster(variable, VARIABLE) if variable else ChosenCluster(DEFAULT_BOOTSTRAP, "the default")
