@@ -133,8 +133,8 @@ class _Reading:
             return selected
         return grouped
 
-    def _type(self, expression: exp.Expression, above: tuple[str, ...] = ()) -> str:
-        def typed(node: exp.Expression) -> exp.Expression:
+    def _type(self, expression: exp.Expr, above: tuple[str, ...] = ()) -> str:
+        def typed(node: exp.Expr) -> exp.Expr:
             if isinstance(node, exp.Cast):
                 return exp.var(node.to.sql(sql.DIALECT))
             if isinstance(node, exp.Count) and not isinstance(node.this, exp.Distinct):
@@ -187,4 +187,4 @@ def _simple(tree: exp.Query) -> bool:
 
 
 def _is_tree(part: object) -> bool:
-    return isinstance(part, exp.Expression)
+    return isinstance(part, exp.Expr)
