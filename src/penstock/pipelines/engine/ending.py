@@ -1,0 +1,45 @@
+"""Ends a streaming query between two batches.
+
+Spark's own `stop` interrupts the query wherever it is: a batch that runs is cancelled and repeated by the next run. To
+let it finish, Spark is told first that the query has ended, as `stop` does it, but without the interruption: it asks
+before every batch. What runs is finished, and the query ends by itself; only one that sleeps until its next trigger
+has to be woken.
+
+The state of a query is not part of Spark's API. It is the same in all versions that Penstock supports (4.2 and later).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+class Ending:
+    """`step` is called now and then until the query has ended."""
+
+    def __init__(self, query: StreamingQuery) -> None:
+        self._query = query
+        self._refused = False
+        self._slept = False
+
+    def step(self) -> None:
+        if not self._refused:
+            refuse_batches(self._query)
+            self._refused = True
+        elif self._query.status["isTriggerActive"]:
+            self._slept = False
+        elif self._slept:  # also the last time: a batch that was about to begin would have begun
+            self._query.stop()
+        else:
+            self._slept = True
+
+
+def refuse_batches(query: StreamingQuery) -> None:
+    """From now on no batch of this query begins."""
+    execution: Any = query._jsq.streamingQuery()  # type: ignore[attr-defined]
+    state = execution.state()
+    package = state.get().getClass().getPackageName()
+    classes = query._jsq.getClass().getClassLoader()  # type: ignore[attr-defined]
+    state.set(classes.loadClass(f"{package}.TERMINATED$").getField("MODULE$").get(None))
