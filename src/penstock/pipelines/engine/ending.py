@@ -38,8 +38,8 @@ class Ending:
 
 def refuse_batches(query: StreamingQuery) -> None:
     """From now on no batch of this query begins."""
-    execution: Any = query._jsq.streamingQuery()  # type: ignore[attr-defined]
+    execution: Any = query._jsq.streamingQuery()
     state = execution.state()
     package = state.get().getClass().getPackageName()
-    classes = query._jsq.getClass().getClassLoader()  # type: ignore[attr-defined]
+    classes = query._jsq.getClass().getClassLoader()
     state.set(classes.loadClass(f"{package}.TERMINATED$").getField("MODULE$").get(None))
