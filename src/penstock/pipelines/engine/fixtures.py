@@ -30,7 +30,6 @@ from penstock.pipelines.engine.query_input import Sources, query_input
 from penstock.pipelines.spec.loading import Loaded
 from penstock.pipelines.spec.model import FormatSource, Pipeline, PipelineTest, Source, TopicSink, TopicSource
 from penstock.pipelines.spec.problems import PipelineFailed
-from penstock.spark.sink.columns import HEADERS_TEXT, parsed_headers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -345,6 +344,8 @@ def _letter(row: Row) -> dict[str, Any]:
 
 def _headers(row: Row) -> dict[str, str | None]:
     """As text, if the records are prepared, or absent, if none has any."""
+    from penstock.spark.sink.columns import HEADERS_TEXT, parsed_headers
+
     if HEADERS_TEXT in row:
         return {key: _text(value) for key, value in parsed_headers(row[HEADERS_TEXT]) or ()}
     headers = row["headers"] if "headers" in row else ()  # noqa: SIM401  # a Row has no get
