@@ -245,9 +245,9 @@ def test_a_stop_falls_between_two_batches(
 
     assert runner.status["orders"].state == "ended"
     assert runner.report().state == "stopped"
-    assert numbers("offsets") == numbers("commits")
+    assert len(numbers("offsets") - numbers("commits")) <= 1  # one was planned, and did not begin
     copies = (
         read_table(cluster.bootstrap, topics["copies"], value="string", columns=["value"]).column("value").to_pylist()
     )
     assert copies == values[: len(copies)]
-    assert 20 <= len(copies) < len(values)
+    assert 20 <= len(copies) == 10 * len(numbers("commits")) < len(values)

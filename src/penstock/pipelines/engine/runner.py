@@ -34,7 +34,7 @@ from penstock.pipelines.check.query_plan import QueryPlan, plan
 from penstock.pipelines.check.routes import Route, route
 from penstock.pipelines.engine.batch import BatchPlan, BatchWriter
 from penstock.pipelines.engine.checkpoints import guard
-from penstock.pipelines.engine.ending import Ending
+from penstock.pipelines.engine.ending import Ending, refuse_batches
 from penstock.pipelines.engine.one_scan import NotOnePlan
 from penstock.pipelines.engine.prepared import Prepared, prepare
 from penstock.pipelines.engine.query_input import Sources, own_session, query_input
@@ -331,19 +331,31 @@ class _Watch(threading.Thread):
         from pyspark.errors import StreamingQueryException
 
         ending = Ending(running)
+        ended = threading.Event()
+        threading.Thread(target=self._refuse_when_stopping, args=(running, ended), daemon=True).start()
         try:
-            while not running.awaitTermination(_FOLLOW_S):  # type: ignore[arg-type]  # which is told in whole ones
+            while not ending.has_ended(_FOLLOW_S):
                 if self._runner.cutting.is_set():
                     running.stop()
                 elif self._runner.stopping.is_set():
                     ending.step()
                 else:
                     writer.idle()
+            running.awaitTermination()  # raises what it ended with
         except StreamingQueryException:
             if not self._runner.cutting.is_set():
                 raise
         finally:
+            ended.set()
             self._status.heard_end.wait(_LAST_WORD_S)
+
+    def _refuse_when_stopping(self, running: StreamingQuery, ended: threading.Event) -> None:
+        """At once: until the thread that follows the query looks again, further batches would have begun."""
+        while not ended.is_set():
+            if self._runner.stopping.wait(_FOLLOW_S):
+                with contextlib.suppress(Exception):  # `Ending` does it again, and raises what is wrong
+                    refuse_batches(running)
+                return
 
     def _tables(self, session: SparkSession, writer: BatchWriter) -> None:
         """A snapshot or an increment; without --once repeatedly."""
