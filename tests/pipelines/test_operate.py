@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -27,7 +28,8 @@ from penstock.pipelines import load
 from penstock.pipelines.check.analysis import analyse
 from penstock.pipelines.check.query_plan import QueryPlan, plan
 from penstock.pipelines.engine.metrics import FAMILIES, families_of, parse_listener
-from penstock.pipelines.engine.query_status import STOPPED_HERE, QueryStatus, Tally
+from penstock.pipelines.engine.prepared import Output, Prepared
+from penstock.pipelines.engine.query_status import QueryStatus, Tally
 from penstock.pipelines.operate.backfill import (
     Backfill,
     BackfillRefused,
@@ -149,7 +151,7 @@ def query_status() -> QueryStatus:
     status = QueryStatus("q", lambda: 1000)
     status.starts()
     status.started(running("a"), ORDERS)
-    status.wrote(Tally({"out": 8}, dead_letters=2))
+    status.wrote(Tally({"out": 8}, dead_letters=2), 0)
     status.progressed(batch(0, "a"))
     status.failed("down", 1, 0.5)
     status.progressed(batch(1, "other"))
@@ -171,9 +173,24 @@ def test_figures_of_a_query_go_on_over_restarts() -> None:
     assert told.watermark_ms == 1777593600000
     status.idle("q", "b")
     assert status.report().lag == 0
-    assert status.terminated("q", "b", f"Error: {STOPPED_HERE}") is None
+    assert status.terminated("q", "b", None) is None
     assert status.terminated("q", "b", "Error: down") == "Error: down"
     assert status.heard_end.is_set()
+
+
+def test_what_a_plan_has_written_is_observed_by_spark(caplog: pytest.LogCaptureFixture) -> None:
+    outputs = (Output("a"), Output("b"), Output(), Output(), Output(violated=("orders", "an amount")))
+    status = QueryStatus("q", lambda: 1000)
+    status.observes(Prepared(cast(Any, None), outputs).tally)
+    status.started(running("a"), ORDERS)
+    counts = {"output_0": 5, "output_1": 0, "output_2": 1, "output_3": 2, "output_4": 3}
+
+    status.progressed({**batch(0, "a"), "observedMetrics": {"head": {"digests_of_0": 0}, "outputs": counts}})
+    status.progressed(batch(1, "a"))  # its decision was there already, so nothing was computed
+
+    told = status.report()
+    assert (told.rows_out, told.dead_letters, told.batches) == ({"a": 5, "b": 0}, 3, 2)
+    assert [each.getMessage() for each in caplog.records] == ['batch 0: 3 rows of "orders" break "an amount"']
 
 
 def test_how_it_looks() -> None:

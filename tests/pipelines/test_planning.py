@@ -73,7 +73,9 @@ def test_pictures() -> None:
     assert graph.tree(pipeline, analysis, queries) == dedent(
         """\
         shop
-        ├── query orders
+        ├── query orders (foreachBatch)
+        │   foreachBatch because "customers" is read anew for every batch
+        │   foreachBatch because "valid" makes several rows of one record, and dead letters
         │   orders: topic orders, json
         │   ├── named (with customers)
         │   │   └── valid
@@ -83,12 +85,13 @@ def test_pictures() -> None:
         │   │       └── => dead letters: topic shop.dead-letters
         │   └── => dead letters: topic shop.dead-letters
         │   customers: lookup of csv customers.csv
-        ├── query pairs
+        ├── query pairs (foreachBatch)
+        │   foreachBatch because sink "pairs" is not a topic
         │   orders: topic orders, json
         │   refunds: topic refunds, returns, json
         │   └── pairs (with orders)
         │       └── => pairs: parquet out
-        ├── query totals
+        ├── query totals (one plan)
         │   orders: topic orders, json
         │   └── named (with customers)
         │       └── valid
@@ -98,7 +101,7 @@ def test_pictures() -> None:
         │               └── large
         │                   └── => large: topic large
         │   customers: lookup of csv customers.csv
-        └── query checked (after orders)
+        └── query checked (one plan; after orders)
             checked: topic valid, json
             └── copies
                 └── => copies: topic by concat('c', id), at-least-once"""

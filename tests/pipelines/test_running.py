@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from penstock.pipelines import Duration, Restart
-from penstock.pipelines.engine.batch import sink_id
 from penstock.pipelines.engine.failures import message_of
 from penstock.pipelines.engine.fixtures import unmatched
 from penstock.pipelines.engine.runner import Backoff
 from penstock.pipelines.spec.secrets import Secret
+from penstock.spark.sink.naming import sink_id
 
 
 def test_pauses_double_up_to_a_limit_and_end() -> None:
@@ -23,6 +23,12 @@ def test_a_query_that_ran_long_counts_anew() -> None:
     assert [backoff.failed(1), backoff.failed(1), backoff.failed(61), backoff.failed(1)] == [0.75, 1.5, 0.75, 1.5]
     assert backoff.failed(1) is None
     assert Backoff(Restart(attempts=0), chance=lambda: 0.0).failed(1000) is None
+
+
+def test_sink_ids_never_change() -> None:
+    """A batch that was decided under a name is written again under another."""
+    assert sink_id("shop", "orders", checkpoint="7d9b") == "shop-orders-2a3e0a12283a"
+    assert sink_id("shop.eu", "orders", "b", "c", checkpoint="7d9b") == "shop-eu-orders-b-c-a6a654bf448f"
 
 
 def test_sink_ids_differ_where_names_do() -> None:

@@ -52,6 +52,7 @@ def test_what_is_heeded() -> None:
     assert (producer.delivery_timeout, producer.transaction_timeout_ms) == (5.0, 60000)
     assert not sink_options(SERVERS | {"deliveryGuarantee": "At-Least-Once"}, streaming=True).exactly_once
     assert sink_options(SERVERS | {"sinkId": "s", "version": "7"}, streaming=False).version == 7
+    assert sink_options(SERVERS | {"sinkNames": '["shop", "orders"]'}, streaming=True).sink_names == ("shop", "orders")
 
 
 @pytest.mark.parametrize(
@@ -65,6 +66,11 @@ def test_what_is_heeded() -> None:
         ({"sinkId": "a.b"}, "sinkId='a.b' is not made of"),
         ({"sinkId": "a", "deliveryGuarantee": "at-least-once"}, "sinkId='a' has no meaning"),
         ({"version": "1"}, "version='1' has no meaning in a streaming query"),
+        ({"sinkNames": "shop"}, "sinkNames='shop' is not a list of names, as JSON"),
+        ({"sinkNames": "[]"}, "is not a list of names"),
+        ({"sinkNames": "[1]"}, "is not a list of names"),
+        ({"sinkNames": '["a"]', "sinkId": "a"}, "is for streaming queries, exactly-once, without a sinkId"),
+        ({"sinkNames": '["a"]', "deliveryGuarantee": "at-least-once"}, "is for streaming queries, exactly-once"),
         ({"kafka.transactional.id": "x"}, "transactional.id cannot be set: transactional ids come from sinkId"),
         ({"kafka.sasl.password": "secret"}, r"kafka.sasl.password=\.\.\.: this sink speaks PLAINTEXT only"),
         ({"kafka.acks": "1"}, "kafka.acks='1': rows count as written when all replicas have them"),
@@ -84,6 +90,7 @@ def test_what_is_refused(given: dict[str, str], message: str) -> None:
     ("given", "message"),
     [
         ({"sinkId": "a"}, "sinkId without version"),
+        ({"sinkNames": '["a"]'}, "is for streaming queries"),
         ({"version": "1"}, "version='1' without sinkId"),
         ({"sinkId": "a", "version": "x"}, "version='x' is not a number from 0 on"),
     ],

@@ -63,7 +63,7 @@ class _WithoutRows(Sources):
         self._empty = os.path.join(place, "empty")
         os.makedirs(self._empty)
 
-    def stream(self, session: SparkSession, name: str) -> DataFrame:
+    def stream(self, session: SparkSession, name: str, *, headers: bool = True) -> DataFrame:
         source = self._pipeline.sources[name]
         if isinstance(source, TopicSource):
             return session.readStream.schema(RECORDS).parquet(self._empty)

@@ -7,20 +7,19 @@ sinks that have it already recognise that.
 
 from __future__ import annotations
 
-import hashlib
-import logging
-import re
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from penstock.pipelines.check.analysis import Analysis
 from penstock.pipelines.check.query_plan import QueryPlan
+from penstock.pipelines.check.routes import TopicWrite, topic_writes
 from penstock.pipelines.engine.counting import Counted
-from penstock.pipelines.engine.encoding import dead_letters, records
+from penstock.pipelines.engine.encoding import as_text, dead_letters, records
 from penstock.pipelines.engine.query_input import Sources
 from penstock.pipelines.engine.query_status import Tally
+from penstock.pipelines.engine.record_writer import RecordWriter, checkpoint_of_batch
 from penstock.pipelines.engine.refusals import Refusals, on_refusal
 from penstock.pipelines.engine.sink_rows import selected
 from penstock.pipelines.engine.tables import Tables
@@ -28,14 +27,9 @@ from penstock.pipelines.sinks import Sink, SinkUnavailable
 from penstock.pipelines.sinks.delta import MERGE_SCHEMA
 from penstock.pipelines.sinks.opening import open_sink
 from penstock.pipelines.spec.model import FormatSink, Pipeline, TopicSink, TopicSource
-from penstock.pipelines.spec.secrets import plain
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-logger = logging.getLogger("penstock.pipelines")
-_SINK_ID_MAX = 100
-_GUARANTEE = "deliveryGuarantee"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +52,8 @@ class BatchPlan:
         self._query = query
         self._directory = directory
 
-    def outputs(self, batch: DataFrame, origins: Collection[str] = ()) -> Outputs:
-        """Planned, not computed yet. `origins`: sinks whose rows contain the origin of their records."""
+    def tables(self, batch: DataFrame) -> Tables:
+        """All tables of the query, from the rows of its head. Planned, not computed yet."""
         query, pipeline = self._query, self._pipeline
         if query.head in pipeline.sources:
             fitting = self._sources.fitting(query.head, batch)
@@ -76,26 +70,34 @@ class BatchPlan:
         else:
             tables.add_head(query.head, batch)
         tables.add(name for name in query.body if name not in statics)
+        return tables
+
+    def topic_records(self, tables: Tables) -> dict[str, DataFrame]:
+        """By topic sink: columns topic, key, value, headers."""
         made: dict[str, DataFrame] = {}
-        for name in query.sinks:
-            sink = pipeline.sinks[name]
-            table = self._analysis.find(sink.source)
-            assert table is not None
+        for name in self._query.sinks:
+            sink = self._pipeline.sinks[name]
             if isinstance(sink, TopicSink):
-                made[name] = records(tables.shown(table.name), sink, self._directory)
-            else:
-                whole = tables.frames[table.name] if name in origins else None
-                made[name] = selected(tables.shown(table.name), sink, whole)
+                made[name] = records(tables.shown(self._table(name)), sink, self._directory)
+        return made
+
+    def outputs(self, batch: DataFrame, origins: Collection[str] = ()) -> Outputs:
+        """Planned, not computed yet. `origins`: sinks whose rows contain the origin of their records."""
+        pipeline = self._pipeline
+        tables = self.tables(batch)
+        made = self.topic_records(tables)
+        for name in self._query.sinks:
+            sink = pipeline.sinks[name]
+            if isinstance(sink, FormatSink):
+                whole = tables.frames[self._table(name)] if name in origins else None
+                made[name] = selected(tables.shown(self._table(name)), sink, whole)
         letters = dead_letters(tables.dead, pipeline.name, pipeline.dead_letter_topic) if tables.dead else None
         return Outputs(made, letters, tables)
 
-
-@dataclass(slots=True)
-class _Write:
-    options: dict[str, str]
-    frames: list[DataFrame] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
-    """Sinks with options of their own; those without share one decision with the dead letters."""
+    def _table(self, sink: str) -> str:
+        table = self._analysis.find(self._pipeline.sinks[sink].source)
+        assert table is not None
+        return table.name
 
 
 class BatchWriter:
@@ -109,12 +111,13 @@ class BatchWriter:
         directory: str,
         bootstrap: str,
         sources: Sources,
-        wrote: Callable[[Tally], None] = lambda tally: None,
+        wrote: Callable[[Tally, int], None] = lambda tally, batch: None,
     ) -> None:
         """`wrote` is called with the result of each batch."""
         self._pipeline = pipeline
         self._query = query
-        self._bootstrap = bootstrap
+        self._records = RecordWriter(pipeline, query, bootstrap)
+        self._writes = topic_writes(pipeline, query)
         self._wrote = wrote
         self._body = BatchPlan(pipeline, analysis, query, directory, sources)
         self._analysis = analysis
@@ -125,9 +128,7 @@ class BatchWriter:
 
     def __call__(self, batch: DataFrame, number: int, checkpoint: str = "") -> None:
         """`checkpoint`: the identity of what numbers the batches, if that is not a streaming query's checkpoint."""
-        from penstock.spark.sink.writer import QUERY_ID
-
-        checkpoint = checkpoint or batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID) or ""
+        checkpoint = checkpoint or checkpoint_of_batch(batch)
         # A step may read a head with state twice, and two tasks must not compute the same state at the same time.
         has_state = self._query.head in self._pipeline.steps
         several = len(self._query.sinks) + self._query.dead_letters > 1 or (has_state and bool(self._query.body))
@@ -143,7 +144,7 @@ class BatchWriter:
                 sinks={name: each.frame for name, each in counted.items()},
                 dead_letters=letters.frame if letters is not None else None,
             )
-            self._count_violations(outputs.tables, number)
+            violations = self._violations(outputs.tables)
             refusals = Refusals(self._pipeline, self._analysis, outputs.tables, number)
             for name, sink in self._others.items():
                 refusals.add(name, sink.write(outputs.sinks[name], number) or ())
@@ -151,10 +152,11 @@ class BatchWriter:
                 told = dead_letters(refusals.dead, self._pipeline.name, self._pipeline.dead_letter_topic)
                 before = outputs.dead_letters
                 outputs = replace(outputs, dead_letters=before.union(told) if before is not None else told)
-            for write in self._topics(outputs):
-                self._write_records(write, number, checkpoint)
+            for write, frame in self._topics(outputs):
+                self._records.write(write, as_text(frame), number, checkpoint)
             rows = {name: each.rows() for name, each in counted.items()}
-            self._wrote(Tally(rows, refusals.letters + (letters.rows() if letters is not None else 0)))
+            dead = refusals.letters + (letters.rows() if letters is not None else 0)
+            self._wrote(Tally(rows, dead, violations), number)
             self.unavailable = ""
         except SinkUnavailable as error:
             self.unavailable = str(error)
@@ -192,54 +194,22 @@ class BatchWriter:
         sources = (self._pipeline.sources[name] for name in (table.sources if table is not None else ()))
         return any(isinstance(each, TopicSource) and each.evolution == "add-columns" for each in sources)
 
-    def _topics(self, outputs: Outputs) -> list[_Write]:
-        """The records for topics, grouped by write options; usually one group."""
-        writes: dict[tuple[tuple[str, str], ...], _Write] = {}
-        for name, frame in outputs.sinks.items():
-            sink = self._pipeline.sinks[name]
-            if isinstance(sink, TopicSink):
-                options = {**plain(sink.options), _GUARANTEE: sink.delivery}
-                _add(writes, options, frame, name if sink.options else "")
-        if outputs.dead_letters is not None:
-            _add(writes, {_GUARANTEE: "exactly-once"}, outputs.dead_letters, "")
-        return list(writes.values())
+    def _topics(self, outputs: Outputs) -> Iterator[tuple[TopicWrite, DataFrame]]:
+        """The records for topics, by write; usually one."""
+        letters = outputs.dead_letters
+        for write in self._writes:
+            frames = [outputs.sinks[name] for name in write.sinks]
+            if write.takes_dead_letters and letters is not None:
+                frames.append(letters)
+                letters = None
+            if frames:
+                yield write, reduce(lambda above, below: above.union(below), frames)
+        if letters is not None:  # of rows that a server refused
+            yield TopicWrite({}, "exactly-once", ()), letters
 
-    def _write_records(self, write: _Write, number: int, checkpoint: str) -> None:
-        from pyspark.sql import functions as f
-
-        from penstock.spark.sink.columns import HEADERS_TEXT
-
-        frame = reduce(lambda above, below: above.union(below), write.frames)
-        frame = frame.select("topic", "key", "value", f.to_json("headers").alias(HEADERS_TEXT))
-        writer = frame.write.format("penstock").mode("append").option("kafka.bootstrap.servers", self._bootstrap)
-        if write.options[_GUARANTEE] == "exactly-once":
-            identity = sink_id(self._pipeline.name, self._query.name, *write.names, checkpoint=checkpoint)
-            writer = writer.option("sinkId", identity).option("version", str(number))
-        writer.options(**write.options).save()
-
-    def _count_violations(self, tables: Tables, number: int) -> None:
+    def _violations(self, tables: Tables) -> dict[tuple[str, str], int]:
         """For expectations whose broken rows are kept. Only these cost an additional job."""
-        from pyspark.sql import functions as f
-
-        for name, expectation in tables.violations:
-            broken = ~f.coalesce(f.expr(f"CAST(({expectation.that}) AS BOOLEAN)"), f.lit(False))
-            count = tables.frames[name].filter(broken).count()
-            if count:
-                logger.warning('batch %d: %d rows of "%s" break "%s"', number, count, name, expectation.title)
-
-
-def sink_id(*names: str, checkpoint: str) -> str:
-    """The name of a decision, from pipeline, query, sinks and the checkpoint that numbers the batches. It has only
-    characters that a transactional id allows, and differs from that of similar names."""
-    digest = hashlib.sha256("\n".join([*names, checkpoint]).encode()).hexdigest()[:12]
-    readable = re.sub(r"[^A-Za-z0-9_-]", "-", "-".join(names))
-    return f"{readable[: _SINK_ID_MAX - len(digest) - 1]}-{digest}"
-
-
-def _add(
-    writes: dict[tuple[tuple[str, str], ...], _Write], options: dict[str, str], frame: DataFrame, name: str
-) -> None:
-    write = writes.setdefault(tuple(sorted(options.items())), _Write(options))
-    write.frames.append(frame)
-    if name:
-        write.names.append(name)
+        return {
+            (name, expectation.title): tables.broken(name, expectation).count()
+            for name, expectation in tables.violations
+        }

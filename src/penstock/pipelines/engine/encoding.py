@@ -1,11 +1,17 @@
-"""Encodes rows as records for topics, including dead letters."""
+"""Encodes rows as records for topics, including dead letters.
+
+Avro and Protobuf are encoded in Python. Spark may call the encoder for rows of other sinks (`one_scan`), and their row
+is NULL then: so the row is a column of its own, and NULL for NULL is what the encoder returns.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from penstock.pipelines.check import codecs
+from penstock.pipelines.engine.one_scan import NULL_FOR_NULL
 from penstock.pipelines.engine.tables import REASON, DeadRows
 from penstock.pipelines.spec.model import METADATA_COLUMNS, TopicSink
 from penstock.pipelines.spec.sql import SOURCE_ROW
@@ -13,6 +19,7 @@ from penstock.pipelines.spec.sql import SOURCE_ROW
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+RECORD = ("topic", "key", "value", "headers")
 _HEADER = "struct<key:string,value:binary>"
 
 
@@ -22,12 +29,26 @@ def records(frame: DataFrame, sink: TopicSink, directory: str) -> DataFrame:
 
     topic = f.lit(sink.topic) if sink.topic else f.expr(sink.topic_expression).cast("string")
     headers = [_header(name, f.expr(text)) for name, text in sink.headers.items()]
-    return frame.select(
+    parts = [
         topic.alias("topic"),
         _bytes(frame, sink.key).alias("key"),
-        _value(frame, sink, directory).alias("value"),
         (f.array(*headers) if headers else f.lit(None).cast(f"array<{_HEADER}>")).alias("headers"),
+    ]
+    if sink.value.format not in ("avro", "protobuf"):
+        return frame.select(*parts, _value(frame, sink).alias("value")).select(*RECORD)
+    encode = _encoder(codecs.codec(sink.value, directory))
+    return frame.select(*parts, _row(frame).alias("row")).select(
+        "topic", "key", encode("row").alias("value"), "headers"
     )
+
+
+def as_text(frame: DataFrame) -> DataFrame:
+    """Records as the sink takes them from Penstock's own writers: with headers as text."""
+    from pyspark.sql import functions as f
+
+    from penstock.spark.sink.columns import HEADERS_TEXT
+
+    return frame.select("topic", "key", "value", f.to_json("headers").alias(HEADERS_TEXT))
 
 
 def dead_letters(dead: list[DeadRows], pipeline: str, topic: str) -> DataFrame:
@@ -60,17 +81,31 @@ def columns_written(frame: DataFrame) -> list[str]:
     return [name for name in frame.columns if name not in METADATA_COLUMNS and name != SOURCE_ROW]
 
 
-def _value(frame: DataFrame, sink: TopicSink, directory: str) -> Column:
+def _value(frame: DataFrame, sink: TopicSink) -> Column:
     from pyspark.sql import functions as f
 
     coding = sink.value
     if coding.format in ("string", "bytes"):
         return f.expr(coding.column).cast("string" if coding.format == "string" else "binary").cast("binary")
-    row = f.struct(*(f.col(f"`{name}`") for name in columns_written(frame)))
-    if coding.format == "json":
-        return f.to_json(row, {"ignoreNullFields": "false"}).cast("binary")
-    codec = codecs.codec(coding, directory)
-    return f.udf(lambda values: codec.encode(values), returnType="binary")(row)
+    return f.to_json(_row(frame), {"ignoreNullFields": "false"}).cast("binary")
+
+
+def _row(frame: DataFrame) -> Column:
+    from pyspark.sql import functions as f
+
+    return f.struct(*(f.col(f"`{name}`") for name in columns_written(frame)))
+
+
+def _encoder(codec: codecs.Codec) -> Callable[[str], Column]:
+    from pyspark.sql import functions as f
+
+    # Without annotations: Spark would take them for those of a pandas UDF.
+    def encode(row):  # type: ignore[no-untyped-def]
+        return None if row is None else codec.encode(row)
+
+    encode.__name__ = NULL_FOR_NULL
+    encoder: Callable[[str], Column] = f.udf(encode, returnType="binary")
+    return encoder
 
 
 def _bytes(frame: DataFrame, text: str) -> Column:

@@ -7,6 +7,7 @@ is collected and compared. Time is defined by the rows.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -20,9 +21,12 @@ from typing import TYPE_CHECKING, Any
 from penstock.pipelines.check import codecs
 from penstock.pipelines.check.analysis import analyse
 from penstock.pipelines.check.query_plan import QueryPlan, plan
+from penstock.pipelines.check.routes import Way, route
 from penstock.pipelines.engine.batch import BatchPlan
 from penstock.pipelines.engine.evolution import MemoryNotes, Notes
 from penstock.pipelines.engine.failures import message_of
+from penstock.pipelines.engine.one_scan import OUTPUT, NotOnePlan
+from penstock.pipelines.engine.prepared import Prepared, prepare
 from penstock.pipelines.engine.query_input import Sources, query_input
 from penstock.pipelines.spec.loading import Loaded
 from penstock.pipelines.spec.model import FormatSource, Pipeline, PipelineTest, Source, TopicSink, TopicSource
@@ -100,7 +104,8 @@ def pipeline_output(loaded: Loaded, session: SparkSession, given: Given) -> Pipe
             own.conf.set("spark.sql.codegen.wholeStage", "false")  # compiling costs more than processing a few rows
             body = BatchPlan(loaded.pipeline, analysis, query, loaded.directory, sources)
             frame = query_input(own, loaded.pipeline, analysis, query, loaded.directory, sources)
-            started = _start(frame, loaded.pipeline, body, query, os.path.join(place, "checkpoint"), written)
+            way = route(loaded.pipeline, analysis, query).way
+            started = _start(frame, loaded.pipeline, body, query, way, os.path.join(place, "checkpoint"), written)
             if started is not None:
                 running[query.name] = started
         for name, each in running.items():
@@ -116,9 +121,22 @@ def pipeline_output(loaded: Loaded, session: SparkSession, given: Given) -> Pipe
 
 
 def _start(
-    frame: DataFrame, pipeline: Pipeline, plan: BatchPlan, query: QueryPlan, checkpoint: str, written: PipelineOutput
+    frame: DataFrame,
+    pipeline: Pipeline,
+    plan: BatchPlan,
+    query: QueryPlan,
+    way: Way,
+    checkpoint: str,
+    written: PipelineOutput,
 ) -> StreamingQuery | None:
     """None for what has ended at once, because it is no stream."""
+
+    def keep_records(rows: Iterable[Row]) -> None:
+        for row in rows:
+            if row["sink"]:
+                written.sinks[row["sink"]].append(_record_written(row))
+            else:
+                written.dead_letters.append(_letter(row))
 
     def keep(batch: DataFrame, number: int) -> None:
         # Every use of a batch computes it again. Two tasks that compute the same state at the same time disturb each
@@ -134,18 +152,27 @@ def _start(
                 written.sinks[name] += [_row(row) for row in rows.collect()]
         if outputs.dead_letters is not None:
             records[""] = outputs.dead_letters
-        for row in _together(records):
-            if row["sink"]:
-                written.sinks[row["sink"]].append(_record_written(row))
-            else:
-                written.dead_letters.append(_letter(row))
+        keep_records(_together(records))
         batch.unpersist()
 
     if query.drive != "stream":
         keep(frame, 0)
         return None
-    starting = frame.writeStream.foreachBatch(keep).outputMode(query.output_mode)
-    return starting.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    starting = frame.writeStream.foreachBatch(keep)
+    if way != "batch by batch":
+        with contextlib.suppress(NotOnePlan):
+            named = _named(prepare(plan, pipeline, query, frame))
+            starting = named.writeStream.foreachBatch(lambda batch, number: keep_records(batch.collect()))
+    starting = starting.outputMode(query.output_mode).option("checkpointLocation", checkpoint)
+    return starting.trigger(availableNow=True).start()
+
+
+def _named(prepared: Prepared) -> DataFrame:
+    """Prepared records, with the name of their sink."""
+    from pyspark.sql import functions as f
+
+    names = f.array(*(f.lit(output.sink) for output in prepared.outputs))
+    return prepared.rows.withColumn("sink", names[f.col(OUTPUT)])
 
 
 def _together(records: dict[str, DataFrame]) -> list[Row]:
@@ -172,7 +199,7 @@ class _Given(Sources):
         given = {name for batch in self._batches for name in batch}
         return any(name in given or not _is_stream(self._pipeline.sources[name]) for name in names)
 
-    def stream(self, session: SparkSession, name: str) -> DataFrame:
+    def stream(self, session: SparkSession, name: str, *, headers: bool = True) -> DataFrame:
         """One file per batch, empty if the test gives nothing, so that batches of all sources stay aligned."""
         source = self._pipeline.sources[name]
         schema = RECORDS if isinstance(source, TopicSource) else source.schema
@@ -330,11 +357,11 @@ def _row(row: Row) -> dict[str, Any]:
 
 def _record_written(row: Row) -> dict[str, Any]:
     texts = {name: _text(row[name]) for name in ("topic", "key")}
-    return {**texts, "value": _parsed(row["value"]), "headers": _headers(row["headers"])}
+    return {**texts, "value": _parsed(row["value"]), "headers": _headers(row)}
 
 
 def _letter(row: Row) -> dict[str, Any]:
-    headers = _headers(row["headers"])
+    headers = _headers(row)
     told: dict[str, Any] = {
         name.removeprefix(_LETTER): value for name, value in headers.items() if name.startswith(_LETTER)
     }
@@ -344,7 +371,13 @@ def _letter(row: Row) -> dict[str, Any]:
     return {**told, "key": _text(row["key"]), "value": _parsed(row["value"])}
 
 
-def _headers(headers: Any) -> dict[str, str | None]:
+def _headers(row: Row) -> dict[str, str | None]:
+    """As text, if the records are prepared, or absent, if none has any."""
+    from penstock.spark.sink.columns import HEADERS_TEXT, parsed_headers
+
+    if HEADERS_TEXT in row:
+        return {key: _text(value) for key, value in parsed_headers(row[HEADERS_TEXT]) or ()}
+    headers = row["headers"] if "headers" in row else ()  # noqa: SIM401  # a Row has no get
     return {each["key"]: _text(each["value"]) for each in headers or ()}
 
 

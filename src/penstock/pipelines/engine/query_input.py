@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.pipelines.check.analysis import Analysis
 from penstock.pipelines.check.query_plan import QueryPlan
+from penstock.pipelines.check.routes import uses_headers
 from penstock.pipelines.engine.checkpoints import checkpoint_of
 from penstock.pipelines.engine.evolution import CheckpointNotes, Evolution, Notes
 from penstock.pipelines.engine.tables import Tables, read_table
@@ -27,10 +28,13 @@ class Sources:
         self._bootstrap = bootstrap
         self._evolutions: dict[str, Evolution] = {}
 
-    def stream(self, session: SparkSession, name: str) -> DataFrame:
+    def stream(self, session: SparkSession, name: str, *, headers: bool = True) -> DataFrame:
+        """Without `headers`, that column of a topic's records is NULL, and they are not read."""
         source = self._pipeline.sources[name]
         if isinstance(source, TopicSource):
-            return session.readStream.format("penstock").options(**self.topic_options(name)).load()
+            options = {**self.topic_options(name), "includeHeaders": str(headers).lower()}
+            records = session.readStream.format("penstock").options(**options).load()
+            return records if headers else _without_headers(records)
         reader = session.readStream.format(source.format).options(**plain(source.options))
         if source.schema:
             reader = reader.schema(source.schema)
@@ -73,6 +77,14 @@ class Sources:
         return {**options, **plain(source.options)}
 
 
+def _without_headers(records: DataFrame) -> DataFrame:
+    """Spark must not see that they are always NULL: it would remove the column from states that have it."""
+    from pyspark.sql import functions as f
+
+    nothing = f.array().cast("array<struct<key:string,value:binary>>")
+    return records.withColumn("headers", f.when(f.col("offset") < -1, nothing))
+
+
 def own_session(parent: SparkSession) -> SparkSession:
     """A session whose views no other query sees, active in this thread. Spark looks up formats only in the active
     session, and a new thread has none."""
@@ -102,15 +114,16 @@ def query_input(
 ) -> DataFrame:
     """A streaming DataFrame; a static one for a snapshot or an increment."""
     if query.head in pipeline.sources:
-        opened = sources.stream if query.drive == "stream" else sources.table
-        return opened(session, query.head)
+        if query.drive != "stream":
+            return sources.table(session, query.head)
+        return sources.stream(session, query.head, headers=uses_headers(pipeline, analysis, query))
     tables = Tables(session, pipeline, analysis, directory, tells=False)
     for name in query.upstream:
         source = pipeline.sources.get(name)
         if source is None:
             tables.add([name])
         elif analysis.tables[name].drive == "stream":
-            tables.add_source(name, sources.stream(session, name))
+            tables.add_source(name, sources.stream(session, name, headers=uses_headers(pipeline, analysis, query)))
             if source.watermark is not None:
                 watermark = source.watermark
                 frame = tables.frames[name].withWatermark(watermark.column, watermark.delay.spark)

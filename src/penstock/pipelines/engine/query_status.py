@@ -7,6 +7,7 @@ So a thread that has stopped a query waits for the report of its end (`heard_end
 from __future__ import annotations
 
 import dataclasses
+import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -17,8 +18,7 @@ from penstock.pipelines.operate.reports import QueryReport, QueryState
 from penstock.pipelines.spec.secrets import redacted
 from penstock.spark.progress.query_progress import QueryProgress, SourceIdentity, after_batch
 
-STOPPED_HERE = "the pipeline stops before this batch"
-"""The error that refuses a batch when the pipeline stops: a query that ended with it has not failed."""
+logger = logging.getLogger("penstock.pipelines")
 
 SECONDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
@@ -47,6 +47,8 @@ class Tally:
     rows: dict[str, int] = field(default_factory=dict)
     """By sink."""
     dead_letters: int = 0
+    violations: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Rows that break an expectation and are kept, by table and expectation."""
 
 
 class QueryStatus:
@@ -70,6 +72,7 @@ class QueryStatus:
         self._sources: tuple[SourceIdentity, ...] = ()
         self._progress: QueryProgress | None = None
         self._is_idle = False
+        self._tally: Callable[[Mapping[str, Any]], Tally] | None = None
 
     # Events from the runner.
 
@@ -87,9 +90,16 @@ class QueryStatus:
     def ends(self) -> None:
         self.state, self.retry_ms = "ended", None
 
-    def wrote(self, tally: Tally) -> None:
+    def wrote(self, tally: Tally, batch: int) -> None:
         self._rows_out.update(tally.rows)
         self._dead_letters += tally.dead_letters
+        for (table, expectation), rows in tally.violations.items():
+            if rows:
+                logger.warning('batch %d: %d rows of "%s" break "%s"', batch, rows, table, expectation)
+
+    def observes(self, tally: Callable[[Mapping[str, Any]], Tally] | None) -> None:
+        """How to read the observed metrics of its batches; None: what writes the batches calls `wrote`."""
+        self._tally = tally
 
     def table_done(self, seconds: float) -> None:
         """A run over a table, which is not a Spark batch."""
@@ -112,6 +122,8 @@ class QueryStatus:
         if before is None or progress["runId"] != before.run_id:
             return
         self._progress = after = after_batch(before, progress, self._sources)
+        if self._tally is not None:
+            self.wrote(self._tally(progress.get("observedMetrics") or {}), progress["batchId"])
         self._is_idle = False
         if self.state == "running":
             self.failures = 0  # a successful batch resets the count
@@ -124,7 +136,7 @@ class QueryStatus:
 
     def terminated(self, query_id: str, run_id: str, error: str | None) -> str | None:
         self.heard_end.set()
-        return None if error is None or STOPPED_HERE in error else redacted(error)
+        return None if error is None else redacted(error)
 
     # For readers.
 

@@ -7,8 +7,11 @@
 A query that fails is restarted from its checkpoint, after a pause that doubles with each failure. If it fails more
 often in a row than the pipeline allows, the pipeline ends. Messages never contain secrets.
 
-A pipeline that is stopped ends between two batches: running batches finish, and the next ones are refused before they
-write anything, so that the next run begins with them. `cut` also cancels running batches; the next run repeats them.
+`check.routes` decides how each query is written: as one plan by the streaming sink (`prepared`), or with `foreachBatch`
+(`batch`).
+
+A pipeline that is stopped ends between two batches: running batches finish, and no further ones begin (`ending`).
+`cut` also cancels running batches; the next run repeats them.
 """
 
 from __future__ import annotations
@@ -27,11 +30,16 @@ from typing import TYPE_CHECKING
 from penstock.pipelines.check.analysis import analyse
 from penstock.pipelines.check.checkpoint_shape import shape_of
 from penstock.pipelines.check.query_plan import QueryPlan, plan
-from penstock.pipelines.engine.batch import BatchWriter
+from penstock.pipelines.check.routes import Route, route
+from penstock.pipelines.engine.batch import BatchPlan, BatchWriter
 from penstock.pipelines.engine.checkpoints import guard, next_batch
+from penstock.pipelines.engine.ending import Ending, refuse_batches
 from penstock.pipelines.engine.failures import Failure, QueryFailed, explain
+from penstock.pipelines.engine.one_scan import NotOnePlan
+from penstock.pipelines.engine.prepared import Prepared, prepare
 from penstock.pipelines.engine.query_input import Sources, own_session, query_input
-from penstock.pipelines.engine.query_status import STOPPED_HERE, QueryStatus
+from penstock.pipelines.engine.query_status import QueryStatus
+from penstock.pipelines.engine.record_writer import PreparedWriter, RecordWriter
 from penstock.pipelines.engine.reporter import Reporter
 from penstock.pipelines.engine.table_runs import RunLog, rows_of
 from penstock.pipelines.operate.reports import Control, PipelineReport, State, state_of
@@ -44,6 +52,7 @@ from penstock.pipelines.spec.problems import PipelineFailed
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 logger = logging.getLogger("penstock.pipelines")
 
@@ -93,6 +102,7 @@ class Runner:
         self.analysis = analyse(loaded.pipeline, loaded.directory)
         planned = plan(loaded.pipeline, self.analysis)
         self.queries = {name: query for name, query in planned.items() if not only or name in only}
+        self.routes = {name: route(loaded.pipeline, self.analysis, query) for name, query in self.queries.items()}
         self.sources = sources or Sources(loaded.pipeline, loaded.directory, self.bootstrap)
         self.status = {name: QueryStatus(name, _now_ms) for name in self.queries}
         self.stopping = threading.Event()
@@ -267,7 +277,7 @@ class _Watch(threading.Thread):
             return
         frame = query_input(session, pipeline, analysis, query, directory, runner.sources)
         starting = (
-            frame.writeStream.foreachBatch(self._unless_stopping(writer))
+            self._written(frame, runner.routes[query.name], writer)
             .outputMode(query.output_mode)
             .queryName(f"{pipeline.name}.{query.name}")
             .option("checkpointLocation", runner.checkpoint(query.name))
@@ -279,41 +289,73 @@ class _Watch(threading.Thread):
         self._follow(starting.start(), writer)
         writer.close()
 
+    def _written(self, head: DataFrame, planned: Route, writer: BatchWriter) -> DataStreamWriter:
+        """The stream of the head's rows, or of what is prepared of them, with what writes it."""
+        prepared = self._prepared(head, planned)
+        self._status.observes(prepared.tally if prepared is not None else None)
+        if prepared is None:
+            return head.writeStream.foreachBatch(writer)
+        records = RecordWriter(self._runner.loaded.pipeline, self._query, self._runner.bootstrap)
+        if planned.way == "prepared":
+            return prepared.rows.writeStream.foreachBatch(PreparedWriter(prepared, planned.writes, records))
+        (write,) = planned.writes
+        return prepared.records.writeStream.format("penstock").options(**records.stream_options(write))
+
+    def _prepared(self, head: DataFrame, planned: Route) -> Prepared | None:
+        """None if every batch has to be planned."""
+        runner, query = self._runner, self._query
+        if planned.way == "batch by batch":
+            return None
+        pipeline = runner.loaded.pipeline
+        body = BatchPlan(pipeline, runner.analysis, query, runner.loaded.directory, runner.sources)
+        try:
+            return prepare(body, pipeline, query, head)
+        except NotOnePlan as error:
+            logger.warning('query "%s" is planned batch by batch: %s', query.name, error)
+            return None
+
     def _own_session(self) -> SparkSession:
         """With listeners: for the figures, for the offsets of groups, and for `penstock spark status`."""
         from penstock.spark.progress.listener import QueryListener, watch
 
         session = own_session(self._runner.session)
+        # A pool of its own: with FAIR scheduling no query waits until all tasks of another one have run.
+        session.sparkContext.setLocalProperty("spark.scheduler.pool", f"pipeline.{self._query.name}")
         teller = watch(self._runner.session).publisher
         session.streams.addListener(
             QueryListener(session, self._runner.bootstrap, publisher=teller, follower=self._status)
         )
         return session
 
-    def _unless_stopping(self, writer: BatchWriter) -> Callable[[DataFrame, int], None]:
-        def write(batch: DataFrame, number: int) -> None:
-            if self._runner.stopping.is_set():
-                raise PipelineFailed(STOPPED_HERE)
-            writer(batch, number)
-
-        return write
-
     def _follow(self, running: StreamingQuery, writer: BatchWriter) -> None:
         from pyspark.errors import StreamingQueryException
 
+        ending = Ending(running)
+        ended = threading.Event()
+        threading.Thread(target=self._refuse_when_stopping, args=(running, ended), daemon=True).start()
         try:
-            while not running.awaitTermination(_FOLLOW_S):  # type: ignore[arg-type]  # which is told in whole ones
-                if self._runner.stopping.is_set() and (
-                    self._runner.cutting.is_set() or not running.status["isTriggerActive"]
-                ):
+            while not ending.has_ended(_FOLLOW_S):
+                if self._runner.cutting.is_set():
                     running.stop()
+                elif self._runner.stopping.is_set():
+                    ending.step()
                 else:
                     writer.idle()
-        except StreamingQueryException as error:
-            if not self._runner.cutting.is_set() and STOPPED_HERE not in str(error):
+            running.awaitTermination()  # raises what it ended with
+        except StreamingQueryException:
+            if not self._runner.cutting.is_set():
                 raise
         finally:
+            ended.set()
             self._status.heard_end.wait(_LAST_WORD_S)
+
+    def _refuse_when_stopping(self, running: StreamingQuery, ended: threading.Event) -> None:
+        """At once: until the thread that follows the query looks again, further batches would have begun."""
+        while not ended.is_set():
+            if self._runner.stopping.wait(_FOLLOW_S):
+                with contextlib.suppress(Exception):  # `Ending` does it again, and raises what is wrong
+                    refuse_batches(running)
+                return
 
     def _tables(self, session: SparkSession, writer: BatchWriter) -> None:
         """A snapshot or an increment; without --once repeatedly."""

@@ -25,7 +25,7 @@ from penstock.pipelines.spec.secrets import plain
 from penstock.pipelines.spec.sql import SOURCE_ROW
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 REASON = "reason"
 _HIDDEN = (SOURCE_ROW, ERROR)
@@ -81,6 +81,10 @@ class Tables:
         """The rows of a step whose inputs are computed, before its own expectations."""
         return self._step(self.analysis.tables[name])
 
+    def broken(self, name: str, expectation: Expectation) -> DataFrame:
+        """The rows of a table that break an expectation."""
+        return self.frames[name].filter(~_holds(expectation))
+
     def shown(self, name: str) -> DataFrame:
         """The table as sinks see it: without hidden columns."""
         return self.frames[name].drop(*_HIDDEN)
@@ -128,7 +132,7 @@ class Tables:
     def _expect(self, name: str, frame: DataFrame, expectation: Expectation) -> DataFrame:
         from pyspark.sql import functions as f
 
-        holds = f.coalesce(f.expr(f"CAST(({expectation.that}) AS BOOLEAN)"), f.lit(False))
+        holds = _holds(expectation)
         message = f'"{name}" expects {expectation.title}'
         if expectation.otherwise == "keep":
             self.violations.append((name, expectation))
@@ -139,6 +143,12 @@ class Tables:
             bad = frame.filter(~holds).select(SOURCE_ROW, f.lit(message).alias(REASON))
             self.dead.append(DeadRows(name, bad, self.analysis.tables[name].multiplies))
         return frame.filter(holds)
+
+
+def _holds(expectation: Expectation) -> Column:
+    from pyspark.sql import functions as f
+
+    return f.coalesce(f.expr(f"CAST(({expectation.that}) AS BOOLEAN)"), f.lit(False))
 
 
 def read_table(session: SparkSession, source: FormatSource, directory: str) -> DataFrame:

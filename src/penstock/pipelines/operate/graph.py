@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from penstock.pipelines.check.analysis import Analysis
 from penstock.pipelines.check.query_plan import QueryPlan, expectations, has_dead_letters
+from penstock.pipelines.check.routes import Route, route
 from penstock.pipelines.spec.model import FormatSource, Pipeline, Sink, Source, TopicSink, TopicSource
 
 
@@ -14,8 +15,10 @@ def tree(pipeline: Pipeline, analysis: Analysis, queries: dict[str, QueryPlan]) 
     lines = [pipeline.name]
     for position, query in enumerate(queries.values()):
         last = position == len(queries) - 1
-        lines.append(f"{'└── ' if last else '├── '}query {query.name}{_query_notes(query)}")
-        lines += [("    " if last else "│   ") + line for line in _head(pipeline, analysis, query)]
+        planned = route(pipeline, analysis, query)
+        lines.append(f"{'└── ' if last else '├── '}query {query.name}{_query_notes(query, planned)}")
+        below = [*(f"foreachBatch because {each.text}" for each in planned.reasons), *_head(pipeline, analysis, query)]
+        lines += [("    " if last else "│   ") + line for line in below]
     return "\n".join(lines)
 
 
@@ -63,11 +66,12 @@ def described_sink(sink: Sink) -> str:
     return f"{sink.format}{' ' + sink.path if sink.path else ''}"
 
 
-def _query_notes(query: QueryPlan) -> str:
+def _query_notes(query: QueryPlan, planned: Route) -> str:
     notes = [query.output_mode] if query.output_mode != "append" else []
+    notes += [str(planned)]
     notes += [f"every {query.trigger}"] if query.trigger is not None else []
     notes += [f"after {', '.join(query.after)}"] if query.after else []
-    return f" ({'; '.join(notes)})" if notes else ""
+    return f" ({'; '.join(notes)})"
 
 
 def _head(pipeline: Pipeline, analysis: Analysis, query: QueryPlan) -> Iterator[str]:

@@ -55,6 +55,8 @@ def session_defaults(master: str, *, java: int, quiet: bool) -> dict[str, str]:
     defaults = {
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.ui.showConsoleProgress": "false",
+        # Queries share the cores, each with a pool of its own. Otherwise a large batch holds up all other queries.
+        "spark.scheduler.mode": "FAIR",
         "spark.sql.streaming.noDataProgressEventInterval": "1s",  # until a query is reported as idle
         # How long a Python worker may take to start. Spark allows 15 s, which the imports alone may take on a busy
         # machine.

@@ -80,10 +80,10 @@ def _with_headers(table: Any) -> Any:
     table = table.drop_columns([HEADERS_TEXT])
     if texts.null_count == len(texts):
         return table
-    return table.append_column("headers", pa.array(map(_headers, texts.to_pylist()), HEADERS_TYPE))
+    return table.append_column("headers", pa.array(map(parsed_headers, texts.to_pylist()), HEADERS_TYPE))
 
 
-def _headers(text: str | None) -> list[tuple[str, bytes | None]] | None:
+def parsed_headers(text: str | None) -> list[tuple[str, bytes | None]] | None:
     """Spark's JSON omits NULL values and encodes bytes in base64."""
     if text is None:
         return None

@@ -7,6 +7,7 @@ says what to do.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from penstock.records.compression import CODEC_NAMES
 from penstock.spark.source.errors import BadOption
 from penstock.spark.source.kafka_settings import PREFIX, bootstrap_servers, nearest, whole_number
 
-OPTIONS = ("topic", "deliveryGuarantee", "sinkId", "version")
+OPTIONS = ("topic", "deliveryGuarantee", "sinkId", "sinkNames", "version")
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
 # Options for Spark itself, which passes them on.
 _OF_SPARK = ("checkpointlocation", "queryname", "includeheaders")
@@ -86,6 +87,7 @@ class SinkOptions:
     topic: str | None  # None: a column contains it
     exactly_once: bool
     sink_id: str | None
+    sink_names: tuple[str, ...]  # of a streaming query: its decisions are named by these and its checkpoint
     version: int | None
 
 
@@ -115,6 +117,7 @@ def sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         topic=given.get("topic"),
         exactly_once=exactly_once,
         sink_id=_sink_id(given, exactly_once=exactly_once),
+        sink_names=_sink_names(given, streaming=streaming, exactly_once=exactly_once),
         version=_version(given, streaming=streaming),
     )
 
@@ -126,6 +129,21 @@ def _sink_id(given: Mapping[str, str], *, exactly_once: bool) -> str | None:
     if sink_id is not None and not _SINK_ID.fullmatch(sink_id):
         raise BadOption(f"sinkId={sink_id!r} is not made of up to 100 letters, digits, '-' and '_'")
     return sink_id
+
+
+def _sink_names(given: Mapping[str, str], *, streaming: bool, exactly_once: bool) -> tuple[str, ...]:
+    text = given.get("sinkNames")
+    if text is None:
+        return ()
+    if not streaming or not exactly_once or "sinkId" in given:
+        raise BadOption(f"sinkNames={text!r} is for streaming queries, exactly-once, without a sinkId")
+    try:
+        names = json.loads(text)
+    except ValueError:
+        names = None
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise BadOption(f"sinkNames={text!r} is not a list of names, as JSON")
+    return tuple(names)
 
 
 def _version(given: Mapping[str, str], *, streaming: bool) -> int | None:

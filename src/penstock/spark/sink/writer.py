@@ -24,6 +24,7 @@ from penstock.model.errors import ErrorCode, KafkaError
 from penstock.spark.sink import two_phase
 from penstock.spark.sink.columns import SinkColumns, sink_columns
 from penstock.spark.sink.decisions import NAMELESS
+from penstock.spark.sink.naming import sink_id
 from penstock.spark.sink.options import SinkOptions, sink_options
 from penstock.spark.sink.two_phase import TaskTransaction
 from penstock.spark.sink.worker_connections import WorkerConnections, discard, worker_connections
@@ -158,8 +159,11 @@ class StreamSink(DataSourceStreamArrowWriter):
         batch = context.getLocalProperty(BATCH_ID) if context is not None else None
         if context is None or query is None or batch is None:
             raise ClientError("Spark does not tell this task its query and batch: say deliveryGuarantee=at-least-once")
-        run = context.getLocalProperty(RUN_ID) or query
-        return SinkBatch(self._options.sink_id or query, int(batch), query, _short(run))
+        run = _short(context.getLocalProperty(RUN_ID) or query)
+        if self._options.sink_names:
+            # The name contains the query, so its decisions need not; `foreachBatch` makes the same ones.
+            return SinkBatch(sink_id(*self._options.sink_names, checkpoint=query), int(batch), "", run)
+        return SinkBatch(self._options.sink_id or query, int(batch), query, run)
 
 
 class BatchSink(DataSourceArrowWriter):
