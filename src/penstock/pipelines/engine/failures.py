@@ -27,7 +27,7 @@ _RAISED = re.compile(rf"^(?:Caused by: )?(?P<name>{_NAME})(?:: (?P<message>.*))?
 """The line of a traceback that names an exception. A name without a module is one of Python's own, or no exception."""
 _BUILT_IN = ("Error", "Exception", "Interrupt", "Iteration", "Exit")
 _CONDITION = re.compile(r"\[(?P<condition>[A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
-_FAILED_QUERY = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: | SQLSTATE: \w+$")
+_FAILED_QUERY = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: |(?: SQLSTATE: \w+)+$")
 _WRAPPERS = re.compile(
     r"^(org\.apache\.spark\.(SparkException|sql\.streaming\.StreamingQueryException|api\.python\.PythonException)"
     r"|py4j\.\w+(\.\w+)*|java\.util\.concurrent\.ExecutionException)$"
