@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from chaos.programs import Event, Program
+from clients.librdkafka import close
 from narrowing import expect, present
 from penstock.broker.coordinators.hashing import partition_for
 from penstock.broker.coordinators.serde import GROUP_RECORDS
@@ -107,4 +108,4 @@ def commits_in_log(bootstrap: str, group: str, internal_partitions: int, timeout
                 assert record.value is not None, "a commit was deleted"
                 found.setdefault(record.key.partition, []).append(expect(OffsetCommitValue, record.value).offset)
     finally:
-        consumer.close()
+        close(consumer)

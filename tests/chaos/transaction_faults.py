@@ -16,6 +16,7 @@ from chaos.group_faults import ASKING, INTERNAL_PARTITIONS, PROGRESS_S, SESSION_
 from chaos.outages import killed, paused, stopped
 from chaos.programs import KILLED, Event, Program
 from chaos.workload import Writer
+from clients.librdkafka import close
 from narrowing import present
 from penstock.broker.coordinators.hashing import partition_for
 from penstock.model.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -182,7 +183,7 @@ class Output:
                     elif error.code() == KafkaError._PARTITION_EOF:
                         at_end.add(present(message.partition()))
         finally:
-            consumer.close()
+            close(consumer)
 
     def _see(self, message: Message) -> None:
         number = int(present(message.value()).split(b":", 1)[0])

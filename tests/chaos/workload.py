@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
+from clients.librdkafka import close
 from narrowing import present
 from waiting import wait_until
 
@@ -180,7 +181,7 @@ class Reader:
                     elif error.code() in LOST_POSITION:
                         self.failures.append(str(error))
         finally:
-            consumer.close()
+            close(consumer)
 
 
 def read_all(bootstrap: str, topic: str, partitions: int, timeout: float = 60) -> dict[int, list[tuple[int, int]]]:
@@ -216,7 +217,7 @@ def read_all(bootstrap: str, topic: str, partitions: int, timeout: float = 60) -
                 positions[partition] = offset + 1
         return found
     finally:
-        consumer.close()
+        close(consumer)
 
 
 def check(writer: Writer, found: dict[int, list[tuple[int, int]]], *, exactly_once: bool) -> None:

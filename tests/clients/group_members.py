@@ -22,6 +22,7 @@ import kafka
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
 from clients.drivers import DEADLINE_S
+from clients.librdkafka import close
 from narrowing import present
 
 T = TypeVar("T")
@@ -125,7 +126,7 @@ class Confluent:
         return {each.partition for each in self._consumer.assignment()}
 
     def leave(self) -> None:
-        self._consumer.close()
+        close(self._consumer)
 
 
 def generation_of(metadata: bytes) -> int:

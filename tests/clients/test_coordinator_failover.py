@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from clients.drivers import DEADLINE_S
 from clients.group_members import KINDS
+from clients.librdkafka import close
 from clients.live_group import PROPERTIES, Group
 from narrowing import present
 from penstock.broker.coordinators.hashing import partition_for
@@ -130,7 +131,7 @@ def test_transactions_go_on_with_another_coordinator(cluster: RunningCluster) ->
                     consumer.seek(TopicPartition(each.topic, each.partition, max(0, each.offset)))
         assert len(killed) == 2
     finally:
-        consumer.close()
+        close(consumer)
         for node in killed:
             if not node.running:
                 node.start()
@@ -166,5 +167,5 @@ def read_committed(cluster: RunningCluster, topic: str, count: int) -> list[byte
             elif error.code() == KafkaError._PARTITION_EOF:  # others are of brokers that have died
                 at_end.add(present(message.partition()))
     finally:
-        consumer.close()
+        close(consumer)
     return found

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from clients.librdkafka import close
 from narrowing import present
 from penstock.testing.clusters import RunningCluster, start_cluster
 from waiting import wait_until
@@ -55,7 +56,7 @@ def confluent(bootstrap: str, topic: str, traffic: Traffic) -> None:
             if message is not None and message.error() is None:
                 traffic.read.append(present(message.value()))
     finally:
-        consumer.close()
+        close(consumer)
 
 
 def kafka_python(bootstrap: str, topic: str, traffic: Traffic) -> None:

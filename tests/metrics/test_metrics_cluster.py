@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from clients.librdkafka import close
 from penstock.client.wire.admin import Admin
 from penstock.client.wire.admin.topics import PartitionDescription
 from penstock.doctor.metrics_pages import Page, read_page
@@ -118,7 +119,7 @@ def test_counts_are_what_clients_did(cluster: RunningCluster) -> None:
     assert (
         sum(page.total("penstock_coordinator_partitions", coordinator="group", state="active") for page in pages) == 3
     )
-    consumer.close()
+    close(consumer)
 
 
 def test_requests_are_counted_once_whatever_way_they_take(cluster: RunningCluster) -> None:

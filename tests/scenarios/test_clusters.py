@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
+from clients.librdkafka import close
 from narrowing import present
 from penstock.client.wire.admin import Admin
 from penstock.model.errors import ErrorCode
@@ -77,7 +78,7 @@ def read(bootstrap: str, topic: str, count: int) -> list[str]:
                 found.append(present(message.value()).decode())
         return found
     finally:
-        consumer.close()
+        close(consumer)
 
 
 def in_sync(cluster: RunningCluster, topic: str) -> set[int]:

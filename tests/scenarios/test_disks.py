@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
+from clients.librdkafka import close
 from penstock.client.wire.admin import Admin
 from penstock.testing.clusters import RunningCluster, start_cluster
 from penstock.testing.nodes import RunningNode
@@ -75,7 +76,7 @@ def values(cluster: RunningCluster, topic: str, count: int) -> list[str]:
         message = consumer.poll(30)
         assert message is not None and message.error() is None, message
         found.append((message.value() or b"").decode())
-    consumer.close()
+    close(consumer)
     return found
 
 

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 from confluent_kafka import TopicPartition as Place
 
+from clients.librdkafka import close
 from penstock.client.wire.admin import ResourceType
 from penstock.model.ids import TopicPartition
 from penstock.testing.clusters import RunningCluster, start_cluster
@@ -58,7 +59,7 @@ def numbers(cluster: RunningCluster, topic: str, count: int) -> list[int]:
         message = consumer.poll(30)
         assert message is not None and message.error() is None
         found.append(int((message.value() or b"").split(b" ")[0]))
-    consumer.close()
+    close(consumer)
     return found
 
 
