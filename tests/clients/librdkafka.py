@@ -9,12 +9,15 @@ from confluent_kafka import Consumer
 CLOSING_S = 60.0
 
 
-def close(consumer: Consumer) -> None:
-    """Close a consumer, some of whose brokers may be away; leave one behind that hangs.
+def close(*consumers: Consumer) -> None:
+    """Close consumers, all at once, and leave behind those that hang.
 
-    librdkafka 2.16 may wait for itself forever if the leader of a partition goes away while it asks for the end of an
+    librdkafka 2.16 may wait for itself forever: if a rebalance that it has not told of is pending (as when other
+    members of the group have just left), or if the leader of a partition goes away while it asks for the end of an
     epoch (librdkafka#5476). A call that hangs inside the library is not interrupted by a test's time limit.
     """
-    closing = threading.Thread(target=consumer.close, daemon=True)
-    closing.start()
-    closing.join(CLOSING_S)
+    closing = [threading.Thread(target=consumer.close, daemon=True) for consumer in consumers]
+    for thread in closing:
+        thread.start()
+    for thread in closing:
+        thread.join(CLOSING_S)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from confluent_kafka import Producer
 
 from clients.drivers import DEADLINE_S
-from clients.group_members import Member, NewMember, Read
+from clients.group_members import Confluent, Member, NewMember, Read
 from penstock.client.wire.admin import Admin
 from waiting import wait_until
 
@@ -91,4 +92,11 @@ class Group:
             member.commit()
 
     def end(self) -> None:
-        self.leave(len(self.members))
+        """librdkafka's members leave at once: none has a rebalance pending because another one has left."""
+        at_once = [each for each in self.members if isinstance(each, Confluent)]
+        with ThreadPoolExecutor(max_workers=len(at_once) + 1) as threads:
+            list(threads.map(Confluent.leave, at_once))
+        for member in self.members:
+            if not isinstance(member, Confluent):
+                member.leave()
+        self.members.clear()

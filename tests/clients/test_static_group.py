@@ -14,6 +14,7 @@ import kafka
 import pytest
 
 from clients.drivers import DEADLINE_S
+from clients.librdkafka import close
 from clients.live_group import PROPERTIES
 from penstock.client.wire.admin import Admin
 from penstock.testing.nodes import RunningNode, start_node
@@ -70,7 +71,7 @@ class Confluent:
         return len(self._consumer.assignment())
 
     def close(self) -> None:
-        self._consumer.close()
+        close(self._consumer)
 
 
 class KafkaPython(kafka.ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python has no types

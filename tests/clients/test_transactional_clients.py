@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from clients.drivers import DEADLINE_S
+from clients.librdkafka import close
 from clients.live_group import unique
 from narrowing import present
 from penstock.client.wire.admin import Admin
@@ -67,7 +68,7 @@ def read(bootstrap: str, topic: str, *, committed: bool) -> list[str]:
                 at_end.add(present(message.partition()))
         return sorted(found)
     finally:
-        consumer.close()
+        close(consumer)
 
 
 def producer(bootstrap: str, transactional_id: str, **settings: Any) -> Producer:
@@ -162,7 +163,7 @@ def test_offsets_move_with_the_transaction_or_not_at_all(node: RunningNode) -> N
         else:
             writer.commit_transaction(DEADLINE_S)
             processed += len(messages)
-    consumer.close()
+    close(consumer)
     wait_until(lambda: read(node.bootstrap, target, committed=True) == sorted(map(str, range(30))))
     assert len(read(node.bootstrap, target, committed=False)) > 30
 

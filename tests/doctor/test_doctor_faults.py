@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from clients.librdkafka import close
 from penstock.client.wire.admin import Admin
 from penstock.client.wire.connection import Connection
 from penstock.local.ports import free_ports
@@ -210,7 +211,7 @@ def test_a_consumer_that_keeps_rebalancing(doctor: Doctor, node: RunningNode) ->
             consumer.subscribe(["restless-topic"])
             while not consumer.assignment() and not stop.is_set():
                 consumer.poll(0.05)
-            consumer.close()
+            close(consumer)
 
     thread = threading.Thread(target=come_and_go)
     thread.start()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
+from clients.librdkafka import close
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest
@@ -143,7 +144,7 @@ class Process:
                     found.append((message.value() or b"").decode())
                 assert time.monotonic() < deadline, error
         finally:
-            consumer.close()
+            close(consumer)
 
 
 @pytest.fixture(scope="module")

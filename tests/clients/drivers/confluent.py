@@ -31,6 +31,7 @@ from clients.drivers import (
     Record,
     Refused,
 )
+from clients.librdkafka import close
 from narrowing import expect, present
 
 
@@ -160,7 +161,7 @@ class ConfluentKafka:
         try:
             yield consumer
         finally:
-            consumer.close()
+            close(consumer)
 
     def earliest(self, topic: str, partition: int) -> int:
         return self.offset(topic, partition, OffsetSpec.earliest())[0]

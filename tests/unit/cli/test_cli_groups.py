@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from clients.librdkafka import close
 from penstock.client.wire.admin import Admin
 from penstock.local.ports import free_ports
 from penstock.model.ids import TopicPartition
@@ -119,8 +120,7 @@ def members(bootstrap: str, topic: str, group: str, protocol: str, count: int = 
             )
         yield
     finally:
-        for consumer in consumers:
-            consumer.close()
+        close(*consumers)
 
 
 def table(text: str) -> list[list[str]]:

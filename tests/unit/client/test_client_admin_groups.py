@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 
+from clients.librdkafka import close
 from penstock.client.errors import UnsupportedApi
 from penstock.client.wire.admin import Admin
 from penstock.client.wire.admin.group_members import classic_group
@@ -125,7 +126,7 @@ def test_groups_of_any_broker(admin: Admin, node: RunningNode, topic: str, uniqu
         (listed,) = [each for each in admin.groups.list(types=["classic"]) if each.group_id == group]
         assert listed.coordinator == node.node_id
     finally:
-        consumer.close()  # a static member stays
+        close(consumer)  # a static member stays
     admin.groups.remove_members(group)
     (emptied,) = admin.groups.describe([group])
     assert emptied.members == ()
