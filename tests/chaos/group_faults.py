@@ -23,7 +23,7 @@ from waiting import wait_until
 
 INTERNAL_PARTITIONS = 4
 SESSION_MS = 4000
-TIMING = {"session_ms": SESSION_MS, "heartbeat_ms": 300, "request_ms": 6000}
+TIMING = {"session_ms": SESSION_MS, "heartbeat_ms": 300, "request_ms": 6000, "metadata_ms": 1000}
 PROGRESS_S = 120.0
 MOVED = (
     KafkaError.NOT_COORDINATOR,
@@ -137,8 +137,10 @@ class GroupScene:
         self.ledger.check()
 
     def whole(self) -> None:
+        """And known to be: aiokafka asks only brokers that it has last heard of, and nobody if these are away."""
         for topic in (self.topic, CONSUMER_OFFSETS):
             self.cluster.wait_for_isr(topic)
+        time.sleep(2 * TIMING["metadata_ms"] / 1000)
 
     def end(self) -> None:
         for member in self.members:

@@ -14,7 +14,7 @@ from chaos.workload import Writer
 from penstock.model.topics import CONSUMER_OFFSETS
 from penstock.testing.clusters import RunningCluster, start_cluster
 
-PARTITIONS = 4
+PARTITIONS = 6  # one for each worker and a zombie: who has none notices nothing
 SOURCE, TARGET = "source", "target"
 
 

@@ -110,7 +110,11 @@ def members(bootstrap: str, topic: str, group: str, protocol: str, count: int = 
             def is_stable() -> bool:
                 found = admin.groups.find(group)
                 return bool(
-                    found and found.state == "Stable" and len(found.members) == count and len(found.owners()) == 2
+                    found
+                    and found.state == "Stable"
+                    and len(found.members) == count
+                    and len(found.owners()) == 2
+                    and sum(len(consumer.assignment()) for consumer in consumers) == 2
                 )
 
             wait_until(
