@@ -7,7 +7,7 @@ expression.
 from __future__ import annotations
 
 from penstock.broker.apis.services import GroupServices
-from penstock.broker.coordinators.questions import ask, caller_of
+from penstock.broker.coordinators.questions import ask, member_of
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import ApiKey
@@ -33,7 +33,7 @@ def handle(
         return refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if any(not request.may(Operation.DESCRIBE, topic_resource(name)) for name in message.subscribed_topic_names or ()):
         return refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    caller = caller_of(request)
+    caller = member_of(request)
     ask(
         services.coordinators.groups,
         request,

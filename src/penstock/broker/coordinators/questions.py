@@ -12,6 +12,10 @@ from penstock.broker.net.request import Request
 from penstock.broker.slices import Slices
 from penstock.coordinator.decision import Caller
 from penstock.model.errors import ErrorCode
+from penstock.security import authorizer
+from penstock.security.authorizer import topic_resource
+
+DESCRIBE = authorizer.Operation.DESCRIBE
 
 Key = TypeVar("Key")
 
@@ -19,6 +23,11 @@ Key = TypeVar("Key")
 def caller_of(request: Request) -> Caller:
     """The client, as Kafka shows it: the host is an address with a slash in front."""
     return Caller(request.client_id or "", f"/{request.client_host}", request.version)
+
+
+def member_of(request: Request) -> Caller:
+    """Like `caller_of`, for members of groups, whose regular expressions match only topics they may know of."""
+    return caller_of(request)._replace(may_describe=lambda name: request.could(DESCRIBE, topic_resource(name)))
 
 
 def ask(

@@ -17,7 +17,15 @@ from penstock.io.files import Buffer
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.frames import response_parts
 from penstock.protocol.messages.envelope import EnvelopeResponse
-from penstock.security.authorizer import Authorizer, Operation, Resource, ResourceKind, authorized_operations
+from penstock.security.authorizer import (
+    CLUSTER,
+    CLUSTER_OPERATIONS,
+    Authorizer,
+    Operation,
+    Resource,
+    ResourceKind,
+    authorized_operations,
+)
 from penstock.security.principal import Principal
 
 logger = logging.getLogger("penstock.router")
@@ -88,6 +96,10 @@ class Request:
     def allowed_of(self, operations: frozenset[Operation], resource: Resource) -> int:
         """The operations that this client may perform, as the bit field in responses."""
         return authorized_operations(self._authorizer, self.principal, self.client_host, resource, operations)
+
+    def allowed_of_cluster(self) -> int:
+        """Likewise for the cluster; nothing if the client may not describe it."""
+        return self.allowed_of(CLUSTER_OPERATIONS, CLUSTER) if self.may(Operation.DESCRIBE, CLUSTER) else 0
 
     def parts(self, response: Any) -> list[Buffer]:
         parts: list[Buffer] = []
