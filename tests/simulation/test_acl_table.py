@@ -4,6 +4,7 @@ any one of them."""
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -817,3 +818,50 @@ def test_unknown_types_close_the_connection() -> None:
             await client.ask(bad)
 
     with_secured(program)
+
+
+def test_refusals_and_changes_are_in_the_audit_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def program(secured: Secured) -> None:
+        caplog.set_level(logging.INFO, "penstock.audit")
+        alice = await secured.client(ALICE)
+        caplog.clear()
+        await alice.ask(metadata.MetadataRequest(topics=None))
+        assert not caplog.records  # nothing was asked for by name
+        await alice.fetch("t", 0)
+        await secured.root.create_topic("orders", {"retention.ms": "77777"})
+        told = [record.getMessage() for record in caplog.records if record.name == "penstock.audit"]
+        host = "from host = "
+        assert [line.partition(host)[0] for line in told] == [
+            "Principal = User:alice is Denied operation = READ ",
+            "Principal = User:root ",
+        ]
+        assert told[0].endswith("on resource = TOPIC:LITERAL:t for request = Fetch based on rule DefaultDeny")
+        assert told[1].endswith("changed the cluster by request = CreateTopics of orders")
+
+    with_secured(program)
+
+
+def test_a_controller_waits_for_its_acls_and_superusers_do_not() -> None:
+    """Nothing is known of denials before the metadata is loaded: clients have to come again."""
+    quietly()
+
+    async def run(loop: SimulatedLoop) -> None:
+        # The other voter does not exist, so nobody is elected, and nothing is known to be committed.
+        secured = Secured(
+            loop,
+            **{
+                "process.roles": "controller",
+                "listeners": f"CONTROLLER://{HOST}:{CONTROLLER_PORT}",
+                "controller.quorum.voters": f"1@{HOST}:{CONTROLLER_PORT},2@nowhere:1",
+            },
+        )
+        await secured.world.start()
+        asks = describe_quorum.DescribeQuorumRequest()
+        root = await secured.client(ROOT, CONTROLLER_PORT)
+        assert codes(await root.ask(asks)) == set()
+        alice = await secured.client(ALICE, CONTROLLER_PORT)
+        with pytest.raises(Lost):
+            await alice.ask(asks)
+        await secured.close()
+
+    simulate(run, 1)

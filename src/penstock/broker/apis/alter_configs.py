@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.broker.apis.config_resources import cordoning_refusal, refusal_of
+from penstock.broker.apis.config_resources import cordoning_refusal, names_of, refusal_of
 from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
 from penstock.controller.controller import Controller
@@ -48,5 +48,5 @@ def handle(services: AdminServices, request: Request, message: AlterConfigsReque
     error = cordoning_refusal(services, message.resources)
     if error is not None:
         return refusal(error)
-    services.forwarding.forward(request, alter, refusal)
+    services.forwarding.forward(request, alter, refusal, about=names_of(message.resources))
     return None

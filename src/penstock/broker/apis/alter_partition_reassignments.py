@@ -27,5 +27,10 @@ def handle(
 
     if not request.may(Operation.ALTER, CLUSTER):
         return refusal(KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
-    services.forwarding.forward(request, lambda controller: controller.alter_partition_reassignments(message), refusal)
+    services.forwarding.forward(
+        request,
+        lambda controller: controller.alter_partition_reassignments(message),
+        refusal,
+        about=(topic.name for topic in message.topics),
+    )
     return None

@@ -31,6 +31,19 @@ def refusal_of(request: Request, operation: Operation, kind: int, name: str) -> 
     return None if request.may(operation, resource) else KafkaError(code)
 
 
+def names_of(resources: Iterable[incremental.AlterConfigsResource | legacy.AlterConfigsResource]) -> list[str]:
+    """The resources and the names of their settings, for the audit log; the values may be secret."""
+    found = []
+    for resource in resources:
+        settings = ", ".join(each.name for each in resource.configs)
+        found.append(f"{_kind(resource.resource_type)} {resource.resource_name} ({settings})")
+    return found
+
+
+def _kind(number: int) -> str:
+    return ResourceType(number).name.lower() if number in set(ResourceType) else "unknown"
+
+
 def cordoning_refusal(
     services: AdminServices, resources: Iterable[incremental.AlterConfigsResource | legacy.AlterConfigsResource]
 ) -> KafkaError | None:

@@ -45,5 +45,5 @@ def handle(
         ]
         return result
 
-    services.forwarding.forward(request, create, refusal)
+    services.forwarding.forward(request, create, refusal, about=(topic.name for topic in message.topics))
     return None

@@ -47,5 +47,5 @@ def handle(services: AdminServices, request: Request, message: CreateTopicsReque
         result.response.topics += [refused(topic, error) for topic in forbidden]
         return result
 
-    services.forwarding.forward(request, create, refusal)
+    services.forwarding.forward(request, create, refusal, about=(topic.name for topic in message.topics))
     return None

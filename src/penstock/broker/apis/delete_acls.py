@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.broker.apis.acl_requests import closes, refusal_of
 from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
+from penstock.controller.acls import filter_of
 from penstock.controller.controller import Controller
 from penstock.controller.result import Result
 from penstock.model.errors import KafkaError
@@ -33,5 +34,5 @@ def handle(services: AdminServices, request: Request, message: DeleteAclsRequest
     error = refusal_of(services, request, Operation.ALTER)
     if error is not None:
         return refusal(error)
-    services.forwarding.forward(request, delete, refusal)
+    services.forwarding.forward(request, delete, refusal, about=(str(filter_of(each)) for each in message.filters))
     return None

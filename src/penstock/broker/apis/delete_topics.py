@@ -7,7 +7,7 @@ from penstock.broker.net.request import Request
 from penstock.controller.controller import Controller
 from penstock.controller.result import Result
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.model.ids import ZERO_UUID, Uuid
+from penstock.model.ids import ZERO_UUID, Uuid, uuid_text
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -35,7 +35,12 @@ def handle(services: AdminServices, request: Request, message: DeleteTopicsReque
             ]
         )
 
-    services.forwarding.forward(request, lambda controller: _delete(controller, request, message), refusal)
+    services.forwarding.forward(
+        request,
+        lambda controller: _delete(controller, request, message),
+        refusal,
+        about=[*message.topic_names, *(topic.name or uuid_text(topic.topic_id) for topic in message.topics)],
+    )
     return None
 
 

@@ -19,5 +19,11 @@ def handle(services: AdminServices, request: Request, message: ElectLeadersReque
 
     if not request.may(Operation.ALTER, CLUSTER):
         return refusal(KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
-    services.forwarding.forward(request, lambda controller: controller.elect_leaders(message), refusal)
+    topics = message.topic_partitions
+    services.forwarding.forward(
+        request,
+        lambda controller: controller.elect_leaders(message),
+        refusal,
+        about=["all topics"] if topics is None else (each.topic for each in topics),
+    )
     return None

@@ -21,5 +21,10 @@ def handle(
 
     if not request.may(Operation.ALTER, CLUSTER):
         return refusal(KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
-    services.forwarding.forward(request, lambda controller: controller.unregister_broker(message), refusal)
+    services.forwarding.forward(
+        request,
+        lambda controller: controller.unregister_broker(message),
+        refusal,
+        about=[f"broker {message.broker_id}"],
+    )
     return None

@@ -54,33 +54,38 @@ class Audit:
         logger.info(
             "Principal = %s is Denied operation = %s from host = %s on resource = %s:LITERAL:%s for request = %s "
             "based on rule %s%s",
-            principal,
+            printable(str(principal)),
             operation.name,
             host,
             resource.kind.name,
-            resource.name,
+            printable(resource.name),
             API[api_key].name,
-            f"MatchingAcl(acl={reason})" if isinstance(reason, Acl) else reason,
+            printable(f"MatchingAcl(acl={reason})") if isinstance(reason, Acl) else reason,
             f" ({left_out} such lines were left out)" if left_out else "",
             extra={"audit": fields},
         )
 
-    @staticmethod
-    def changed(principal: Principal, host: str, api_key: int, names: list[str]) -> None:
-        """A client changed the cluster: `names` are the resources it named. Values are not logged: some are secret."""
-        shown = names if len(names) <= NAMES_MAX else [*names[:NAMES_MAX], f"and {len(names) - NAMES_MAX} more"]
-        fields: dict[str, object] = {
-            "event": "changed",
-            "principal": str(principal),
-            "host": host,
-            "request": API[api_key].name,
-            "resources": shown,
-        }
-        logger.info(
-            "Principal = %s from host = %s changed the cluster by request = %s of %s",
-            principal,
-            host,
-            API[api_key].name,
-            ", ".join(shown),
-            extra={"audit": fields},
-        )
+
+def changed(principal: Principal, host: str, api_key: int, names: list[str]) -> None:
+    """A client changed the cluster: `names` are the resources it named. Values are not logged: some are secret."""
+    shown = names if len(names) <= NAMES_MAX else [*names[:NAMES_MAX], f"and {len(names) - NAMES_MAX} more"]
+    fields: dict[str, object] = {
+        "event": "changed",
+        "principal": str(principal),
+        "host": host,
+        "request": API[api_key].name,
+        "resources": shown,
+    }
+    logger.info(
+        "Principal = %s from host = %s changed the cluster by request = %s of %s",
+        printable(str(principal)),
+        host,
+        API[api_key].name,
+        printable(", ".join(shown)),
+        extra={"audit": fields},
+    )
+
+
+def printable(text: str) -> str:
+    """Names come from clients: a line break in one must not begin a line of the log."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
