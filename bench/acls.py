@@ -127,7 +127,8 @@ def handlers(node: Node, decides: Authorizer) -> dict[str, Callable[[], object]]
     def decide() -> None:
         assert decides.authorize(ALICE, HOST, Operation.WRITE, resource)
 
-    return {"plain produce": handle_produce, "plain fetch": handle_fetch, "one decision": decide}
+    # Fetches first, while the records are in the page cache.
+    return {"plain fetch": handle_fetch, "one decision": decide, "plain produce": handle_produce}
 
 
 def asked_fetch() -> Any:
@@ -140,6 +141,7 @@ async def measure(rounds: int, calls: int, acls: int) -> None:
         node = await started(directory, loop)
         plain, secured = handlers(node, AllowAll()), handlers(node, authorizer(acls))
         print(f"{rounds} rounds of {calls} calls each, in turns; {acls} ACLs; ns of CPU a call")
+        timed(plain["plain produce"], 10)
         for name in plain:
             pairs = [(timed(plain[name], calls), timed(secured[name], calls)) for _ in range(rounds + 1)][1:]
             differences = [after - before for before, after in pairs]
