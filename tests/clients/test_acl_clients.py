@@ -124,8 +124,9 @@ def test_a_producer_and_a_consumer_are_refused_and_let_in_again(
     try:
         message = consumer.poll(DEADLINE_S)
         assert message is not None
-        assert message.error() is not None
-        assert message.error().code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+        error = message.error()
+        assert error is not None
+        assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
     finally:
         consumer.close()
 

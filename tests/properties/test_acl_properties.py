@@ -59,7 +59,7 @@ def host_matches(pattern: str, host: str) -> bool:
         return True
     if "/" in pattern:
         try:
-            return host_of(host) in ipaddress.ip_network(pattern, strict=False)  # type: ignore[operator]
+            return host_of(host) in ipaddress.ip_network(pattern, strict=False)
         except (ValueError, AttributeError, TypeError):
             return False
     return host_of(pattern) == host_of(host)

@@ -173,7 +173,6 @@ def auto_created(name: str, grant: Grant) -> Row:
 
 follower_fetch = requests.fetch_request("t", 0)
 follower_fetch.replica_id = 7
-named = {"name": "t", "partitions": [list_offsets.ListOffsetsPartition(timestamp=-1)]}
 t = topic_resource
 new_topic = create_topics.CreatableTopic(name="new", num_partitions=1, replication_factor=1)
 
@@ -184,7 +183,14 @@ BROKER_ROWS = [
     row(requests.fetch_request("nowhere", 0), (READ, t("nowhere"), T), version=12),
     row(follower_fetch, (CLUSTER_ACTION, CLUSTER, T), version=12),
     row(
-        list_offsets.ListOffsetsRequest(replica_id=-1, topics=[list_offsets.ListOffsetsTopic(**named)]),
+        list_offsets.ListOffsetsRequest(
+            replica_id=-1,
+            topics=[
+                list_offsets.ListOffsetsTopic(
+                    name="t", partitions=[list_offsets.ListOffsetsPartition(timestamp=-1)]
+                )
+            ],
+        ),
         (DESCRIBE, TOPIC, T),
     ),
     row(
@@ -524,8 +530,13 @@ class Secured:
 
     async def grant(self, *grants: Grant, permission: Permission = Permission.ALLOW, who: str = "User:alice") -> None:
         """Exactly these, from now on."""
-        everything = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
-        nothing = {"resource_name_filter": None, "principal_filter": None, "host_filter": None}
+        everything: dict[str, Any] = {
+            "resource_type_filter": 1,
+            "pattern_type_filter": 1,
+            "operation": 1,
+            "permission_type": 1,
+        }
+        nothing: dict[str, Any] = {"resource_name_filter": None, "principal_filter": None, "host_filter": None}
         wipe = delete_acls.DeleteAclsFilter(**everything, **nothing)
         assert not codes(await self.root.ask(delete_acls.DeleteAclsRequest(filters=[wipe])))
         await self.add(*(Acl(r.kind, r.name, PatternType.LITERAL, who, "*", op, permission) for op, r in grants))
@@ -556,7 +567,7 @@ def name_of(each: Row) -> str:
 @pytest.mark.parametrize("rows", [BROKER_ROWS, CONTROLLER_ROWS], ids=["broker", "controller"])
 def test_each_row_is_allowed_with_its_acls_and_denied_without_any_of_them(rows: list[Row]) -> None:
     quietly()
-    failures = []
+    failures: list[tuple[object, ...]] = []
 
     async def program(loop: SimulatedLoop) -> None:
         secured = Secured(loop)

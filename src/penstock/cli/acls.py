@@ -103,13 +103,15 @@ def list_acls(
     from penstock.client.wire.admin.acls import AclFilter
 
     resources = _resources(topic, group, transactional_id, delegation_token, user_principal, cluster)
+    wanted: list[tuple[str | None, str | None]] = [*resources] or [(None, None)]
+    principals: list[str | None] = [*(principal or [])] or [None]
     filters = [
         AclFilter(resource_type=kind, resource=name, pattern=_checked(pattern), principal=who)
-        for kind, name in resources or [(None, None)]
-        for who in principal or [None]
+        for kind, name in wanted
+        for who in principals
     ]
     with Admin(bootstrap_server) as admin:
-        found = {acl: None for wanted in filters for acl in admin.acls.describe(wanted)}
+        found = {acl: None for each in filters for acl in admin.acls.describe(each)}
     _show(list(found), json, "no ACLs")
 
 
@@ -295,6 +297,7 @@ def _filters(
         *(("ALLOW", who) for who in allowed or ()),
         *(("DENY", who) for who in denied or ()),
     ]
+    from_hosts: list[str | None] = [*(hosts or [])] or [None]
     return [
         AclFilter(
             principal=who,
@@ -307,7 +310,7 @@ def _filters(
         )
         for kind, name, operation in wanted
         for permission, who in everybody or [(None, None)]
-        for host in hosts or [None]
+        for host in from_hosts
     ]
 
 

@@ -148,7 +148,12 @@ def test_a_filter_of_unknown_types_deletes_nothing(changes: dict[str, Any], mess
 def test_two_filters_delete_an_acl_once() -> None:
     world = World()
     create(world, creation())
-    fields = {"resource_type_filter": 1, "resource_name_filter": None, "pattern_type_filter": 1, "operation": 1}
+    fields: dict[str, Any] = {
+        "resource_type_filter": 1,
+        "resource_name_filter": None,
+        "pattern_type_filter": 1,
+        "operation": 1,
+    }
     one = DeleteAclsFilter(**fields, principal_filter=None, host_filter=None, permission_type=1)
     response = world.do(world.controller.delete_acls(DeleteAclsRequest(filters=[one, one])))
     assert [len(result.matching_acls) for result in response.filter_results] == [1, 1]
